@@ -1,0 +1,66 @@
+"""sfumato: publish the picture, not the people.
+
+>>> import sfumato as sf
+>>> sf.recipes.CellCounts(table="incidents", by=("district",)).by
+('district',)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sfumato.errors import (
+    BudgetExceeded,
+    LedgerError,
+    RecipeError,
+    ReleaseError,
+    SchemaError,
+    SfumatoError,
+    SourceError,
+    VerificationFailed,
+)
+
+if TYPE_CHECKING:
+    from sfumato import recipes
+    from sfumato.curator import Curator
+    from sfumato.curator import open_project as open  # noqa: A004 - the name users type
+    from sfumato.release import Release, verify
+
+__all__ = [
+    "BudgetExceeded",
+    "Curator",
+    "LedgerError",
+    "RecipeError",
+    "Release",
+    "ReleaseError",
+    "SchemaError",
+    "SfumatoError",
+    "SourceError",
+    "VerificationFailed",
+    "open",
+    "recipes",
+    "verify",
+]
+
+# Heavy parts are imported when they are first named, so that `import sfumato` costs little.
+_HOMES = {
+    "Curator": ("sfumato.curator", "Curator"),
+    "Release": ("sfumato.release", "Release"),
+    "open": ("sfumato.curator", "open_project"),
+    "recipes": ("sfumato.recipes", None),
+    "verify": ("sfumato.release", "verify"),
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name not in _HOMES:
+        message = f"module 'sfumato' has no attribute {name!r}"
+        raise AttributeError(message)
+    module, attribute = _HOMES[name]
+    home = import_module(module)
+    return home if attribute is None else getattr(home, attribute)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

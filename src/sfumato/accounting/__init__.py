@@ -1,0 +1,70 @@
+"""Privacy accounting: what mechanisms cost, what a budget admits, and the ledger that enforces it."""
+
+from __future__ import annotations
+
+from sfumato.accounting.budget import Accounting, Amount, Budget, Spent, add_costs, admits, left
+from sfumato.accounting.chain import Entry
+from sfumato.accounting.constants import (
+    discrete_laplace_rho,
+    exponential_rho,
+    laplace_rho,
+    pure_to_mu,
+    pure_to_rho,
+)
+from sfumato.accounting.convert import (
+    histogram_sensitivity,
+    max_rho,
+    mu_to_pure,
+    rho_to_delta,
+    rho_to_epsilon,
+    rho_to_pure,
+)
+from sfumato.accounting.cost import Cost, CostKind, Norm
+from sfumato.accounting.gaussian import (
+    discrete_gaussian_delta,
+    discrete_gaussian_sigma,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_sigma,
+    max_mu,
+    mu_to_delta,
+    mu_to_epsilon,
+    zcdp_sigma_bun_steinke,
+)
+from sfumato.accounting.ledger import BudgetReport, Ledger
+
+__all__ = [
+    "Accounting",
+    "Amount",
+    "Budget",
+    "BudgetReport",
+    "Cost",
+    "CostKind",
+    "Entry",
+    "Ledger",
+    "Norm",
+    "Spent",
+    "add_costs",
+    "admits",
+    "discrete_gaussian_delta",
+    "discrete_gaussian_sigma",
+    "discrete_laplace_rho",
+    "exponential_rho",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_sigma",
+    "histogram_sensitivity",
+    "laplace_rho",
+    "left",
+    "max_mu",
+    "max_rho",
+    "mu_to_delta",
+    "mu_to_epsilon",
+    "mu_to_pure",
+    "pure_to_mu",
+    "pure_to_rho",
+    "rho_to_delta",
+    "rho_to_epsilon",
+    "rho_to_pure",
+    "zcdp_sigma_bun_steinke",
+]

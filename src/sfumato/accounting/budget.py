@@ -1,0 +1,198 @@
+"""The budget, what was spent of it, and the filter that decides whether a charge still fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, get_args
+
+from sfumato.accounting.convert import (
+    max_mu,
+    max_rho,
+    mu_to_epsilon,
+    mu_to_pure,
+    rho_to_epsilon,
+    rho_to_pure,
+)
+from sfumato.accounting.cost import Cost
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_exact, parse_positive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Accounting", "Amount", "Budget", "Spent", "add_costs", "admits", "left"]
+
+Accounting = Literal["zcdp", "gaussian"]
+
+_GRAIN = 10**6
+_BITS = 2048
+
+
+class Amount(Fraction):
+    """An exact amount of privacy that prints as what it is.
+
+    >>> Amount("0.1") * 3 == Amount("0.3"), Amount(1, 3), f"{Amount(1, 4)} left"
+    (True, 1/3, '0.25 left')
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return format_exact(self)
+
+    def __repr__(self) -> str:
+        return format_exact(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The whole that may be spent: (epsilon, delta), and how the part with delta is counted.
+
+    A delta of zero leaves pure epsilon as the only currency.
+
+    >>> Budget("0.5", "1e-6")
+    Budget(epsilon=Fraction(1, 2), delta=Fraction(1, 1000000), accounting='zcdp')
+    """
+
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    _: KW_ONLY
+    accounting: Accounting = "zcdp"
+
+    def __post_init__(self) -> None:
+        epsilon = Fraction(parse_positive(self.epsilon, name="epsilon"))
+        delta = Fraction(parse_exact(self.delta, name="delta"))
+        if not Fraction(1, 10**9) <= epsilon <= 10**9:
+            message = "the epsilon of a budget must lie between 1e-9 and 1e9"
+            raise RecipeError(message)
+        if not 0 <= delta < 1:
+            message = f"delta must lie in [0, 1), got {format_exact(delta)}"
+            raise RecipeError(message)
+        if max(epsilon.denominator.bit_length(), delta.denominator.bit_length()) > _BITS:
+            message = f"epsilon and delta of a budget may have at most {_BITS} bits"
+            raise RecipeError(message)
+        if self.accounting not in get_args(Accounting):
+            message = f"accounting must be one of {get_args(Accounting)}, got {self.accounting!r}"
+            raise RecipeError(message)
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+
+    def describe(self) -> str:
+        """The budget in one line.
+
+        >>> Budget(1).describe(), Budget(1, "1e-6").describe()
+        ('epsilon 1', 'epsilon 1 at delta 0.000001 (zcdp)')
+        """
+        if self.delta == 0:
+            return f"epsilon {format_exact(self.epsilon)}"
+        delta = format_exact(self.delta)
+        return f"epsilon {format_exact(self.epsilon)} at delta {delta} ({self.accounting})"
+
+    def to_record(self) -> dict[str, str]:
+        """The budget as plain text.
+
+        >>> Budget(1).to_record()
+        {'accounting': 'zcdp', 'delta': '0', 'epsilon': '1'}
+        """
+        return {
+            "accounting": self.accounting,
+            "delta": format_exact(self.delta),
+            "epsilon": format_exact(self.epsilon),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, object]) -> Budget:
+        """The budget that `to_record` wrote.
+
+        >>> Budget.from_record(Budget("1/3").to_record()) == Budget("1/3")
+        True
+        """
+        if set(record) != {"accounting", "delta", "epsilon"}:
+            message = "a recorded budget holds exactly the fields accounting, delta and epsilon"
+            raise RecipeError(message)
+        budget = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
+        if budget.to_record() != dict(record):
+            message = "the recorded budget is not in its canonical spelling"
+            raise RecipeError(message)
+        return budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Exact sums over all charges; None where some charge has no finite amount of that kind."""
+
+    epsilon: Fraction | None = Fraction(0)
+    rho: Fraction = Fraction(0)
+    mu_squared: Fraction | None = Fraction(0)
+
+
+def add_costs(spent: Spent, costs: Iterable[Cost]) -> Spent:
+    """What is spent once `costs` are added to `spent`.
+
+    >>> add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 10))] * 10).epsilon
+    Fraction(1, 1)
+    """
+    epsilon, rho, mu_squared = spent.epsilon, spent.rho, spent.mu_squared
+    for cost in costs:
+        epsilon = _sum(epsilon, cost.epsilon)
+        rho += cost.rho
+        mu_squared = _sum(mu_squared, cost.mu_squared)
+    return Spent(epsilon=epsilon, rho=rho, mu_squared=mu_squared)
+
+
+def admits(budget: Budget, spent: Spent, costs: Iterable[Cost] = ()) -> bool:
+    """Whether `costs` may be charged after `spent`.
+
+    *Privacy:* everything charged under this rule, each cost chosen on seeing all earlier answers,
+    is (epsilon, delta)-private together: either the pure epsilons add up to at most epsilon, or
+    the one sum that uses delta converts to at most epsilon. Proof: docs/proofs/ledger.md.
+
+    >>> tenth = Cost(kind="pure", scale=Fraction(1, 10))
+    >>> admits(Budget(1), Spent(), [tenth] * 10), admits(Budget(1), Spent(), [tenth] * 11)
+    (True, False)
+    """
+    total = add_costs(spent, costs)
+    if total.epsilon is not None and total.epsilon <= budget.epsilon:
+        return True
+    if budget.delta == 0:
+        return False
+    if budget.accounting == "zcdp":
+        return rho_to_epsilon(total.rho, budget.delta) <= budget.epsilon
+    if total.mu_squared is None:
+        return False
+    return mu_to_epsilon(math.sqrt(total.mu_squared), budget.delta) <= budget.epsilon
+
+
+def left(budget: Budget, spent: Spent) -> Amount:
+    """The largest pure epsilon that still fits, at most the budget's own.
+
+    Exact where pure epsilons are added up; rounded down to a millionth where delta is used.
+
+    >>> left(Budget(1), add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 10))]))
+    0.9
+    """
+    plain = Fraction(0) if spent.epsilon is None else budget.epsilon - spent.epsilon
+    return Amount(min(budget.epsilon, max(Fraction(0), plain, _left_by_delta(budget, spent))))
+
+
+def _left_by_delta(budget: Budget, spent: Spent) -> Fraction:
+    if budget.delta == 0:
+        return Fraction(0)
+    if budget.accounting == "zcdp":
+        most = rho_to_pure(max_rho(budget.epsilon, budget.delta) - spent.rho)
+    elif spent.mu_squared is None:
+        return Fraction(0)
+    else:
+        mu = Fraction(max_mu(budget.epsilon, budget.delta))
+        most = mu_to_pure(mu**2 - spent.mu_squared)
+    rounded = Fraction(math.floor(most * _GRAIN), _GRAIN)
+    # Asking the filter itself keeps the promise even if an inverse were a little off.
+    if rounded > 0 and admits(budget, spent, [Cost(kind="pure", scale=rounded)]):
+        return rounded
+    return Fraction(0)
+
+
+def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:
+    return None if total is None or amount is None else total + amount

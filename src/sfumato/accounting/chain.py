@@ -1,0 +1,192 @@
+"""The chain of entries: each one seals all before it, and the sums are recomputed from them all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from sfumato.accounting.budget import Budget, Spent, add_costs, admits
+from sfumato.accounting.cost import Cost
+from sfumato.canonical import canonical_json
+from sfumato.errors import LedgerError, RecipeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sfumato.unit import Neighbours
+
+__all__ = ["FORMAT", "GENESIS", "Entry", "EntryKind", "History", "make_entry", "replay_chain"]
+
+FORMAT = 1
+GENESIS = "0" * 64
+
+EntryKind = Literal["open", "charge", "answer", "budget"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the ledger. `hash` seals it together with everything before it."""
+
+    sequence: int
+    recorded_at: str
+    kind: EntryKind
+    description_json: bytes
+    plan_digest: str
+    table: str
+    table_version: str
+    previous: str
+    hash: str
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was recorded, as a tree of plain values; a fresh copy each time."""
+        tree: dict[str, Any] = json.loads(self.description_json)
+        return tree
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """The costs that a charge recorded; empty for the other kinds."""
+        if self.kind != "charge":
+            return ()
+        return tuple(Cost.from_record(record) for record in self.description["costs"])
+
+    def to_record(self) -> dict[str, Any]:
+        """All fields but the two hashes: what the seal covers, spelled canonically."""
+        return {
+            "description": self.description,
+            "kind": self.kind,
+            "plan_digest": self.plan_digest,
+            "recorded_at": self.recorded_at,
+            "sequence": self.sequence,
+            "table": self.table,
+            "table_version": self.table_version,
+        }
+
+    def seal(self) -> str:
+        """The hash that this entry must carry: SHA-256 of the previous hash and the record."""
+        sealed = bytes.fromhex(self.previous) + canonical_json(self.to_record())
+        return hashlib.sha256(sealed).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a verified chain says: its entries, the budget in force, and the exact sums.
+
+    `answers` maps each answered charge to the digest of its answer.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    budget: Budget | None = None
+    spent: Spent = Spent()
+    neighbours: Neighbours | None = None
+    answers: Mapping[int, str]
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry; kept elsewhere, it pins the whole ledger."""
+        return self.entries[-1].hash if self.entries else GENESIS
+
+    @property
+    def limit(self) -> Budget:
+        """The budget in force; a chain that opened none is refused."""
+        if self.budget is None:
+            message = "it has no entries"
+            raise LedgerError(message)
+        return self.budget
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether `entry` is one of the recorded entries, unchanged."""
+        index = entry.sequence - 1
+        return 0 <= index < len(self.entries) and self.entries[index] == entry
+
+
+def make_entry(
+    *,
+    history: History | None,
+    recorded_at: str,
+    kind: EntryKind,
+    description: Mapping[str, Any],
+    plan_digest: str = "",
+    table: str = "",
+    table_version: str = "",
+) -> Entry:
+    """The entry that comes next after `history`, sealed; None begins a chain.
+
+    >>> first = make_entry(history=None, recorded_at="now", kind="open", description={})
+    >>> first.sequence, first.hash == first.seal()
+    (1, True)
+    """
+    try:
+        spelled = canonical_json(dict(description))
+        canonical_json([plan_digest, table, table_version])
+    except (TypeError, ValueError) as error:
+        message = f"the description of a ledger entry is not plain: {error}"
+        raise RecipeError(message) from error
+    unsealed = Entry(
+        sequence=1 if history is None else len(history.entries) + 1,
+        recorded_at=recorded_at,
+        kind=kind,
+        description_json=spelled,
+        plan_digest=plan_digest,
+        table=table,
+        table_version=table_version,
+        previous=GENESIS if history is None else history.head,
+        hash="",
+    )
+    return replace(unsealed, hash=unsealed.seal())
+
+
+def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> History:
+    """What `entries` say, after checking every seal and that nothing was overspent.
+
+    `after` is a history already replayed from the entries before these. Raises LedgerError at the
+    first entry that was edited, removed, reordered or is unknown.
+
+    >>> description = {"budget": Budget(1).to_record(), "format": FORMAT}
+    >>> entry = make_entry(history=None, recorded_at="now", kind="open", description=description)
+    >>> replay_chain([entry]).limit.describe()
+    'epsilon 1'
+    """
+    start = after or History(answers={})
+    known, new, answers = start.entries, list(entries), dict(start.answers)
+    head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
+    for sequence, entry in enumerate(new, start=len(known) + 1):
+        if entry.sequence != sequence or entry.previous != head or entry.seal() != entry.hash:
+            message = f"entry {sequence} was edited, removed or moved"
+            raise LedgerError(message)
+        head = entry.hash
+        if entry.kind not in get_args(EntryKind) or (entry.kind == "open") != (sequence == 1):
+            message = f"entry {sequence} is of a kind that cannot stand there"
+            raise LedgerError(message)
+        try:
+            costs = entry.costs
+            if entry.kind in ("open", "budget"):
+                budget = _recorded_budget(entry)
+            if entry.kind == "answer":
+                answers[int(entry.description["charge"])] = str(entry.description["sha256"])
+        except (RecipeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            message = f"entry {sequence} holds a budget, cost or answer this version does not know"
+            raise LedgerError(message) from error
+        relations = {cost.neighbours for cost in costs} | ({neighbours} if neighbours else set())
+        if len(relations) > 1 or (entry.kind == "charge" and not costs):
+            message = f"entry {sequence} has no costs or mixes relations of neighbours"
+            raise LedgerError(message)
+        neighbours = next(iter(relations), None)
+        spent = add_costs(spent, costs)
+    history = History(
+        entries=(*known, *new), budget=budget, spent=spent, neighbours=neighbours, answers=answers
+    )
+    if not admits(history.limit, spent):
+        message = "it records more than its budget admits"
+        raise LedgerError(message)
+    return history
+
+
+def _recorded_budget(entry: Entry) -> Budget:
+    description = entry.description
+    if entry.kind == "open" and description["format"] != FORMAT:
+        message = f"format {description['format']} is not known"
+        raise RecipeError(message)
+    return Budget.from_record(description["budget"])

@@ -1,0 +1,194 @@
+"""What one use of a mechanism costs, kept as the mechanism's description and never as a bare number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, get_args
+
+from sfumato.accounting.constants import (
+    PLACES,
+    discrete_laplace_rho,
+    exponential_rho,
+    pure_to_mu,
+    pure_to_rho,
+    sqrt_up,
+)
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_positive, round_up
+from sfumato.unit import Neighbours
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SMOOTHING", "Cost", "CostKind", "Norm"]
+
+CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure"]
+Norm = Literal["L1", "L2", "none"]
+
+SMOOTHING = 4
+"""Variance, in squared grid steps, that separates discrete from continuous Gaussian noise.
+
+Discrete Gaussian noise of variance v is a randomised rounding of continuous noise of variance
+v - 4, up to a factor of likelihood of 1 + 3e-34 per value released.
+"""
+
+_NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2"}
+_LARGEST = 10**30
+_BITS = 1024
+_MOST = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One mechanism, used `count` times, with all that its privacy depends on.
+
+    `scale` is b for Laplace and sigma for Gaussian noise; for the other kinds it is the pure
+    epsilon they were calibrated to. `sensitivity` is in the same steps as `scale`: the L1 norm for
+    Laplace, the L2 norm for Gaussian, 1 for the other kinds. A step is that of the grid on which
+    the noise is drawn, or anything coarser.
+
+    *Privacy:* `epsilon`, `rho` and `mu` hold for every choice of later queries, under
+    `neighbours`. Proofs: docs/proofs/accounting.md.
+
+    >>> cost = Cost(kind="laplace", scale=Fraction(20), sensitivity=Fraction(2), unit="resident")
+    >>> cost.epsilon, cost.norm, float(cost.rho) < 0.1**2 / 2
+    (Fraction(1, 10), 'L1', True)
+    """
+
+    kind: CostKind
+    scale: Fraction
+    sensitivity: Fraction = Fraction(1)
+    norm: Norm | None = None
+    neighbours: Neighbours = "add-remove"
+    unit: str = "row"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(CostKind):
+            message = f"unknown kind of cost {str(self.kind)[:40]!r}; known: {get_args(CostKind)}"
+            raise RecipeError(message)
+        for name in ("scale", "sensitivity"):
+            object.__setattr__(self, name, _bounded(getattr(self, name), name=name))
+        norm = _NORMS.get(self.kind, "none")
+        if self.norm not in (None, norm):
+            message = f"the sensitivity of kind {self.kind} is in norm {norm}, not {self.norm!r}"
+            raise RecipeError(message)
+        object.__setattr__(self, "norm", norm)
+        if norm == "none" and self.sensitivity != 1:
+            message = f"the scale of kind {self.kind} is its epsilon, so its sensitivity must be 1"
+            raise RecipeError(message)
+        if self.neighbours not in get_args(Neighbours):
+            message = f"neighbours must be one of {get_args(Neighbours)}, got {self.neighbours!r}"
+            raise RecipeError(message)
+        if not isinstance(self.unit, str) or not self.unit:
+            message = "unit must name what is protected, such as 'resident' or 'row'"
+            raise RecipeError(message)
+        if isinstance(self.count, bool) or not isinstance(self.count, int):
+            message = "count must be a whole number"
+            raise RecipeError(message)
+        if not 1 <= self.count <= _MOST:
+            message = f"count must lie between 1 and {_MOST}, got {self.count}"
+            raise RecipeError(message)
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """The exact pure epsilon of all repetitions; None for Gaussian noise, which has none."""
+        if self.kind == "gaussian":
+            return None
+        return self.count * _epsilon(self)
+
+    @property
+    def rho(self) -> Fraction:
+        """The zCDP rate of all repetitions, rounded up."""
+        return round_up(self.count * _rho(self.kind, self.scale, self.sensitivity), places=PLACES)
+
+    @property
+    def mu_squared(self) -> Fraction | None:
+        """The square of `mu`, which adds up over charges."""
+        if self.kind != "gaussian":
+            return round_up(self.count * _pure_mu(_epsilon(self)) ** 2, places=PLACES)
+        variance = self.scale**2 - SMOOTHING
+        if variance <= 0:
+            return None
+        return round_up(self.count * self.sensitivity**2 / variance, places=PLACES)
+
+    @property
+    def mu(self) -> Fraction | None:
+        """The Gaussian-DP parameter of all repetitions, rounded up.
+
+        For Gaussian noise it is sqrt(count) * sensitivity / sqrt(sigma^2 - 4), which is certain
+        for the discrete noise that is drawn; None for sigma of two grid steps or fewer, where no
+        bound is known.
+        """
+        squared = self.mu_squared
+        return None if squared is None else sqrt_up(squared)
+
+    def to_record(self) -> dict[str, str | int]:
+        """The cost as plain text and whole numbers.
+
+        >>> Cost(kind="pure", scale=Fraction(1, 2)).to_record()["scale"]
+        '0.5'
+        """
+        return {
+            "count": self.count,
+            "kind": self.kind,
+            "neighbours": self.neighbours,
+            "norm": str(self.norm),
+            "scale": format_exact(self.scale),
+            "sensitivity": format_exact(self.sensitivity),
+            "unit": self.unit,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, object]) -> Cost:
+        """The cost that `to_record` wrote; anything more, less or unknown is refused.
+
+        >>> cost = Cost(kind="gaussian", scale=Fraction(7), sensitivity=Fraction(3, 2), count=66)
+        >>> Cost.from_record(cost.to_record()) == cost
+        True
+        """
+        expected = {field.name for field in fields(cls)}
+        if set(record) != expected:
+            message = f"a recorded cost holds exactly the fields {sorted(expected)}"
+            raise RecipeError(message)
+        cost = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
+        if cost.to_record() != dict(record):
+            message = f"the recorded cost of kind {cost.kind} is not in its canonical spelling"
+            raise RecipeError(message)
+        return cost
+
+
+def _bounded(value: object, *, name: str) -> Fraction:
+    number = parse_positive(value, name=name)
+    if not Fraction(1, _LARGEST) <= number <= _LARGEST:
+        message = f"{name} must lie between 1e-30 and 1e30"
+        raise RecipeError(message)
+    if max(number.numerator.bit_length(), number.denominator.bit_length()) > _BITS:
+        message = f"{name} has more than {_BITS} bits; round it up to fewer digits"
+        raise RecipeError(message)
+    return Fraction(number)
+
+
+def _epsilon(cost: Cost) -> Fraction:
+    return cost.sensitivity / cost.scale if cost.kind == "laplace" else cost.scale
+
+
+# A ledger recomputes all its sums at every charge, mostly from costs it has seen before.
+@lru_cache(maxsize=4096)
+def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
+    match kind:
+        case "gaussian":
+            return sensitivity**2 / (2 * scale**2)
+        case "laplace":
+            return discrete_laplace_rho(sensitivity, scale)
+        case "exponential":
+            return exponential_rho(scale)
+        case "permute-and-flip" | "pure":
+            return pure_to_rho(scale)
+
+
+@lru_cache(maxsize=4096)
+def _pure_mu(epsilon: Fraction) -> Fraction:
+    return pure_to_mu(epsilon)

@@ -1,0 +1,369 @@
+"""The ledger: every charge on disk before its answer exists, in a chain that shows any edit."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from sfumato.accounting import store
+from sfumato.accounting.budget import Amount, Budget, Spent, add_costs, admits, left
+from sfumato.accounting.chain import FORMAT, Entry, EntryKind, History, make_entry, replay_chain
+from sfumato.accounting.cost import Cost
+from sfumato.errors import BudgetExceeded, LedgerError, RecipeError
+from sfumato.exact import format_exact
+
+if TYPE_CHECKING:
+    import os
+    import sqlite3
+    from collections.abc import Iterator
+
+__all__ = ["BudgetReport", "Ledger"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetReport:
+    """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
+
+    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
+    """
+
+    total: Amount
+    spent: Amount
+    left: Amount
+    delta: Amount
+    budget: Budget
+    sums: Spent
+    entries: tuple[Entry, ...]
+    head: str
+
+
+class Ledger:
+    """One budget in one file, safe among processes, threads and crashes.
+
+    Opening creates the file if it is missing. Every operation has a connection and a transaction
+    of its own, verifies the whole chain, and recomputes all sums from the recorded mechanisms.
+
+    >>> import tempfile
+    >>> from fractions import Fraction
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(Path(folder.name, "budget.ledger"), Budget(1))
+    >>> cost = Cost(kind="laplace", scale=Fraction(10), unit="resident")
+    >>> entry = ledger.charge(
+    ...     description={"query": "residents by town"},
+    ...     plan_digest="p1",
+    ...     table="residents",
+    ...     table_version="v1",
+    ...     costs=(cost,),
+    ... )
+    >>> ledger.store_answer(entry, b"noisy counts")
+    >>> ledger.report().left, ledger.find_answer(plan_digest="p1", table_version="v1")[1]
+    (0.9, b'noisy counts')
+    >>> folder.cleanup()
+    """
+
+    __slots__ = ("_path", "_secret", "_timeout", "_verified", "_writable")
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        budget: Budget | None = None,
+        *,
+        timeout: float = 30.0,
+    ) -> None:
+        self._attach(path, timeout=timeout, writable=True)
+        if not self._path.exists():
+            if budget is None:
+                message = f"ledger {self._path.name!r} does not exist; give a budget to open one"
+                raise LedgerError(message)
+            secret = secrets.token_bytes(32)
+            store.create_store(self._path, secret=secret, first=_opening(budget, secret))
+        history = self._load_secret()
+        if budget is not None and budget != history.limit:
+            message = (
+                f"ledger {self._path.name!r} was opened with {history.limit.describe()}, not "
+                f"{budget.describe()}; to accept the change, open it without a budget and call "
+                "change_budget, or run `sfumato budget --accept`"
+            )
+            raise LedgerError(message)
+
+    @classmethod
+    def read_only(cls, path: str | os.PathLike[str], *, timeout: float = 30.0) -> Self:
+        """The ledger at `path` for reading and verification; nothing is created or written."""
+        ledger = cls.__new__(cls)
+        ledger._attach(path, timeout=timeout, writable=False)
+        ledger._load_secret()
+        return ledger
+
+    @property
+    def path(self) -> Path:
+        """Where the ledger is kept."""
+        return self._path
+
+    @property
+    def secret(self) -> bytes:
+        """32 random bytes made with the ledger, to key versions of tables; never to be published."""
+        return self._secret
+
+    @property
+    def budget(self) -> Budget:
+        """The budget in force."""
+        with self._history() as (_, history):
+            return history.limit
+
+    def charge(
+        self,
+        *,
+        description: dict[str, Any],
+        plan_digest: str,
+        table: str,
+        table_version: str,
+        costs: tuple[Cost, ...],
+    ) -> Entry:
+        """The recorded charge, on disk when this returns; read the data only afterwards.
+
+        *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
+        spends twice. There is no refund: whether an answer failed may itself depend on the data.
+
+        Raises BudgetExceeded, having spent nothing, if the costs do not fit.
+        """
+        if not costs or not all(isinstance(cost, Cost) for cost in costs):
+            message = "a charge needs at least one Cost"
+            raise RecipeError(message)
+        if "costs" in description:
+            message = "a description must not have a field 'costs'; pass them as costs"
+            raise RecipeError(message)
+        recorded = {**description, "costs": [cost.to_record() for cost in costs]}
+        with self._history(write=True) as (connection, history):
+            self._check_neighbours(history, costs)
+            if not admits(history.limit, history.spent, costs):
+                remaining = left(history.limit, history.spent)
+                message = (
+                    f"the charge asks for {_describe_costs(costs)}; epsilon {remaining} of "
+                    f"{history.limit.describe()} is left in ledger {self._path.name!r}. Nothing "
+                    "was spent; ask for less or with more noise"
+                )
+                raise BudgetExceeded(message, left=remaining)
+            return _append(
+                connection,
+                history,
+                kind="charge",
+                description=recorded,
+                plan_digest=plan_digest,
+                table=table,
+                table_version=table_version,
+            )
+
+    def store_answer(self, entry: Entry, payload: bytes) -> None:
+        """Nothing; keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
+
+        Storing the same payload again changes nothing; another payload is refused, because a
+        second draw of noise would be a second answer.
+        """
+        sha256 = hashlib.sha256(payload).hexdigest()
+        with self._history(write=True) as (connection, history):
+            if entry.kind != "charge" or not history.holds(entry):
+                message = f"ledger {self._path.name!r} has no such charge to answer"
+                raise LedgerError(message)
+            sealed = history.answers.get(entry.sequence)
+            if sealed == sha256:
+                return
+            if sealed is not None:
+                message = f"charge {entry.sequence} already has another answer"
+                raise LedgerError(message)
+            store.insert_answer(connection, sequence=entry.sequence, payload=payload, sha256=sha256)
+            _append(
+                connection,
+                history,
+                kind="answer",
+                description={"charge": entry.sequence, "sha256": sha256},
+                plan_digest=entry.plan_digest,
+                table=entry.table,
+                table_version=entry.table_version,
+            )
+
+    def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
+        """The first answered charge for this plan on this version of the table, and its payload."""
+        with self._history() as (connection, history):
+            for sequence, sealed in history.answers.items():
+                entry = history.entries[sequence - 1]
+                if entry.plan_digest == plan_digest and entry.table_version == table_version:
+                    return entry, self._payload(connection, sequence, sealed)
+        return None
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, after verifying the chain."""
+        with self._history() as (_, history):
+            return history.entries
+
+    def report(self) -> BudgetReport:
+        """What was spent and what is left, recomputed from the verified chain."""
+        with self._history() as (_, history):
+            pass
+        remaining = left(history.limit, history.spent)
+        return BudgetReport(
+            total=Amount(history.limit.epsilon),
+            spent=Amount(history.limit.epsilon - remaining),
+            left=remaining,
+            delta=Amount(history.limit.delta),
+            budget=history.limit,
+            sums=history.spent,
+            entries=history.entries,
+            head=history.head,
+        )
+
+    def change_budget(self, budget: Budget) -> Entry:
+        """The entry that puts `budget` in force; refused if more than it admits is already spent."""
+        with self._history(write=True) as (connection, history):
+            if budget.accounting != history.limit.accounting:
+                message = (
+                    f"ledger {self._path.name!r} counts by {history.limit.accounting} since it was "
+                    "opened; both ways would need a share of delta, so it cannot change"
+                )
+                raise LedgerError(message)
+            if not admits(budget, history.spent):
+                message = (
+                    f"ledger {self._path.name!r} has already spent more than "
+                    f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
+                )
+                raise LedgerError(message)
+            return _append(connection, history, kind="budget", description={"budget": budget.to_record()})
+
+    def verify(self, *, anchor: str | None = None) -> str:
+        """The head of the chain, after checking every entry and every stored answer.
+
+        With `anchor`, a head published earlier, it also proves that the ledger has grown from
+        there: only an outside anchor can show that an older copy of the whole file was put back.
+        """
+        with self._history() as (connection, history):
+            if store.read_answered(connection) != set(history.answers):
+                message = "stored answers and recorded answers differ"
+                raise self._damaged(message)
+            for sequence, sealed in history.answers.items():
+                self._payload(connection, sequence, sealed)
+            if anchor is not None and anchor not in {entry.hash for entry in history.entries}:
+                message = "it does not contain the given anchor; an older copy may have been put back"
+                raise self._damaged(message)
+            return history.head
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._path.name!r})"
+
+    def __reduce__(self) -> NoReturn:
+        message = "a ledger cannot be pickled or copied; open it again from its path"
+        raise TypeError(message)
+
+    def _attach(self, path: str | os.PathLike[str], *, timeout: float, writable: bool) -> None:
+        self._path = Path(path).absolute()
+        self._timeout = timeout
+        self._writable = writable
+        self._secret = b""
+        self._verified: tuple[list[store.Row], History | None] = ([], None)
+
+    def _load_secret(self) -> History:
+        # Opening for writing proves at once that the file can be charged.
+        with self._history(write=self._writable) as (connection, history):
+            self._secret = store.read_secret(connection)
+            recorded = str(history.entries[0].description.get("secret_sha256"))
+            if not hmac.compare_digest(hashlib.sha256(self._secret).hexdigest(), recorded):
+                message = "its secret was changed"
+                raise self._damaged(message)
+            return history
+
+    @contextmanager
+    def _history(self, *, write: bool = False) -> Iterator[tuple[sqlite3.Connection, History]]:
+        if write and not self._writable:
+            message = f"ledger {self._path.name!r} was opened for reading only"
+            raise LedgerError(message)
+        with store.open_store(self._path, timeout=self._timeout, write=write) as connection:
+            yield connection, self._replay(store.read_rows(connection))
+
+    def _replay(self, rows: list[store.Row]) -> History:
+        """What the rows say. Those that are byte for byte what was verified before stay verified."""
+        seen, history = self._verified
+        if history is None or rows[: len(seen)] != seen:
+            seen, history = [], None
+        try:
+            history = replay_chain(map(store.parse_row, rows[len(seen) :]), after=history)
+        except LedgerError as error:
+            raise self._damaged(str(error)) from error
+        self._verified = (rows, history)
+        return history
+
+    def _payload(self, connection: sqlite3.Connection, sequence: int, sealed: str) -> bytes:
+        stored = store.read_answer(connection, sequence)
+        if stored is not None:
+            payload, recorded = stored
+            if hashlib.sha256(payload).hexdigest() == recorded == sealed:
+                return payload
+        message = f"the stored answer to charge {sequence} was edited or removed"
+        raise self._damaged(message)
+
+    def _check_neighbours(self, history: History, costs: tuple[Cost, ...]) -> None:
+        relations = {cost.neighbours for cost in costs}
+        if history.neighbours is not None:
+            relations.add(history.neighbours)
+        if len(relations) > 1:
+            message = (
+                f"ledger {self._path.name!r} adds up costs for one relation of neighbours; "
+                "'add-remove' and 'replace' cannot be mixed"
+            )
+            raise RecipeError(message)
+
+    def _damaged(self, reason: str) -> LedgerError:
+        return LedgerError(
+            f"ledger {self._path.name!r} cannot be trusted: {reason}; restore it from a backup"
+        )
+
+
+def _opening(budget: Budget, secret: bytes) -> Entry:
+    return make_entry(
+        history=None,
+        recorded_at=_now(),
+        kind="open",
+        description={
+            "budget": budget.to_record(),
+            "format": FORMAT,
+            "ledger": secrets.token_hex(16),
+            "secret_sha256": hashlib.sha256(secret).hexdigest(),
+        },
+    )
+
+
+def _append(
+    connection: sqlite3.Connection,
+    history: History,
+    *,
+    kind: EntryKind,
+    description: dict[str, Any],
+    plan_digest: str = "",
+    table: str = "",
+    table_version: str = "",
+) -> Entry:
+    entry = make_entry(
+        history=history,
+        recorded_at=_now(),
+        kind=kind,
+        description=description,
+        plan_digest=plan_digest,
+        table=table,
+        table_version=table_version,
+    )
+    store.insert_entry(connection, entry)
+    return entry
+
+
+def _describe_costs(costs: tuple[Cost, ...]) -> str:
+    total = add_costs(Spent(), costs)
+    if total.epsilon is not None:
+        return f"epsilon {format_exact(total.epsilon)}"
+    return f"rho {float(total.rho):.6g}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

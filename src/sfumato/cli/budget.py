@@ -1,0 +1,80 @@
+"""`sfumato budget`: what was spent, by what, and what is left."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.output import Json, ProjectOption, console, print_json
+
+__all__ = ["budget"]
+
+
+def budget(
+    project: ProjectOption = "sfumato.toml",
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Enter the project file's changed budget into the ledger.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show what has been spent, by what, and what is left."""
+    import sfumato
+    from sfumato.exact import format_exact
+
+    curator = sfumato.open(project)
+    report = curator.accept_budget() if accept else curator.budget()
+    charges = [
+        {
+            "sequence": entry.sequence,
+            "recorded_at": entry.recorded_at,
+            "table": entry.table,
+            "recipe": entry.description.get("recipe", {}).get("recipe", ""),
+            "epsilon": _add(cost.epsilon for cost in entry.costs),
+            "rho": format_exact(sum((cost.rho for cost in entry.costs), start=report.total * 0)),
+        }
+        for entry in report.entries
+        if entry.kind == "charge"
+    ]
+    if json:
+        print_json(
+            {
+                "total": str(report.total),
+                "delta": format_exact(report.delta),
+                "spent": str(report.spent),
+                "left": str(report.left),
+                "charges": charges,
+            }
+        )
+        return
+    from rich.table import Table
+
+    show = console()
+    show.print(f"epsilon {report.left} of {report.total} left, {report.spent} spent")
+    if charges:
+        table = Table("entry", "when", "table", "recipe", "epsilon", "rho")
+        for charge in charges:
+            table.add_row(
+                str(charge["sequence"]),
+                charge["recorded_at"],
+                charge["table"],
+                charge["recipe"],
+                charge["epsilon"] or "-",
+                charge["rho"],
+            )
+        show.print(table)
+
+
+def _add(epsilons: object) -> str | None:
+    from collections.abc import Iterable
+    from fractions import Fraction
+
+    from sfumato.exact import format_exact
+
+    total = Fraction(0)
+    assert isinstance(epsilons, Iterable)
+    for epsilon in epsilons:
+        if epsilon is None:
+            return None
+        total += epsilon
+    return format_exact(total)

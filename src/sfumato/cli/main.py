@@ -1,0 +1,62 @@
+"""The command line: one function per command, no logic of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.budget import budget
+from sfumato.cli.check import check
+from sfumato.cli.contest import contest
+from sfumato.cli.demo import demo
+from sfumato.cli.init import init
+from sfumato.cli.release import release
+from sfumato.cli.verify import verify
+from sfumato.errors import SfumatoError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="sfumato",
+    help="Publish the picture, not the people: private releases with their proof attached.",
+    epilog="First steps: sfumato demo, then sfumato init yours.parquet > sfumato.toml",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+for command in (init, check, release, budget, verify, demo, contest):
+    app.command()(command)
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(version("sfumato") + "\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=lambda value: _print_version(wanted=value), is_eager=True),
+    ] = False,
+) -> None:
+    """Publish the picture, not the people: private releases with their proof attached."""
+
+
+def main() -> None:
+    """Runs the command line; an error of ours is one line on stderr and its exit code."""
+    try:
+        app()
+    except SfumatoError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; a charge that was made is kept, no half release was written\n")
+        sys.exit(130)

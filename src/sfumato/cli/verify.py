@@ -1,0 +1,44 @@
+"""`sfumato verify`: a release derived again from its own measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.output import Json, ProjectOption, console, print_json
+
+__all__ = ["verify"]
+
+
+def verify(
+    folder: Annotated[str, typer.Argument(help="The folder of a release.")],
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """Derive the privacy total and the tables again, and check the ledger if the project is here.
+
+    Exit code 4 if anything differs.
+    """
+    import sfumato
+
+    ledger = sfumato.open(project).ledger_path if Path(project).exists() else None
+    result = sfumato.verify(folder, ledger=ledger)
+    if json:
+        print_json(
+            {
+                "verified": True,
+                "checked": result.checked,
+                "unchecked": result.unchecked,
+                "total": result.total,
+            }
+        )
+        return
+    show = console()
+    for line in result.checked:
+        show.print(f"  ok          {line}")
+    for line in result.unchecked:
+        show.print(f"  not checked {line}")
+    pure = f"epsilon {result.total['epsilon']}, " if result.total["epsilon"] is not None else ""
+    show.print(f"verified: {pure}rho {result.total['rho']}")

@@ -1,0 +1,111 @@
+"""Contest packs: a histogram of incidents per neighbourhood and month, in the contest's own layout."""
+
+from __future__ import annotations
+
+import csv
+import io
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.curator import Curator
+from sfumato.errors import SchemaError
+from sfumato.recipes import CellCounts
+from sfumato.release import write_file
+from sfumato.schema import Project, Table, read_parameters
+from sfumato.unit import PrivacyUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sfumato.release import Release
+    from sfumato.schema import Parameters
+
+__all__ = ["make_submission"]
+
+_UNIT = "sim_resident"
+_BY = ("neighborhood", "period", "incident_type")
+
+
+def make_submission(
+    pack: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Release:
+    """The release behind the submission for `pack`; the submission itself is written to `out`.
+
+    Every epsilon of the pack is a measurement of its own and charged to `ledger.db` in the pack.
+    """
+    parameters = read_parameters(pack / "parameters.json")
+    missing = [name for name in _BY if name not in parameters.columns]
+    if missing or not parameters.runs:
+        message = f"parameters.json is not of this contest: it lacks {', '.join(missing) or 'runs'}"
+        raise SchemaError(message)
+    header = _read_header(pack / "submission_format.csv", parameters)
+    curator = Curator(_project(pack, parameters))
+    epsilons = [run.epsilon for run in parameters.runs]
+    release = curator.release(CellCounts(table="incidents", by=_BY), epsilon=epsilons, progress=progress)
+    counts = np.maximum(np.stack([each.noisy_values for each in release.measurements]), 0)
+    write_file(out, _layout(header, parameters, counts), force=force)
+    return release
+
+
+def _project(pack: Path, parameters: Parameters) -> Project:
+    bounds = {run.max_records for run in parameters.runs}
+    if len(bounds) != 1:
+        message = "parameters.json: its runs have different max_records_per_individual"
+        raise SchemaError(message)
+    table = Table(
+        name="incidents",
+        source="incidents.csv",
+        unit=PrivacyUnit(column=parameters.unit or _UNIT, max_records=bounds.pop()),
+        columns=parameters.columns,
+    )
+    return Project(
+        folder=pack.resolve(),
+        epsilon=sum((run.epsilon for run in parameters.runs), Fraction(0)),
+        delta=Fraction(0),
+        accounting="zcdp",
+        ledger="ledger.db",
+        tables={"incidents": table},
+    )
+
+
+def _read_header(path: Path, parameters: Parameters) -> list[str]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            header = next(csv.reader(lines), [])
+    except OSError:
+        message = "the pack has no readable submission_format.csv"
+        raise SchemaError(message) from None
+    codes = {str(code) for code in parameters.columns["incident_type"].labels}
+    index = ["epsilon", "neighborhood", "year", "month"]
+    if header[:4] != index or set(header[4:]) != codes:
+        message = (
+            "submission_format.csv must have the columns epsilon, neighborhood, year, month and then one "
+            "per incident code of parameters.json"
+        )
+        raise SchemaError(message)
+    return header
+
+
+def _layout(header: list[str], parameters: Parameters, counts: np.ndarray) -> bytes:
+    """One line per epsilon, neighbourhood and period, one field per incident code."""
+    neighbourhoods = parameters.columns["neighborhood"].labels
+    periods = parameters.columns["period"].labels
+    codes = [str(code) for code in parameters.columns["incident_type"].labels]
+    order = [codes.index(name) for name in header[4:]]
+    cube = counts.reshape(len(parameters.runs), len(neighbourhoods), len(periods), len(codes))
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(header)
+    for run, blocks in zip(parameters.runs, cube[..., order].tolist(), strict=True):
+        for neighbourhood, block in zip(neighbourhoods, blocks, strict=True):
+            for period, row in zip(periods, block, strict=True):
+                year, month = str(period).rsplit("-", 1)
+                writer.writerow([float(run.epsilon), neighbourhood, year, month, *row])
+    return sink.getvalue().encode()

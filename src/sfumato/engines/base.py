@@ -1,0 +1,69 @@
+"""The contract every engine keeps: exact, bounded counts out, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from sfumato.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sfumato.schema import Table
+
+__all__ = ["LARGEST_MARGINAL", "Engine", "TrueCounts", "refuse_large_marginals"]
+
+LARGEST_MARGINAL = 2**27
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class TrueCounts:
+    """The exact counts of one marginal over its whole domain, row-major, in units of 1 / grid.
+
+    Never leaves the private room: it prints without values and cannot be pickled.
+    """
+
+    columns: tuple[str, ...]
+    true_values: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"TrueCounts(columns={self.columns}, cells={self.true_values.size}, values withheld)"
+
+    def __reduce__(self) -> NoReturn:
+        message = "exact counts cannot be pickled"
+        raise TypeError(message)
+
+
+class Engine(Protocol):
+    """Reads records where they are and hands out exact counts with enforced bounds."""
+
+    def check(self, table: Table, columns: tuple[str, ...]) -> None:
+        """Nothing, or an error about public facts: the source, its columns, their types."""
+
+    def version(self, table: Table, *, secret: bytes) -> str:
+        """A keyed digest that changes when the source does, and says nothing else about it."""
+
+    def count(
+        self,
+        table: Table,
+        marginals: tuple[tuple[str, ...], ...],
+        *,
+        progress: Callable[[str], None],
+    ) -> tuple[TrueCounts, ...]:
+        """The counts of every marginal, each individual held to `table.contribution`."""
+
+
+def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+    """Nothing, or an error that names the first marginal too large to count densely."""
+    for columns in marginals:
+        cells = table.cells(columns)
+        if cells > LARGEST_MARGINAL:
+            message = (
+                f"table {table.name!r}: {' x '.join(columns)} has {cells:,} cells, more than the "
+                f"{LARGEST_MARGINAL:,} that can be released; use fewer columns or coarser domains"
+            )
+            raise SchemaError(message)

@@ -1,0 +1,174 @@
+"""SQL that turns a stored value into its code, or NULL where the domain does not hold it.
+
+Total by construction: whatever a record holds (NULL, NaN, infinity, text in place of a number), the
+expression gives a code or NULL and never raises. Every cast that could fail is a TRY_CAST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfumato.errors import SourceError
+from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from fractions import Fraction
+
+    from sfumato.engines.source import Kind
+    from sfumato.schema import Column
+
+__all__ = ["code_type", "encode_column", "quote_name", "quote_text", "value_list"]
+
+_SEPARATOR = "\x1f"
+
+
+def quote_name(name: str) -> str:
+    """`name` as a quoted identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """`text` as a string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def code_type(size: int) -> str:
+    """The smallest type that holds codes below `size`."""
+    if size <= 2**8:
+        return "UTINYINT"
+    return "USMALLINT" if size <= 2**16 else "UINTEGER"
+
+
+def value_list(column: Column) -> tuple[str, ...] | None:
+    """The texts, in order of their codes, that the column's list type must know; None without one."""
+    match column.domain:
+        case Values(values) if not _is_run(values):
+            return tuple(str(value) for value in values)
+        case Tuples(values):
+            return tuple(_SEPARATOR.join(str(part) for part in value) for value in values)
+        case _:
+            return None
+
+
+def encode_column(column: Column, kinds: Mapping[str, Kind], *, list_type: str) -> str:
+    """The SQL expression for the code of `column`; `list_type` names its list type if it has one."""
+    inside = _encode(column, [(quote_name(name), kinds[name]) for name in column.stored], list_type)
+    if column.outside == "other":
+        inside = f"COALESCE({inside}, {column.size - 1})"
+    return f"CAST({inside} AS {code_type(column.size)})"
+
+
+def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> str:
+    clamp = column.outside == "clamp"
+    name, kind = stored[0]
+    match column.domain:
+        case Values(values) if _is_run(values):
+            first = int(values[0])
+            return _encode_range(_integer(name, kind), first, first + len(values) - 1)
+        case Values(values):
+            text = _text(name, kind) if isinstance(values[0], str) else _integer_text(name, kind)
+            return f"enum_code(TRY_CAST({text} AS {list_type}))"
+        case Tuples(values):
+            parts = [
+                _text(part, part_kind) if isinstance(label, str) else _integer_text(part, part_kind)
+                for (part, part_kind), label in zip(stored, values[0], strict=True)
+            ]
+            joined = f" || {quote_text(_SEPARATOR)} || ".join(parts)
+            return f"enum_code(TRY_CAST({joined} AS {list_type}))"
+        case Bins(edges):
+            return _encode_bins(_number(name, kind), edges, clamp=clamp)
+        case IntegerRange(low, high):
+            if clamp:
+                return _encode_clamped(_number(name, kind), low, high)
+            return _encode_range(_integer(name, kind), low, high)
+        case Period(part):
+            span = column.domain.span
+            value = _part(name, kind, part, column=column.name)
+            if clamp:
+                return _encode_clamped(value, span.low, span.high)
+            return _encode_range(value, span.low, span.high)
+        case None:  # pragma: no cover - Table.column refuses a column without a domain
+            raise AssertionError
+
+
+def _is_run(values: tuple[object, ...]) -> bool:
+    if not isinstance(values[0], int):
+        return False
+    return all(value == values[0] + offset for offset, value in enumerate(values))
+
+
+def _encode_range(value: str, low: int, high: int) -> str:
+    return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} - {_signed(low)} END"
+
+
+def _encode_clamped(value: str, low: int, high: int) -> str:
+    return (
+        f"CASE WHEN {value} < {low} THEN 0 WHEN {value} > {high} THEN {high - low} "
+        f"WHEN {value} = floor({value}) THEN {value} - {_signed(low)} END"
+    )
+
+
+def _encode_bins(value: str, edges: tuple[Fraction, ...], *, clamp: bool) -> str:
+    def search(first: int, last: int) -> str:
+        if first == last:
+            return str(first)
+        middle = (first + last + 1) // 2
+        return (
+            f"CASE WHEN {value} < {_double(edges[middle])} THEN {search(first, middle - 1)} "
+            f"ELSE {search(middle, last)} END"
+        )
+
+    codes = search(0, len(edges) - 2)
+    if clamp:
+        return f"CASE WHEN {value} IS NOT NULL THEN {codes} END"
+    low, high = _double(edges[0]), _double(edges[-1])
+    return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {codes} END"
+
+
+def _signed(number: int) -> str:
+    return f"({number})" if number < 0 else str(number)
+
+
+def _double(edge: Fraction) -> str:
+    return f"{float(edge)!r}::DOUBLE"
+
+
+def _number(name: str, kind: Kind) -> str:
+    # NaN is not a number: without this it would compare as larger than every edge.
+    value = f"TRY_CAST({name} AS DOUBLE)"
+    if kind in ("date", "other"):
+        return "NULL::DOUBLE"
+    return value if kind in ("integer", "boolean") else f"CASE WHEN NOT isnan({value}) THEN {value} END"
+
+
+def _integer(name: str, kind: Kind) -> str:
+    if kind in ("date", "other"):
+        return "NULL::BIGINT"
+    if kind in ("integer", "boolean"):
+        return f"TRY_CAST({name} AS BIGINT)"
+    # A direct cast would round 12.7 to 13, and 13 may be a value of the domain.
+    value = f"TRY_CAST({name} AS DOUBLE)"
+    whole = f"{value} = floor({value}) AND abs({value}) <= {2**53}"
+    return f"CASE WHEN {whole} THEN TRY_CAST({value} AS BIGINT) END"
+
+
+def _integer_text(name: str, kind: Kind) -> str:
+    return f"CAST({_integer(name, kind)} AS VARCHAR)"
+
+
+def _text(name: str, kind: Kind) -> str:
+    return name if kind == "text" else f"TRY_CAST({name} AS VARCHAR)"
+
+
+def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
+    if kind not in ("date", "text"):
+        message = (
+            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, but "
+            f"{name} holds another type; declare a range instead"
+        )
+        raise SourceError(message)
+    moment = f"TRY_CAST({name} AS TIMESTAMP)"
+    if part == "day_of_week":
+        return f"(isodow({moment}) - 1)"
+    return f"{part}({moment})"

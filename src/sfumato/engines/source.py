@@ -1,0 +1,109 @@
+"""Where records are stored: files found, their columns and types read, their version told."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import hmac
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sfumato.errors import SourceError
+
+__all__ = ["FileSource", "Kind", "file_version", "find_files"]
+
+Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
+
+_DELIMITERS = ",;\t|"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """The files of a table, their format, and the kind of every stored column."""
+
+    paths: tuple[Path, ...]
+    format: Literal["parquet", "csv"]
+    columns: dict[str, Kind]
+    delimiter: str = ","
+
+
+def find_files(source: str, *, folder: Path, table: str) -> FileSource:
+    """The files behind `source`, described by their headers and footers alone."""
+    path = folder / source
+    paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+    name = f"table {table!r}: source {source!r}"
+    if not paths or not all(each.is_file() for each in paths):
+        message = f"{name} does not exist; it is looked up from the folder of the project file"
+        raise SourceError(message)
+    lowered = source.lower()
+    try:
+        if lowered.endswith(".parquet"):
+            return _describe_parquet(tuple(paths), name)
+        if lowered.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+            return _describe_csv(tuple(paths), name)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
+        if isinstance(error, SourceError):
+            raise
+        message = f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
+        raise SourceError(message) from None
+    message = f"{name} must end in .parquet, .csv or .csv.gz"
+    raise SourceError(message)
+
+
+def file_version(source: FileSource, *, secret: bytes) -> str:
+    """A keyed digest of names, sizes and modification times."""
+    facts = []
+    for path in source.paths:
+        status = path.stat()
+        facts.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}")
+    # Keyed, because a file's size says how many people are in it.
+    return hmac.new(secret, "\n".join(facts).encode(), hashlib.sha256).hexdigest()
+
+
+def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
+    first = pq.read_schema(paths[0])
+    for path in paths[1:]:
+        if not pq.read_schema(path).equals(first):
+            message = f"{name}: its files do not have the same columns"
+            raise SourceError(message)
+    columns = {field.name: _arrow_kind(field.type) for field in first}
+    return FileSource(paths=paths, format="parquet", columns=columns)
+
+
+def _describe_csv(paths: tuple[Path, ...], name: str) -> FileSource:
+    headers = []
+    for path in paths:
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
+            headers.append(lines.readline())
+    # The header is public, a sniffed row is not: the delimiter is taken from the header alone.
+    delimiter = max(_DELIMITERS, key=headers[0].count)
+    names = next(csv.reader([headers[0]], delimiter=delimiter), [])
+    if not names or len(set(names)) != len(names) or not all(names):
+        message = f"{name} needs a header line with one distinct name per column"
+        raise SourceError(message)
+    if any(header != headers[0] for header in headers):
+        message = f"{name}: its files do not have the same header"
+        raise SourceError(message)
+    return FileSource(paths=paths, format="csv", columns=dict.fromkeys(names, "text"), delimiter=delimiter)
+
+
+def _arrow_kind(kind: pa.DataType) -> Kind:
+    if pa.types.is_dictionary(kind):
+        return _arrow_kind(kind.value_type)
+    if pa.types.is_integer(kind):
+        return "integer"
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "text"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return "date"
+    return "other"

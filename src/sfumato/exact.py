@@ -1,0 +1,86 @@
+"""Exact numbers: privacy parameters are rationals from the moment they are read.
+
+A float such as ``0.1`` is taken as the decimal its author wrote (one tenth), not as the nearest
+binary fraction, so that ten charges of 0.1 are exactly one.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from sfumato.errors import RecipeError
+
+__all__ = ["ExactLike", "format_exact", "parse_exact", "parse_positive", "round_up"]
+
+ExactLike = int | float | str | Decimal | Fraction
+
+
+def parse_exact(value: object, *, name: str) -> Fraction:
+    """The rational that `value` stands for; `name` is what an error calls it.
+
+    >>> parse_exact(0.1, name="epsilon")
+    Fraction(1, 10)
+    >>> parse_exact("1/3", name="epsilon")
+    Fraction(1, 3)
+    """
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Fraction(value)
+    if isinstance(value, float):
+        value = repr(float(value))  # float() first: numpy's scalars print their type
+    try:
+        if isinstance(value, str) and "/" in value:
+            return Fraction(value)
+        if isinstance(value, (str, Decimal)):
+            decimal = Decimal(value)
+            if decimal.is_finite() and abs(decimal.adjusted()) <= 400:
+                return Fraction(decimal)
+    except (InvalidOperation, ValueError, ZeroDivisionError):
+        pass
+    message = f"{name} must be a finite number, got {str(value)[:40]!r}"
+    raise RecipeError(message)
+
+
+def parse_positive(value: object, *, name: str) -> Fraction:
+    """The rational above zero that `value` stands for."""
+    number = parse_exact(value, name=name)
+    if number <= 0:
+        message = f"{name} must be above zero, got {format_exact(number)}"
+        raise RecipeError(message)
+    return number
+
+
+def format_exact(number: Fraction) -> str:
+    """`number` as text that reads back exactly: a decimal where one exists, else p/q.
+
+    >>> format_exact(Fraction(1, 8)), format_exact(Fraction(1, 3)), format_exact(Fraction(20))
+    ('0.125', '1/3', '20')
+    """
+    twos = fives = 0
+    rest = number.denominator
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    if rest != 1:
+        return f"{number.numerator}/{number.denominator}"
+    places = max(twos, fives)
+    digits = str(abs(number.numerator) * 10**places // number.denominator).rjust(places + 1, "0")
+    sign = "-" if number < 0 else ""
+    if places == 0:
+        return sign + digits
+    if places > 30:
+        return f"{number.numerator}/{number.denominator}"
+    return f"{sign}{digits[:-places]}.{digits[-places:]}"
+
+
+def round_up(number: Fraction | float, *, places: int) -> Fraction:
+    """The least decimal with `places` places that is not below `number`.
+
+    >>> round_up(Fraction(1, 3), places=2)
+    Fraction(17, 50)
+    """
+    unit = 10**places
+    return Fraction(-((-Fraction(number) * unit) // 1), unit)

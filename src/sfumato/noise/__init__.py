@@ -1,0 +1,11 @@
+"""Exact noise: integers from the discrete Laplace and discrete Gaussian laws.
+
+`law` says what is drawn, `table` turns it into certified thresholds with `fixed_point`, `narrow`
+and `wide` turn random words from `entropy` into draws, `samplers` is the public surface.
+The proof that the laws are exact is docs/proofs/noise.md.
+"""
+
+from sfumato.noise.law import Kind, Law, make_law
+from sfumato.noise.samplers import add_noise, discrete_gaussian, discrete_laplace
+
+__all__ = ["Kind", "Law", "add_noise", "discrete_gaussian", "discrete_laplace", "make_law"]

@@ -1,0 +1,171 @@
+"""Exact draws at scales too wide for one table: a block from a table, a place in it at random.
+
+A magnitude is block * 2^shift + offset. The block is drawn with the weight of its first place,
+the offset uniformly, and the pair is kept with probability exp(-loss), loss being how far the
+weight of the place lies below that of the block's first. Since blocks are narrow against the
+scale, nearly every pair is kept, and nearly every decision needs no exponential.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from sfumato.noise.entropy import draw_word
+from sfumato.noise.fixed_point import loss_floor
+from sfumato.noise.law import Law
+from sfumato.noise.narrow import CHUNK, Buffers, apply_signs, draw_magnitudes
+from sfumato.noise.table import WORD_BITS, Table, build_table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.noise.entropy import BitSource
+
+__all__ = ["draw_wide"]
+
+BLOCK_BITS: Final = 10
+"""The scale counts between 2^10 and 2^11 blocks, so about one pair in 2000 is not kept."""
+
+_MARGIN: Final = 2.0**-40
+"""Far above the rounding of the few float operations that use it, each at most 2^-53."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """How a wide law is drawn.
+
+    A second word gives the offset from its `shift` low bits and the decision from its
+    `keep_bits` high bits; a decision of at least `sure` keeps any pair whose block is in the
+    table. `unit` is the factor of the loss, rounded to a float: 1/b or 1/(2 sigma^2).
+    """
+
+    law: Law
+    blocks: Table
+    shift: int
+    keep_bits: int
+    sure: int
+    unit: float
+
+    def losses(self, block: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The losses of pairs, each within a relative 2^-49."""
+        places = offset.astype(np.float64)
+        if self.law.kind == "gaussian":
+            places *= (block << (self.shift + 1)) + offset
+        return places * self.unit
+
+    def loss(self, block: int, offset: int) -> Fraction:
+        """The loss of one pair, exactly."""
+        first = block << self.shift
+        return self.law.exponent(first + offset) - self.law.exponent(first)
+
+
+@lru_cache(maxsize=32)
+def _make_plan(law: Law, bits: int, block_bits: int) -> _Plan:
+    shift = int(law.scale).bit_length() - 1 - block_bits
+    if shift < 0:
+        message = f"a scale below {1 << block_bits} has no blocks; draw it from one table"
+        raise ValueError(message)
+    blocks = build_table(Law(law.kind, law.scale / (1 << shift)), folded=False, bits=bits)
+    keep_bits = min(64 - shift, bits)
+    last = len(blocks.thresholds) - 1 << shift
+    width = 1 << shift
+    worst = law.exponent(last + width) - law.exponent(last)
+    # 1 - exp(-x) <= x, and the loss of a place grows with its block and its offset.
+    sure = min(math.ceil(worst * (1 << keep_bits)), 1 << keep_bits)
+    return _Plan(law, blocks, shift, keep_bits, sure, float(law.exponent(1)))
+
+
+def draw_wide(
+    law: Law,
+    out: NDArray[np.int64],
+    source: BitSource,
+    *,
+    bits: int = WORD_BITS,
+    block_bits: int = BLOCK_BITS,
+) -> None:
+    """Fill `out` with draws from `law`, in blocks.
+
+    A negative zero is drawn again, like a pair that is not kept: otherwise zero, which has two
+    signs, would come up twice as often as its weight allows.
+    """
+    plan = _make_plan(law, bits, block_bits)
+    refused = _draw_once(plan, out, source)
+    while refused.size:
+        again = np.empty(refused.size, np.int64)
+        refused_again = _draw_once(plan, again, source)
+        out[refused] = again
+        refused = refused[refused_again]
+
+
+def _draw_once(plan: _Plan, out: NDArray[np.int64], source: BitSource) -> NDArray[np.intp]:
+    """Positions to draw again; the other positions of `out` hold draws."""
+    refused: list[NDArray[np.intp]] = []
+    buffers = Buffers.allocate(min(out.size, CHUNK))
+    seconds = np.empty(min(out.size, CHUNK), np.uint64)
+    for start in range(0, out.size, CHUNK):
+        piece = out[start : start + CHUNK]
+        part, second = buffers.head(piece.size), seconds[: piece.size]
+        source.fill(part.words)
+        source.fill(second)
+        resolved = draw_magnitudes(plan.blocks, part, source)
+
+        np.right_shift(second, np.uint64(64 - plan.keep_bits), out=part.scratch)
+        doubtful = np.flatnonzero(part.scratch < np.uint64(plan.sure))
+        if resolved.size:  # a block from beyond the table, where `sure` proves nothing
+            doubtful = np.union1d(doubtful, resolved)
+        decisions = part.scratch[doubtful]
+
+        np.bitwise_and(second, np.uint64((1 << plan.shift) - 1), out=second)
+        offsets = second.view(np.int64)
+        np.left_shift(part.magnitudes, np.int64(plan.shift), out=piece)
+        np.bitwise_or(piece, offsets, out=piece)
+        zeros = np.flatnonzero(piece == 0)
+        negative = zeros[(part.words[zeros] & np.uint64(1)).astype(bool)]
+        if doubtful.size:
+            pairs = part.magnitudes[doubtful].astype(np.int64), offsets[doubtful]
+            lost = doubtful[~_keep(plan, *pairs, decisions, source)]
+            refused.append(np.union1d(lost, negative) + start)
+        elif negative.size:
+            refused.append(negative + start)
+        apply_signs(part, piece, piece)
+    return np.concatenate(refused) if refused else np.empty(0, np.intp)
+
+
+def _keep(
+    plan: _Plan,
+    block: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    decisions: NDArray[np.uint64],
+    source: BitSource,
+) -> NDArray[np.bool_]:
+    """Which pairs are kept: those whose decision, read as a fraction, is 1 - exp(-loss) or more.
+
+    x - x^2/2 <= 1 - exp(-x) <= x settles most pairs in floats; the rest are settled exactly.
+    """
+    loss = plan.losses(block, offset)
+    low = decisions * 2.0**-plan.keep_bits
+    high = (decisions + np.uint64(1)) * 2.0**-plan.keep_bits
+    kept = low >= loss * (1 + _MARGIN)
+    lost = high <= (loss - loss * loss / 2) * (1 - _MARGIN)
+    for place in np.flatnonzero(~(kept | lost)).tolist():
+        exact = plan.loss(int(block[place]), int(offset[place]))
+        kept[place] = _keep_one(exact, int(decisions[place]), plan.keep_bits, source)
+    return kept
+
+
+def _keep_one(loss: Fraction, decision: int, bits: int, source: BitSource) -> bool:
+    """Whether one pair is kept, from as many more bits as it takes."""
+    if loss == 0:
+        return True
+    while True:
+        floor = loss_floor(loss, bits)
+        if decision != floor:
+            return decision > floor
+        decision = decision << 64 | draw_word(source)
+        bits += 64

@@ -1,0 +1,62 @@
+"""Recipe files: a recipe and its privacy parameters, in TOML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato.errors import RecipeError, SchemaError
+from sfumato.recipes.base import Recipe, parse_delta, parse_epsilons
+from sfumato.recipes.cell_counts import CellCounts
+from sfumato.schema import read_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["RECIPES", "RecipeFile", "parse_recipe", "read_recipe"]
+
+RECIPES: dict[str, type[CellCounts]] = {"cell-counts": CellCounts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeFile:
+    """A recipe with the epsilons and the delta its file asks for."""
+
+    recipe: Recipe
+    epsilons: tuple[Fraction, ...] | None
+    delta: Fraction
+
+
+def read_recipe(path: Path | str) -> RecipeFile:
+    """The recipe that the file at `path` describes."""
+    path = Path(path)
+    try:
+        return parse_recipe(read_toml(path, what="recipe"))
+    except SchemaError as error:
+        raise RecipeError(str(error)) from None
+    except RecipeError as error:
+        message = f"{path.name}: {error}"
+        raise RecipeError(message) from None
+
+
+def parse_recipe(document: Mapping[str, Any]) -> RecipeFile:
+    """The recipe that a parsed document describes.
+
+    >>> parse_recipe({"recipe": "cell-counts", "table": "t", "by": ["a"], "epsilon": 1}).recipe.table
+    't'
+    """
+    keys = dict(document)
+    kind = keys.pop("recipe", None)
+    if kind not in RECIPES:
+        message = f"recipe must be one of {', '.join(sorted(RECIPES))}, got {kind!r}"
+        raise RecipeError(message)
+    epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
+    delta = parse_delta(keys.pop("delta", 0))
+    try:
+        recipe: Recipe = RECIPES[kind](**keys)
+    except TypeError as error:
+        message = f"{kind}: {str(error).split(') ', 1)[-1].replace('__init__() ', '')}"
+        raise RecipeError(message) from None
+    return RecipeFile(recipe=recipe, epsilons=epsilons, delta=delta)

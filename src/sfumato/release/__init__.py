@@ -1,0 +1,18 @@
+"""Public rooms: the release folder, its certificate, its write-up, and their verification."""
+
+from sfumato.release.files import pack_measurements, unpack_measurements
+from sfumato.release.folder import check_folder, write_file, write_folder
+from sfumato.release.release import Release, build_release
+from sfumato.release.verify import Verification, verify
+
+__all__ = [
+    "Release",
+    "Verification",
+    "build_release",
+    "check_folder",
+    "pack_measurements",
+    "unpack_measurements",
+    "verify",
+    "write_file",
+    "write_folder",
+]

@@ -1,0 +1,119 @@
+"""The certificate: every public fact and privacy figure of a release, for a machine to check."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from fractions import Fraction
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
+from sfumato.exact import format_exact, round_up
+from sfumato.recipes import Plan, parse_delta, parse_epsilons, parse_recipe
+from sfumato.schema import parse_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sfumato.accounting import Cost
+
+__all__ = ["FORMAT", "build_certificate", "pack_json", "read_plan", "sum_costs"]
+
+FORMAT = "sfumato certificate 1"
+
+_DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
+
+
+def build_certificate(plan: Plan, *, ledger: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The certificate of a release of `plan`, charged as the `ledger` entry says, with these files."""
+    table = plan.table
+    return {
+        "format": FORMAT,
+        "unit": {
+            "column": table.unit.column or "row",
+            "max_records": table.unit.max_records,
+            "neighbours": table.unit.neighbours,
+            "bounding": table.bounding,
+            "grid": table.grid,
+            "contribution": table.contribution,
+            "bound": (
+                "one individual adds at most `contribution` units of 1/`grid` to each marginal; "
+                "enforced while counting, not assumed"
+            ),
+        },
+        "plan": json.loads(json.dumps(plan.to_record(), default=format_exact)),
+        "plan_sha256": plan.digest,
+        "measurements": [
+            {
+                "name": request.name,
+                "cells": table.cells(request.columns),
+                **{key: _text(value) for key, value in cost.to_record().items()},
+                "epsilon": _text(cost.epsilon),
+                "rho": _text(cost.rho),
+                "mu": _text(cost.mu),
+            }
+            for request, cost in zip(plan.requests, plan.costs, strict=True)
+        ],
+        "composition": (
+            "epsilons add; rhos of zero-concentrated privacy add and convert to epsilon at a delta; "
+            "mus of Gaussian privacy add in squares; the smallest of the readings holds"
+        ),
+        "total": sum_costs(plan.costs, delta=plan.delta),
+        "public": {
+            name: {
+                "from": table.columns[name].origin,
+                "drafted_from_data": table.columns[name].drafted,
+                "outside": table.columns[name].outside,
+            }
+            for name in plan.columns
+        },
+        "ledger": dict(ledger),
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("sfumato", "numpy", "pyarrow", "duckdb")},
+        },
+    }
+
+
+def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
+    """The native totals of `costs`, and the smallest epsilon they prove at several deltas."""
+    spent = add_costs(Spent(), costs)
+    at_delta = {}
+    for each in sorted({*_DELTAS, delta} - {Fraction(0)}, reverse=True):
+        readings = [rho_to_epsilon(spent.rho, each)]
+        if spent.mu_squared is not None:
+            readings.append(mu_to_epsilon(math.sqrt(spent.mu_squared) * (1 + 1e-15), each))
+        if spent.epsilon is not None:
+            readings.append(float(spent.epsilon))
+        at_delta[f"{float(each):.3g}"] = format_exact(round_up(min(readings), places=6))
+    return {
+        "epsilon": _text(spent.epsilon),
+        "rho": format_exact(spent.rho),
+        "mu_squared": _text(spent.mu_squared),
+        "epsilon_at_delta": at_delta,
+    }
+
+
+def read_plan(certificate: Mapping[str, Any]) -> Plan:
+    """The plan that a certificate states, derived again from its recipe and its table."""
+    record = certificate["plan"]
+    (name, spec), *_ = record["table"].items()
+    recipe = parse_recipe(record["recipe"]).recipe
+    return recipe.plan(
+        parse_table(name, spec),
+        epsilons=parse_epsilons(record["epsilons"]),
+        delta=parse_delta(record["delta"]),
+    )
+
+
+def pack_json(document: Mapping[str, Any]) -> bytes:
+    """`document` as readable JSON."""
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _text(value: object) -> object:
+    return format_exact(value) if isinstance(value, Fraction) else value

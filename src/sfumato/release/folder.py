@@ -1,0 +1,85 @@
+"""A release on disk: written whole under its name, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sfumato.errors import ReleaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["check_folder", "write_file", "write_folder"]
+
+
+def check_folder(out: Path, *, force: bool) -> None:
+    """Nothing, or an error that says why a release cannot be written to `out`."""
+    if out.exists() and not force:
+        message = f"{out.name!r} exists already; choose another folder, or --force to replace it"
+        raise ReleaseError(message)
+    if out.exists() and not out.is_dir():
+        message = f"{out.name!r} is a file, not a folder"
+        raise ReleaseError(message)
+    # The project file, a ledger or anything else that is not a release is never replaced.
+    if out.exists() and any(out.iterdir()) and not (out / "certificate.json").exists():
+        message = f"{out.name!r} holds something that is not a release; choose another folder"
+        raise ReleaseError(message)
+    parent = out.resolve().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        message = f"cannot write to the folder that should hold {out.name!r}; create it first"
+        raise ReleaseError(message)
+
+
+def write_folder(out: Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
+    """Writes `files` to a temporary folder beside `out` and renames it; never half a release."""
+    check_folder(out, force=force)
+    target = out.resolve()
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise _cannot_write(out, error) from None
+    try:
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+        partial.chmod(0o755)
+        if target.exists():
+            replaced = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            target.rename(replaced / "old")
+            partial.rename(target)
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            partial.rename(target)
+    except OSError as error:
+        raise _cannot_write(out, error) from None
+    finally:
+        if partial.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
+    """Writes one file under a temporary name and renames it."""
+    if path.exists() and not force:
+        message = f"{path.name!r} exists already; choose another name, or --force to replace it"
+        raise ReleaseError(message)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(content)
+        partial.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> ReleaseError:
+    reason = error.strerror or type(error).__name__
+    message = (
+        f"{path.name!r} could not be written: {reason}. The noisy measurements are kept in the ledger; "
+        "run the same release again and it is finished free of charge"
+    )
+    return ReleaseError(message)

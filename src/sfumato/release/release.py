@@ -1,0 +1,87 @@
+"""A release: the table and everything that proves it, made from measurements by a pure function."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato.release.certificate import build_certificate, pack_json, sum_costs
+from sfumato.release.files import table_to_csv, table_to_parquet
+from sfumato.release.folder import write_folder
+from sfumato.release.writeup import build_writeup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from sfumato.measurement import Measurement
+    from sfumato.recipes import Plan
+
+__all__ = ["Release", "build_release", "derive_files"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Release:
+    """A finished release: the noisy table, its measurements, its certificate and its files."""
+
+    table: pa.Table
+    measurements: tuple[Measurement, ...]
+    certificate: Mapping[str, Any]
+    files: Mapping[str, bytes]
+    folder: Path | None = None
+    repeated: bool = False
+
+    def __repr__(self) -> str:
+        spent = "nothing (repeated)" if self.repeated else self.certificate["total"]
+        return f"Release({self.table.num_rows} rows, spent {spent})"
+
+    def to_arrow(self) -> pa.Table:
+        """The released table as an Arrow table."""
+        return self.table
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
+        """The released table as a pandas frame; pandas must be installed."""
+        return self.table.to_pandas()
+
+    def write(self, out: Path | str, *, force: bool = False) -> None:
+        """Writes the release to the folder `out`, whole or not at all."""
+        write_folder(Path(out), self.files, force=force)
+
+
+def derive_files(
+    plan: Plan, measurements: tuple[Measurement, ...], *, ledger: Mapping[str, Any]
+) -> tuple[pa.Table, dict[str, bytes]]:
+    """The released table and its files: a pure function of plan, noisy values and ledger entry."""
+    table = plan.recipe.finish(plan, measurements)
+    with ThreadPoolExecutor(1) as pool:
+        parquet = pool.submit(table_to_parquet, table, varied=("count",))
+        csv = table_to_csv(table)
+        files = {"table.parquet": parquet.result(), "table.csv": csv}
+    total = sum_costs(plan.costs, delta=plan.delta)
+    files["writeup.md"] = build_writeup(plan, total=total, ledger=ledger)
+    return table, files
+
+
+def build_release(
+    plan: Plan,
+    measurements: tuple[Measurement, ...],
+    packed: bytes,
+    *,
+    ledger: Mapping[str, Any],
+    repeated: bool = False,
+) -> Release:
+    """The release of `plan` from its measurements, `packed` as they are kept in the ledger."""
+    table, derived = derive_files(plan, measurements, ledger=ledger)
+    files = {**derived, "measurements.parquet": packed}
+    certificate = build_certificate(plan, ledger=ledger, files=files)
+    files["certificate.json"] = pack_json(certificate)
+    return Release(
+        table=table,
+        measurements=measurements,
+        certificate=certificate,
+        files=files,
+        repeated=repeated,
+    )

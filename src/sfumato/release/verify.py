@@ -1,0 +1,134 @@
+"""Verification: a release derived once more from its own measurements, and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from sfumato.accounting import Ledger
+from sfumato.errors import LedgerError, ReleaseError, SfumatoError, VerificationFailed
+from sfumato.release.certificate import FORMAT, build_certificate, read_plan
+from sfumato.release.files import unpack_measurements
+from sfumato.release.release import derive_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sfumato.recipes import Plan
+
+__all__ = ["Verification", "verify"]
+
+_FILES = ("table.parquet", "table.csv", "writeup.md", "measurements.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was checked and found right, and what could not be checked."""
+
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    total: Mapping[str, Any]
+
+
+def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verification:
+    """The checks that the release in `folder` passes; the first that fails raises VerificationFailed.
+
+    With `ledger`, its whole chain is checked too, and that it holds this release's charge.
+    """
+    folder = Path(folder)
+    certificate, files = _read(folder)
+    try:
+        plan = read_plan(certificate)
+        measurements = unpack_measurements(files["measurements.parquet"], plan.requests, plan.table)
+        _, derived = derive_files(plan, measurements, ledger=certificate["ledger"])
+        again = build_certificate(plan, ledger=certificate["ledger"], files={**files, **derived})
+    except (SfumatoError, KeyError, TypeError, ValueError, AttributeError) as error:
+        message = f"the certificate does not describe a release that could have been made: {error}"
+        raise VerificationFailed(message) from None
+    checked = [_check_certificate(certificate, again), *_check_tables(certificate, files, derived)]
+    unchecked = []
+    if ledger is None:
+        unchecked.append("the charge in the ledger (no ledger given)")
+    else:
+        checked.append(_check_ledger(Path(ledger), certificate, plan))
+    return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=certificate["total"])
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    try:
+        certificate = json.loads((folder / "certificate.json").read_bytes())
+        files = {name: (folder / name).read_bytes() for name in _FILES}
+    except FileNotFoundError as error:
+        name = Path(error.filename).name
+        message = f"{folder.name!r} is not a release: it has no {name}"
+        raise ReleaseError(message) from None
+    except OSError as error:
+        message = f"{folder.name!r} cannot be read ({type(error).__name__})"
+        raise ReleaseError(message) from None
+    except ValueError:
+        message = f"{folder.name!r}: certificate.json is not valid JSON"
+        raise VerificationFailed(message) from None
+    if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
+        message = f"{folder.name!r}: certificate.json is not of the format {FORMAT!r}"
+        raise VerificationFailed(message)
+    return certificate, files
+
+
+def _check_certificate(stated: Mapping[str, Any], again: Mapping[str, Any]) -> str:
+    # Versions and origins are told, not derived; the tables are compared on their own below.
+    told = ("versions", "public", "files")
+    for key in again:
+        if key not in told and stated.get(key) != again[key]:
+            message = f"certificate.json: {key!r} is not what follows from the plan it states"
+            raise VerificationFailed(message)
+    return "plan, sensitivities, costs and totals follow from recipe and schema"
+
+
+def _check_tables(
+    certificate: Mapping[str, Any], files: Mapping[str, bytes], derived: Mapping[str, bytes]
+) -> list[str]:
+    checked = []
+    for name in ("table.csv", "writeup.md"):
+        if files[name] != derived[name]:
+            message = f"{name} does not follow from measurements.parquet"
+            raise VerificationFailed(message)
+        checked.append(f"{name} follows from the measurements, byte for byte")
+    if files["table.parquet"] == derived["table.parquet"]:
+        checked.append("table.parquet follows from the measurements, byte for byte")
+    else:
+        # Another version of the Parquet writer may lay out the same rows differently.
+        stored, expected = (pq.read_table(io.BytesIO(each["table.parquet"])) for each in (files, derived))
+        if not stored.equals(expected):
+            message = "table.parquet does not follow from measurements.parquet"
+            raise VerificationFailed(message)
+        checked.append("table.parquet follows from the measurements, row for row (another writer version)")
+    for name, content in files.items():
+        if certificate["files"].get(name) != hashlib.sha256(content).hexdigest():
+            message = f"{name} is not the file that the certificate names"
+            raise VerificationFailed(message)
+    return checked
+
+
+def _check_ledger(path: Path, certificate: Mapping[str, Any], plan: Plan) -> str:
+    try:
+        opened = Ledger.read_only(path)
+        opened.verify()
+        entries = opened.entries()
+    except LedgerError as error:
+        message = f"the ledger does not verify: {error}"
+        raise VerificationFailed(message) from None
+    stated = certificate["ledger"]
+    for entry in entries:
+        if entry.hash == stated.get("hash") and entry.sequence == stated.get("sequence"):
+            if entry.plan_digest != plan.digest or entry.costs != plan.costs:
+                message = "the ledger's entry for this release charges another plan"
+                raise VerificationFailed(message)
+            return f"the ledger's chain is whole and entry {entry.sequence} charges this release"
+    message = "the ledger holds no charge for this release"
+    raise VerificationFailed(message)

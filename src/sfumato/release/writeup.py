@@ -1,0 +1,172 @@
+"""The privacy write-up: four sections with the numbers of one release and the proof of its bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.exact import format_exact
+from sfumato.measurement import request_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sfumato.measurement import Request
+    from sfumato.recipes import Plan
+    from sfumato.schema import Table
+
+__all__ = ["build_writeup"]
+
+
+def build_writeup(plan: Plan, *, total: Mapping[str, Any], ledger: Mapping[str, Any]) -> bytes:
+    """The write-up of a release of `plan` as Markdown."""
+    told = plan.recipe.describe(plan)
+    sections = [
+        f"# Privacy write-up: {plan.recipe.kind} of `{plan.table.name}`",
+        _summary(plan, total),
+        "## Main idea",
+        told["idea"],
+        "## Pre-processing",
+        told["preprocessing"],
+        _bounding(plan.table),
+        _public_facts(plan),
+        "## Privatisation and proof",
+        _sensitivity(plan),
+        _noise_table(plan),
+        told.get("privatisation", ""),
+        _composition(plan, total),
+        "## Post-processing",
+        told["postprocessing"],
+        "## How to check",
+        _checking(ledger),
+    ]
+    return ("\n\n".join(section for section in sections if section) + "\n").encode()
+
+
+def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
+    readings = ", ".join(
+        f"epsilon {epsilon} at delta {delta}" for delta, epsilon in total["epsilon_at_delta"].items()
+    )
+    pure = f"**epsilon = {total['epsilon']}** (pure), " if total["epsilon"] is not None else ""
+    return (
+        f"What is protected: one individual ({plan.table.unit.describe()}). "
+        f"What this release spends: {pure}rho = {float(_number(total['rho'])):.6g}; {readings}."
+    )
+
+
+def _bounding(table: Table) -> str:
+    unit = table.unit
+    if unit.column is None:
+        return "Every row is an individual of its own, so nobody contributes more than one record."
+    if table.bounding == "weight":
+        how = (
+            f"A record of an individual with R records counts min(1, {unit.max_records}/R), rounded down "
+            f"to a multiple of 1/{table.grid}"
+        )
+    else:
+        how = (
+            f"Of an individual with more than {unit.max_records} records, {unit.max_records} are kept, "
+            "in the order of a digest of that individual's identifier and the record's own codes"
+        )
+    return (
+        f"Contributions are bounded by code, not by assumption. {how}. The rule looks at one individual's "
+        f"records at a time and never at anybody else's. Records without `{unit.column}` are dropped."
+    )
+
+
+def _public_facts(plan: Plan) -> str:
+    lines = ["Taken as public:", ""]
+    for name in plan.columns:
+        column = plan.table.columns[name]
+        warning = (
+            " **This domain was drafted from the data and accepted by the data holder; it is not covered "
+            "by the guarantee.**"
+            if column.drafted
+            else ""
+        )
+        lines.append(
+            f"- `{name}`: {column.size} values, from {column.origin}; a value outside the domain: "
+            f"{column.outside}.{warning}"
+        )
+    return "\n".join(lines)
+
+
+def _sensitivity(plan: Plan) -> str:
+    table = plan.table
+    bound = f"{table.unit.max_records}"
+    grid = "" if table.grid == 1 else f" (counted in units of 1/{table.grid}: {table.contribution})"
+    text = (
+        f"Let D and D' be tables that differ by one individual, added or removed with all records. That "
+        f"individual adds a non-negative vector v to the histogram, and the sum of v over all cells is at "
+        f"most {bound}{grid}, because it has at most that many records after bounding and each falls into "
+        "one cell. All other records are bounded and counted as before. So the L1 distance of the two "
+        f"histograms is at most {bound}, and so is the L2 distance, since |v|2 <= |v|1 (with equality when "
+        "all records fall into one cell)."
+    )
+    if table.unit.neighbours == "replace":
+        text += (
+            " Here neighbours exchange one individual for another: the difference is v - v', so the L1 "
+            "distance is at most twice as large, and the L2 distance at most sqrt(2) times, because v and "
+            "v' have no negative entries."
+        )
+    return text
+
+
+def _noise_table(plan: Plan) -> str:
+    lines = [
+        "| measurement | cells | noise | scale | sensitivity | epsilon | rho | typical error |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for request in plan.requests:
+        cost = request_cost(plan.table, request)
+        epsilon = "-" if cost.epsilon is None else format_exact(cost.epsilon)
+        lines.append(
+            f"| {request.name} | {plan.table.cells(request.columns):,} | discrete {request.noise} "
+            f"| {_short(request, plan.table.grid)} | {float(cost.sensitivity) / plan.table.grid:.6g} "
+            f"({cost.norm}) | {epsilon} | {float(cost.rho):.6g} "
+            f"| +-{request.interval / plan.table.grid:.4g} in 95 % of cells |"
+        )
+    return "\n".join(lines)
+
+
+def _composition(plan: Plan, total: Mapping[str, Any]) -> str:
+    kinds = {request.noise for request in plan.requests}
+    parts = []
+    if "laplace" in kinds:
+        parts.append(
+            "Discrete Laplace noise with scale b on integer counts of L1 sensitivity s has "
+            "P(output | D) <= exp(s/b) P(output | D') for every output, because the probability of a noise "
+            "vector z is proportional to exp(-|z|1/b) and | |z|1 - |z'|1 | <= s: it is s/b-DP."
+        )
+    if "gaussian" in kinds:
+        parts.append(
+            "Discrete Gaussian noise with parameter sigma on integer counts of L2 sensitivity s satisfies "
+            "rho-zCDP with rho = s^2/(2 sigma^2) (Canonne, Kamath, Steinke 2020, theorem 14)."
+        )
+    count = len(plan.requests)
+    many = (
+        f"The {count} measurements are taken of the same table, so their costs add up."
+        if count > 1
+        else "There is one measurement, so its cost is the cost of the release."
+    )
+    pure = f"epsilon {total['epsilon']} and " if total["epsilon"] is not None else ""
+    parts.append(f"{many} In total: {pure}rho {float(_number(total['rho'])):.6g}.")
+    return " ".join(parts)
+
+
+def _checking(ledger: Mapping[str, Any]) -> str:
+    return (
+        "`sfumato verify` on this folder derives the plan, the sensitivities, the totals and the released "
+        "table again, from `certificate.json` and `measurements.parquet` alone, and compares. The charge is "
+        f"entry {ledger['sequence']} of the ledger, with digest `{ledger['hash'][:16]}`."
+    )
+
+
+def _short(request: Request, grid: int) -> str:
+    scale = request.scale / grid
+    text = format_exact(scale)
+    return text if len(text) <= 12 else f"{float(scale):.6f}"
+
+
+def _number(text: str) -> float:
+    numerator, _, denominator = text.partition("/")
+    return float(numerator) / float(denominator or 1)

@@ -1,0 +1,35 @@
+"""Public facts: what may be known about a table before a single record is read."""
+
+from sfumato.schema.column import OTHER, Column, Policy, column_spec, parse_column
+from sfumato.schema.contest import Parameters, Run, read_parameters
+from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
+from sfumato.schema.draft import draft_project
+from sfumato.schema.project import Project, parse_project, read_project, read_toml
+from sfumato.schema.table import Bounding, Table, parse_table, table_spec
+
+__all__ = [
+    "OTHER",
+    "Bins",
+    "Bounding",
+    "Column",
+    "Domain",
+    "IntegerRange",
+    "Label",
+    "Parameters",
+    "Period",
+    "Policy",
+    "Project",
+    "Run",
+    "Table",
+    "Tuples",
+    "Values",
+    "column_spec",
+    "draft_project",
+    "parse_column",
+    "parse_project",
+    "parse_table",
+    "read_parameters",
+    "read_project",
+    "read_toml",
+    "table_spec",
+]

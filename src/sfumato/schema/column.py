@@ -1,0 +1,271 @@
+"""A column: where it is stored, what it may hold, and what happens to anything else."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+from sfumato.errors import RecipeError, SchemaError
+from sfumato.exact import format_exact, parse_exact
+from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["OTHER", "Column", "Policy", "column_spec", "parse_column", "refuse_unknown_keys"]
+
+Policy = Literal["drop", "clamp", "other"]
+
+OTHER = "other"
+
+_KEYS = (
+    "from",
+    "values",
+    "names",
+    "values_file",
+    "bins",
+    "range",
+    "period",
+    "outside",
+    "bounds",
+    "origin",
+    "drafted_from_data",
+    "accept_drafted",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A described column.
+
+    `outside` says what happens to a record whose value is not in the domain: `drop` it, `clamp` the
+    number to the nearest end, or count it under `other`. A missing value has no nearest end, so
+    under `clamp` it is dropped.
+    """
+
+    name: str
+    stored: tuple[str, ...]
+    domain: Domain | None = None
+    outside: Policy = "drop"
+    bounds: tuple[Fraction, Fraction] | None = None
+    drafted: bool = False
+    accepted: bool = False
+    origin: str = "the project file"
+
+    def __post_init__(self) -> None:
+        if self.outside not in ("drop", "clamp", "other"):
+            message = f"outside must be 'drop', 'clamp' or 'other', got {self.outside!r}"
+            raise SchemaError(message)
+        if self.outside == "clamp" and isinstance(self.domain, (Values, Tuples)):
+            message = "outside = 'clamp' needs an ordered domain; for listed values use 'drop' or 'other'"
+            raise SchemaError(message)
+        if self.outside == "other" and self.domain is not None and OTHER in self.domain.labels:
+            message = "outside = 'other' adds the value 'other', but the domain lists it already"
+            raise SchemaError(message)
+        if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
+            message = "bounds must be [low, high] with low below high"
+            raise SchemaError(message)
+        if isinstance(self.domain, Tuples) != (len(self.stored) > 1):
+            message = "several stored columns (from = [...]) need values that are lists, and the reverse"
+            raise SchemaError(message)
+
+    @property
+    def size(self) -> int:
+        """The number of codes, with the one for `other`."""
+        if self.domain is None:
+            message = f"column {self.name!r} has no public domain"
+            raise SchemaError(message)
+        return self.domain.size + (self.outside == "other")
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """What every code stands for in a release."""
+        if self.domain is None:
+            message = f"column {self.name!r} has no public domain"
+            raise SchemaError(message)
+        if self.outside != "other":
+            return self.domain.labels
+        return (*(str(label) for label in self.domain.labels), OTHER)
+
+
+def parse_column(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Column:
+    """The column that `spec` (a table of the project file) describes.
+
+    >>> parse_column("month", {"range": [1, 12]}).size
+    12
+    """
+    try:
+        return _parse_column(name, spec, folder)
+    except RecipeError as error:
+        message = f"column {name!r}: {error}"
+        raise SchemaError(message) from None
+    except SchemaError as error:
+        message = f"column {name!r}: {error}"
+        raise SchemaError(message) from None
+
+
+def column_spec(column: Column) -> dict[str, Any]:
+    """The description that reads back as `column`, with every listed value inside."""
+    spec: dict[str, Any] = {"outside": column.outside, "origin": column.origin}
+    if column.stored != (column.name,):
+        spec["from"] = list(column.stored) if len(column.stored) > 1 else column.stored[0]
+    match column.domain:
+        case Values(values, names):
+            spec["values"] = list(values)
+            if names is not None:
+                spec["names"] = list(names)
+        case Tuples(values):
+            spec["values"] = [list(value) for value in values]
+        case Bins(edges):
+            spec["bins"] = [format_exact(edge) for edge in edges]
+        case IntegerRange(low, high):
+            spec["range"] = [low, high]
+        case Period(part, years):
+            spec["period"] = part
+            if years is not None:
+                spec["range"] = [years.low, years.high]
+        case None:
+            pass
+    if column.bounds is not None:
+        spec["bounds"] = [format_exact(bound) for bound in column.bounds]
+    if column.drafted:
+        spec["drafted_from_data"] = True
+        spec["accept_drafted"] = column.accepted
+    return spec
+
+
+def refuse_unknown_keys(keys: Mapping[str, Any], known: tuple[str, ...], *, where: str) -> None:
+    """Nothing, or an error that names the first unknown key and the nearest known one."""
+    for key in keys:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+            message = f"{where}: unknown key {key!r}{hint}"
+            raise SchemaError(message)
+
+
+def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Column:
+    if not isinstance(spec, dict):
+        message = "must be a table of keys such as values, bins, range, period or bounds"
+        raise SchemaError(message)
+    refuse_unknown_keys(spec, _KEYS, where="project file")
+    stored = spec.get("from", name)
+    origin = spec.get("origin", "the project file")
+    if "values_file" in spec:
+        origin = _describe_file(_value_path(spec["values_file"], folder))
+    return Column(
+        name=name,
+        stored=tuple(stored) if isinstance(stored, list) else (str(stored),),
+        domain=_parse_domain(name, spec, folder),
+        outside=spec.get("outside", "drop"),
+        bounds=_parse_bounds(spec.get("bounds")),
+        drafted=_flag(spec, "drafted_from_data"),
+        accepted=_flag(spec, "accept_drafted"),
+        origin=str(origin),
+    )
+
+
+def _parse_domain(name: str, spec: Mapping[str, Any], folder: Path | None) -> Domain | None:
+    ways = [key for key in ("values", "values_file", "bins", "period") if key in spec]
+    if "range" in spec and "period" not in spec:
+        ways.append("range")
+    if not ways:
+        return None
+    if len(ways) > 1:
+        message = f"declare one domain, not {' and '.join(ways)}"
+        raise SchemaError(message)
+    match ways[0]:
+        case "values":
+            return _parse_values(spec["values"], spec.get("names"))
+        case "values_file":
+            return Values(_read_values(_value_path(spec["values_file"], folder), name))
+        case "bins":
+            edges = _require_list(spec["bins"], "bins")
+            return Bins(tuple(parse_exact(edge, name="a bin edge") for edge in edges))
+        case "period":
+            return Period(spec["period"], _parse_range(spec["range"]) if "range" in spec else None)
+        case _:
+            return _parse_range(spec["range"])
+
+
+def _parse_values(values: object, names: object) -> Values | Tuples:
+    entries = _require_list(values, "values")
+    if entries and isinstance(entries[0], list):
+        return Tuples(tuple(tuple(entry) if isinstance(entry, list) else (entry,) for entry in entries))
+    if any(isinstance(entry, bool) for entry in entries):
+        entries = [str(entry).lower() if isinstance(entry, bool) else entry for entry in entries]
+    labels = tuple(str(entry) for entry in _require_list(names, "names")) if names else None
+    return Values(tuple(entries), labels)
+
+
+def _parse_range(value: object) -> IntegerRange:
+    ends = _require_list(value, "range")
+    if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, int) for end in ends):
+        message = "range must be [first, last], two whole numbers"
+        raise SchemaError(message)
+    return IntegerRange(*ends)
+
+
+def _parse_bounds(value: object) -> tuple[Fraction, Fraction] | None:
+    if value is None:
+        return None
+    ends = _require_list(value, "bounds")
+    if len(ends) != 2:
+        message = "bounds must be [low, high]"
+        raise SchemaError(message)
+    return parse_exact(ends[0], name="bounds"), parse_exact(ends[1], name="bounds")
+
+
+def _require_list(value: object, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        message = f"{key} must be a list, not {value!r}; see docs/schema.md"
+        raise SchemaError(message)
+    return value
+
+
+def _flag(spec: Mapping[str, Any], key: str) -> bool:
+    value = spec.get(key, False)
+    if not isinstance(value, bool):
+        message = f"{key} must be true or false"
+        raise SchemaError(message)
+    return value
+
+
+def _value_path(value: object, folder: Path | None) -> Path:
+    if folder is None or not isinstance(value, str):
+        message = "values_file must be the name of a file, relative to the project file"
+        raise SchemaError(message)
+    return folder / value
+
+
+def _read_values(path: Path, name: str) -> tuple[Label, ...]:
+    """The first field of every line, without a header line that names the column."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            entries = [row[0].strip() for row in csv.reader(lines) if row and row[0].strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"values_file {path.name!r} cannot be read ({type(error).__name__})"
+        raise SchemaError(message) from None
+    if entries and entries[0].lower() in (name.lower(), "value", "values", "code", "codes"):
+        entries = entries[1:]
+    if entries and all(_is_plain_integer(entry) for entry in entries):
+        return tuple(int(entry) for entry in entries)
+    return tuple(entries)
+
+
+def _is_plain_integer(text: str) -> bool:
+    # "07" stays text: a leading zero means a code, not a number.
+    return text.lstrip("-").isdecimal() and str(int(text)) == text
+
+
+def _describe_file(path: Path) -> str:
+    try:
+        return f"{path.name} (sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
+    except OSError:
+        message = f"values_file {path.name!r} cannot be read; check the name and the folder"
+        raise SchemaError(message) from None

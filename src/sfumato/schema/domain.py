@@ -1,0 +1,207 @@
+"""Public domains: what a column may hold, fixed before any record is read.
+
+A domain has a size, a label for every code from 0 to size - 1, and nothing else. How a stored
+value becomes a code is the engine's affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from sfumato.errors import SchemaError
+from sfumato.exact import format_exact
+
+__all__ = ["Bins", "Domain", "IntegerRange", "Label", "Part", "Period", "Tuples", "Values"]
+
+Label = int | str
+Part = Literal["year", "month", "day_of_week", "hour"]
+
+_PART_RANGES: dict[str, tuple[int, int]] = {
+    "month": (1, 12),
+    "day_of_week": (0, 6),
+    "hour": (0, 23),
+}
+_LARGEST_RANGE = 10**9
+LARGEST_INTEGER = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Listed values, all whole numbers or all text, with optional display names.
+
+    >>> Values(("north", "south")).size
+    2
+    """
+
+    values: tuple[Label, ...]
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_repeats(self.values)
+        kinds = {type(value) for value in self.values}
+        if not kinds <= {int} and not kinds <= {str}:
+            message = "values must be all whole numbers or all text (for decimals declare bins)"
+            raise SchemaError(message)
+        if any(isinstance(value, int) and abs(value) > LARGEST_INTEGER for value in self.values):
+            message = "whole numbers beyond 2^53 cannot be told apart in every file; list them as text"
+            raise SchemaError(message)
+        if self.names is not None and len(self.names) != len(self.values):
+            message = f"{len(self.names)} names for {len(self.values)} values"
+            raise SchemaError(message)
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        return len(self.values)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The value behind every code."""
+        return self.values
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are text."""
+        return isinstance(self.values[0], str)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """Listed combinations of several stored columns, such as (year, month).
+
+    >>> Tuples(((2019, 1), (2019, 2))).size
+    2
+    """
+
+    values: tuple[tuple[Label, ...], ...]
+
+    def __post_init__(self) -> None:
+        _refuse_repeats(self.values)
+        shapes = {tuple(type(part) for part in value) for value in self.values}
+        if len(shapes) != 1 or not set(next(iter(shapes))) <= {int, str}:
+            message = "combinations must all have the same length and types (whole numbers, text)"
+            raise SchemaError(message)
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        return len(self.values)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The combination behind every code, as text."""
+        return tuple("-".join(str(part) for part in value) for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Numeric intervals between increasing edges, closed on the left; the last one also on the right.
+
+    >>> Bins((Fraction(0), Fraction(10), Fraction(50))).labels
+    ('[0, 10)', '[10, 50]')
+    """
+
+    edges: tuple[Fraction, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.edges) < 2:
+            message = "bins need at least two edges"
+            raise SchemaError(message)
+        for low, high in zip(self.edges, self.edges[1:], strict=False):
+            if low >= high:
+                message = (
+                    f"bin edges must increase, but {format_exact(low)} is followed by {format_exact(high)}"
+                )
+                raise SchemaError(message)
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        return len(self.edges) - 1
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The interval behind every code."""
+        edges = [format_exact(edge) for edge in self.edges]
+        ends = [")"] * (len(edges) - 2) + ["]"]
+        return tuple(f"[{low}, {high}{end}" for low, high, end in zip(edges, edges[1:], ends, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerRange:
+    """Whole numbers from low to high, both included.
+
+    >>> IntegerRange(1, 12).size
+    12
+    """
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            message = f"range [{self.low}, {self.high}] is empty"
+            raise SchemaError(message)
+        if self.size > _LARGEST_RANGE or max(abs(self.low), abs(self.high)) > LARGEST_INTEGER:
+            message = f"range [{self.low}, {self.high}] is too wide; declare bins instead"
+            raise SchemaError(message)
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        return self.high - self.low + 1
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The number behind every code."""
+        return tuple(range(self.low, self.high + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """One part of a date or timestamp: year, month (1-12), day of week (Monday 0) or hour (0-23).
+
+    >>> Period("month").size
+    12
+    """
+
+    part: Part
+    years: IntegerRange | None = None
+
+    def __post_init__(self) -> None:
+        if self.part not in ("year", *_PART_RANGES):
+            message = f"period must be year, month, day_of_week or hour, got {self.part!r}"
+            raise SchemaError(message)
+        if (self.part == "year") != (self.years is not None):
+            message = "period = 'year' needs range = [first, last], the others have none"
+            raise SchemaError(message)
+
+    @property
+    def span(self) -> IntegerRange:
+        """The whole numbers this part may take."""
+        return self.years or IntegerRange(*_PART_RANGES[self.part])
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        return self.span.size
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The number behind every code."""
+        return self.span.labels
+
+
+Domain = Values | Tuples | Bins | IntegerRange | Period
+
+
+def _refuse_repeats(values: tuple[object, ...]) -> None:
+    if not values:
+        message = "a domain needs at least one value"
+        raise SchemaError(message)
+    if len(set(values)) != len(values):
+        repeated = next(value for index, value in enumerate(values) if value in values[:index])
+        message = f"value {repeated!r} is listed twice"
+        raise SchemaError(message)

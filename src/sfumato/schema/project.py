@@ -1,0 +1,96 @@
+"""The project file, `sfumato.toml`: a budget, a ledger, and the tables it covers."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sfumato.errors import SchemaError
+from sfumato.exact import parse_exact, parse_positive
+from sfumato.schema.column import refuse_unknown_keys
+from sfumato.schema.table import Table, parse_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Project", "parse_project", "read_project", "read_toml"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A project file, read: its folder, the total it may spend, the ledger's name, and its tables."""
+
+    folder: Path
+    epsilon: Fraction
+    delta: Fraction
+    accounting: Literal["zcdp", "gaussian"]
+    ledger: str
+    tables: Mapping[str, Table]
+
+    def table(self, name: str) -> Table:
+        """The described table `name`."""
+        if name not in self.tables:
+            message = f"no table {name!r}; described: {', '.join(sorted(self.tables))}"
+            raise SchemaError(message)
+        return self.tables[name]
+
+
+def read_project(path: Path | str) -> Project:
+    """The project that the file at `path` describes; reads no record."""
+    path = Path(path)
+    return parse_project(read_toml(path, what="project file"), folder=path.resolve().parent)
+
+
+def read_toml(path: Path, *, what: str) -> dict[str, Any]:
+    """The content of a TOML file, decimals kept exact."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file, parse_float=_parse_float)
+    except FileNotFoundError:
+        message = f"{what} {path.name!r} does not exist; `sfumato init` drafts one"
+        raise SchemaError(message) from None
+    except OSError as error:
+        message = f"{what} {path.name!r} cannot be read ({type(error).__name__})"
+        raise SchemaError(message) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"{what} {path.name!r} is not valid TOML: {error}"
+        raise SchemaError(message) from None
+
+
+def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
+    """The project that a parsed document describes."""
+    refuse_unknown_keys(document, ("budget", "tables"), where="project file")
+    budget = document.get("budget")
+    if not isinstance(budget, dict) or "epsilon" not in budget:
+        message = "the project file needs [budget] with epsilon, the most that may ever be spent"
+        raise SchemaError(message)
+    known = ("epsilon", "delta", "accounting", "ledger")
+    refuse_unknown_keys(budget, known, where="[budget]")
+    accounting = budget.get("accounting", "zcdp")
+    if accounting not in ("zcdp", "gaussian"):
+        message = f"[budget] accounting must be 'zcdp' or 'gaussian', got {accounting!r}"
+        raise SchemaError(message)
+    delta = parse_exact(budget.get("delta", 0), name="[budget] delta")
+    if not 0 <= delta < 1:
+        message = "[budget] delta must be at least 0 and below 1"
+        raise SchemaError(message)
+    tables = document.get("tables", {})
+    if not isinstance(tables, dict) or not tables:
+        message = "the project file describes no table; add [tables.NAME]"
+        raise SchemaError(message)
+    return Project(
+        folder=folder,
+        epsilon=parse_positive(budget["epsilon"], name="[budget] epsilon"),
+        delta=delta,
+        accounting=accounting,
+        ledger=str(budget.get("ledger", "ledger.db")),
+        tables={name: parse_table(name, spec, folder=folder) for name, spec in tables.items()},
+    )
+
+
+def _parse_float(text: str) -> Decimal:
+    return Decimal(text.replace("_", ""))

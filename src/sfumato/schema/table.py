@@ -1,0 +1,166 @@
+"""A table: its source, the unit it protects, and its described columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from sfumato.errors import SchemaError
+from sfumato.schema.column import Column, column_spec, parse_column, refuse_unknown_keys
+from sfumato.schema.contest import read_parameters
+from sfumato.unit import PrivacyUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["WEIGHT_GRID", "Bounding", "Table", "parse_table", "table_spec"]
+
+Bounding = Literal["truncate", "weight"]
+
+# Weights are whole multiples of 1 / WEIGHT_GRID, so that their sums are exact.
+WEIGHT_GRID = 2**20
+
+_KEYS = (
+    "source",
+    "unit",
+    "max_records",
+    "neighbours",
+    "bounding",
+    "parameters",
+    "columns",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A described table of people's records.
+
+    `bounding` says how an individual's records are held to `max_records`: `truncate` keeps at most
+    that many, `weight` keeps all and gives each the weight min(1, max_records / records).
+    """
+
+    name: str
+    source: str
+    unit: PrivacyUnit
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    bounding: Bounding = "truncate"
+
+    def __post_init__(self) -> None:
+        if self.bounding not in ("truncate", "weight"):
+            message = f"table {self.name!r}: bounding must be 'truncate' or 'weight'"
+            raise SchemaError(message)
+        if self.unit.column is not None and self.unit.column in self.columns:
+            column = self.columns[self.unit.column]
+            if column.domain is not None:
+                message = (
+                    f"table {self.name!r}: {self.unit.column!r} names the individual, so it cannot "
+                    "have a domain; remove its column table"
+                )
+                raise SchemaError(message)
+
+    @property
+    def grid(self) -> int:
+        """The denominator of every count of this table: counts are whole multiples of 1 / grid."""
+        return WEIGHT_GRID if self.bounding == "weight" else 1
+
+    @property
+    def contribution(self) -> int:
+        """The most that one individual adds to the counts of any one marginal, in units of 1 / grid.
+
+        Privacy: `truncate` keeps at most max_records records of weight 1; `weight` gives each of R
+        records floor(max_records * grid / R) or less. Both sums are at most max_records * grid.
+        """
+        return self.unit.max_records * self.grid
+
+    def column(self, name: str) -> Column:
+        """The described column `name`, ready to be counted, or an error that says what to do."""
+        if name not in self.columns:
+            known = ", ".join(sorted(self.columns)) or "none"
+            message = f"table {self.name!r} describes no column {name!r} (described: {known})"
+            raise SchemaError(message)
+        column = self.columns[name]
+        if column.domain is None:
+            message = (
+                f"column {name!r} of table {self.name!r} has no public domain; "
+                "declare values, values_file, bins, range or period"
+            )
+            raise SchemaError(message)
+        if column.drafted and not column.accepted:
+            message = (
+                f"column {name!r} of table {self.name!r}: its domain was drafted from the data, which "
+                "is not private. Replace it by a public list, or set accept_drafted = true and the "
+                "write-up will say so"
+            )
+            raise SchemaError(message)
+        return column
+
+    def cells(self, names: tuple[str, ...]) -> int:
+        """The number of combinations of the columns `names`."""
+        return math.prod(self.column(name).size for name in names)
+
+
+def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Table:
+    """The table that `spec` (a table of the project file) describes."""
+    where = f"table {name!r}"
+    if not isinstance(spec, dict):
+        message = f"{where} must be a table of keys such as source, unit and columns"
+        raise SchemaError(message)
+    refuse_unknown_keys(spec, _KEYS, where=where)
+    columns: dict[str, Column] = {}
+    if "parameters" in spec:
+        if folder is None:
+            message = f"{where}: parameters needs a project file beside it"
+            raise SchemaError(message)
+        columns |= read_parameters(folder / str(spec["parameters"])).columns
+    described = spec.get("columns", {})
+    if not isinstance(described, dict):
+        message = f"{where}: columns must be tables, [tables.{name}.columns.NAME]"
+        raise SchemaError(message)
+    try:
+        columns |= {key: parse_column(key, value, folder=folder) for key, value in described.items()}
+        unit = _parse_unit(spec)
+    except SchemaError as error:
+        message = f"{where}: {error}"
+        raise SchemaError(message) from None
+    source = spec.get("source")
+    if not isinstance(source, str) or not source or source == "TODO":
+        message = f"{where}: source must name a Parquet, CSV or CSV.gz file"
+        raise SchemaError(message)
+    return Table(
+        name=name,
+        source=source,
+        unit=unit,
+        columns=columns,
+        bounding=spec.get("bounding", "truncate"),
+    )
+
+
+def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
+    """The description that reads back as `table` with the named columns only."""
+    return {
+        "source": table.source,
+        "unit": table.unit.column or "row",
+        "max_records": table.unit.max_records,
+        "neighbours": table.unit.neighbours,
+        "bounding": table.bounding,
+        "columns": {name: column_spec(table.columns[name]) for name in columns},
+    }
+
+
+def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
+    unit = spec.get("unit")
+    if not isinstance(unit, str) or not unit or unit == "TODO":
+        message = "unit must name the column that identifies an individual, or be 'row'"
+        raise SchemaError(message)
+    neighbours = spec.get("neighbours", "add-remove")
+    if unit == "row":
+        return PrivacyUnit(column=None, max_records=spec.get("max_records", 1), neighbours=neighbours)
+    if "max_records" not in spec or spec["max_records"] == "TODO":
+        message = (
+            f"unit {unit!r} needs max_records, the most records of one individual that may count; "
+            "further records of that individual are cut"
+        )
+        raise SchemaError(message)
+    return PrivacyUnit(column=unit, max_records=spec["max_records"], neighbours=neighbours)

@@ -1,0 +1,146 @@
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sfumato.noise import wide
+from sfumato.noise.fixed_point import loss_floor
+from sfumato.noise.law import Law
+from sfumato.noise.narrow import draw_narrow
+from sfumato.noise.table import build_thresholds
+from sfumato.noise.wide import draw_wide
+
+KINDS = ["laplace", "gaussian"]
+
+
+def draw(method, law, source, size=1, **options):
+    out = np.full(size, 1 << 60, np.int64)
+    method(law, out, source, **options)
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_decided_byte_goes_to_its_magnitude(kind, scripted):
+    law = Law(kind, Fraction(5))
+    thresholds = build_thresholds(law, folded=True, bits=8)
+    decided = [byte for byte in range(255) if byte not in thresholds]
+    positive = draw(draw_narrow, law, scripted([b << 56 for b in decided]), size=len(decided), bits=8)
+    negative = draw(draw_narrow, law, scripted([b << 56 | 1 for b in decided]), size=len(decided), bits=8)
+    assert (negative == -positive).all()
+    counts = Counter(positive.tolist())
+    edges = [-1, *thresholds, 255]
+    for k in range(len(edges) - 1):
+        assert counts[k] == max(edges[k + 1] - edges[k] - 1, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sign", [0, 1])
+@pytest.mark.parametrize("k", [0, 1, 17])
+def test_an_undecided_word_is_extended_until_it_differs(kind, sign, k, scripted):
+    law = Law(kind, Fraction(20))
+    exact = build_thresholds(law, folded=True, bits=191)[k]
+    first, second, third = exact >> 128, exact >> 64 & (1 << 64) - 1, exact & (1 << 64) - 1
+    for last, magnitude in ((third - 1, k), (third + 1, k + 1)):
+        source = scripted([first << 1 | sign, second, last])
+        value = draw(draw_narrow, law, source)[0]
+        assert value == (-magnitude if sign else magnitude)
+        assert source.left == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tail_beyond_the_table_is_reached(kind, scripted):
+    law = Law(kind, Fraction(2))
+    known = len(build_thresholds(law, folded=True, bits=63))
+    beyond = build_thresholds(law, folded=True, bits=127)[known + 3]
+    source = scripted([(1 << 64) - 2, (beyond & (1 << 64) - 1) + 1])
+    assert draw(draw_narrow, law, source)[0] == known + 4
+    assert source.left == 0
+
+
+def test_a_tiny_scale_meets_its_tail_only_past_all_ones(scripted):
+    ones = (1 << 64) - 1
+    law = Law("laplace", Fraction(1, 1000))
+    assert draw(draw_narrow, law, scripted([ones, ones, ones, 7]))[0] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_negative_zero_is_drawn_again(kind, scripted):
+    law = Law(kind, Fraction(1 << 20))
+    keep = (1 << 64) - (1 << 10)  # offset zero, decision high
+    source = scripted([1, 0, keep, keep + 3, 0, keep + 5])
+    # The first of two draws is -0 and gives way to the third.
+    assert draw(draw_wide, law, source, size=2).tolist() == [5, 3]
+    assert source.left == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_close_decision_is_settled_exactly(kind, scripted):
+    law = Law(kind, Fraction(1 << 20))
+    plan = wide._make_plan(law, 63, wide.BLOCK_BITS)
+    offset = (1 << plan.shift) - 1
+    exact = loss_floor(plan.loss(0, offset), plan.keep_bits + 64)
+    second = (exact >> 64) << plan.shift | offset
+    last = exact & (1 << 64) - 1
+    keep_all = (1 << 64) - 1
+    kept = scripted([0, second, last + 1])
+    assert draw(draw_wide, law, kept).tolist() == [offset]
+    lost = scripted([0, second, last - 1, 0, keep_all - 1])
+    assert draw(draw_wide, law, lost).tolist() == [offset - 1]
+    assert kept.left == lost.left == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_beyond_the_table_is_judged_exactly(kind, scripted, monkeypatch):
+    law = Law(kind, Fraction(1 << 20))
+    plan = wide._make_plan(law, 63, wide.BLOCK_BITS)
+    known = len(plan.blocks.thresholds)
+    beyond = build_thresholds(plan.blocks.law, folded=False, bits=127)[known + 3]
+    judged = []
+    keep = wide._keep
+    monkeypatch.setattr(wide, "_keep", lambda *rest: judged.append(rest[1]) or keep(*rest))
+    # The decision is as high as can be, yet `sure` has no word on this block.
+    source = scripted([(1 << 64) - 2, (1 << 64) - 1, (beyond & (1 << 64) - 1) + 1])
+    value = draw(draw_wide, law, source)[0]
+    assert value == (known + 5 << plan.shift) - 1
+    assert [block.tolist() for block in judged] == [[known + 4]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shift", [1, 20, 40])
+def test_float_losses_are_as_close_as_claimed(kind, shift):
+    law = Law(kind, Fraction(7 << shift + 8) + Fraction(1, 3))
+    plan = wide._make_plan(law, 63, wide.BLOCK_BITS)
+    generator = np.random.Generator(np.random.PCG64(11))
+    block = generator.integers(0, 20_000, size=200)
+    offset = generator.integers(1, 1 << plan.shift, size=200)
+    for b, o, loss in zip(block, offset, plan.losses(block, offset), strict=True):
+        exact = plan.loss(int(b), int(o))
+        assert abs(Fraction(float(loss)) - exact) <= exact / (1 << 49)
+
+
+def test_the_float_filter_only_settles_what_the_exact_rule_settles(seeded):
+    law = Law("gaussian", Fraction(3000))
+    plan = wide._make_plan(law, 16, 3)
+    generator = np.random.Generator(np.random.PCG64(12))
+    block = generator.integers(0, 60, size=3000)
+    offset = generator.integers(0, 1 << plan.shift, size=3000)
+    decisions = generator.integers(0, 1 << plan.keep_bits, size=3000).astype(np.uint64)
+    kept = wide._keep(plan, block, offset, decisions, seeded(1))
+    for b, o, decision, keep in zip(block, offset, decisions, kept, strict=True):
+        loss = plan.loss(int(b), int(o))
+        floor = loss_floor(loss, plan.keep_bits) if loss else -1
+        if int(decision) != floor:
+            assert bool(keep) == (int(decision) > floor)
+
+
+def test_blocks_need_a_wide_scale(seeded):
+    with pytest.raises(ValueError, match="no blocks"):
+        draw(draw_wide, Law("laplace", Fraction(20)), seeded(1))
+
+
+@pytest.mark.parametrize("size", [0, 1, 8191, 8192, 8193, 20_000])
+@pytest.mark.parametrize(("method", "scale"), [(draw_narrow, 30), (draw_wide, 1 << 30)])
+def test_every_place_is_filled_at_any_size(method, scale, size, seeded):
+    drawn = draw(method, Law("laplace", Fraction(scale)), seeded(2), size=size)
+    assert (np.abs(drawn) < 60 * scale).all()
