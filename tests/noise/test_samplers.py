@@ -95,6 +95,8 @@ def test_a_law_is_read_exactly():
     assert make_law("gaussian", 3).exponent(2) == Fraction(2, 9)
     with pytest.raises(RecipeError, match="kind of noise"):
         make_law("cauchy", 1)
+    with pytest.raises(RecipeError, match="above zero"):
+        Law("laplace", Fraction(-1))
 
 
 def test_nothing_takes_a_seed():

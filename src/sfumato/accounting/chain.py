@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato.accounting.budget import Budget, Spent, add_costs, admits
@@ -79,7 +79,7 @@ class History:
 
     entries: tuple[Entry, ...] = ()
     budget: Budget | None = None
-    spent: Spent = Spent()
+    spent: Spent = field(default_factory=Spent)
     neighbours: Neighbours | None = None
     answers: Mapping[int, str]
 
@@ -150,9 +150,10 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     'epsilon 1'
     """
     start = after or History(answers={})
-    known, new, answers = start.entries, list(entries), dict(start.answers)
+    new, answers = list(entries), dict(start.answers)
+    whole = (*start.entries, *new)
     head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
-    for sequence, entry in enumerate(new, start=len(known) + 1):
+    for sequence, entry in enumerate(new, start=len(start.entries) + 1):
         if entry.sequence != sequence or entry.previous != head or entry.seal() != entry.hash:
             message = f"entry {sequence} was edited, removed or moved"
             raise LedgerError(message)
@@ -165,7 +166,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             if entry.kind in ("open", "budget"):
                 budget = _recorded_budget(entry)
             if entry.kind == "answer":
-                answers[int(entry.description["charge"])] = str(entry.description["sha256"])
+                answers.update(_recorded_answer(entry, whole))
         except (RecipeError, KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"entry {sequence} holds a budget, cost or answer this version does not know"
             raise LedgerError(message) from error
@@ -175,13 +176,23 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             raise LedgerError(message)
         neighbours = next(iter(relations), None)
         spent = add_costs(spent, costs)
-    history = History(
-        entries=(*known, *new), budget=budget, spent=spent, neighbours=neighbours, answers=answers
-    )
+    history = History(entries=whole, budget=budget, spent=spent, neighbours=neighbours, answers=answers)
     if not admits(history.limit, spent):
         message = "it records more than its budget admits"
         raise LedgerError(message)
     return history
+
+
+def _recorded_answer(entry: Entry, entries: tuple[Entry, ...]) -> dict[int, str]:
+    description = entry.description
+    charge, sha256 = description["charge"], description["sha256"]
+    if not isinstance(charge, int) or not isinstance(sha256, str):
+        message = "an answer names its charge and its digest"
+        raise RecipeError(message)
+    if not 1 <= charge < entry.sequence or entries[charge - 1].kind != "charge":
+        message = "an answer names a charge before it"
+        raise RecipeError(message)
+    return {charge: sha256}
 
 
 def _recorded_budget(entry: Entry) -> Budget:

@@ -63,7 +63,7 @@ def laplace_rho(epsilon: Fraction) -> Fraction:
     Noise on the integers costs more, see `discrete_laplace_rho`.
 
     >>> float(laplace_rho(Fraction(1)))
-    0.3678794411714424
+    0.36787944117144233
     """
     epsilon = parse_positive(epsilon, name="epsilon")
     with localcontext(_CONTEXT):

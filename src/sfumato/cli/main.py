@@ -18,6 +18,8 @@ from sfumato.errors import SfumatoError
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="sfumato",
     help="Publish the picture, not the people: private releases with their proof attached.",
@@ -57,6 +59,7 @@ def main() -> None:
     except SfumatoError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; a charge that was made is kept, no half release was written\n")
-        sys.exit(130)
+    except SystemExit as done:
+        if done.code == _INTERRUPTED:
+            sys.stderr.write("interrupted; a charge that was made is kept, no half release was written\n")
+        raise

@@ -79,8 +79,9 @@ def _describe_csv(paths: tuple[Path, ...], name: str) -> FileSource:
     headers = []
     for path in paths:
         opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            headers.append(lines.readline())
+        with opener(path, "rb") as lines:
+            # Only the first line is decoded: what follows is records, and may be anything.
+            headers.append(lines.readline().decode("utf-8-sig"))
     # The header is public, a sniffed row is not: the delimiter is taken from the header alone.
     delimiter = max(_DELIMITERS, key=headers[0].count)
     names = next(csv.reader([headers[0]], delimiter=delimiter), [])

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final, Literal, get_args
 
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive
+from sfumato.exact import parse_positive
 
 __all__ = ["MAX_SCALE", "Kind", "Law", "make_law"]
 
@@ -31,6 +31,18 @@ class Law:
     kind: Kind
     scale: Fraction
 
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            message = f"the kind of noise must be 'laplace' or 'gaussian', got {self.kind!r}"
+            raise RecipeError(message)
+        name = _scale_name(self.kind)
+        if parse_positive(self.scale, name=name) > MAX_SCALE:
+            message = (
+                f"{name} must be at most 2^50 = {MAX_SCALE} so that noise fits 64-bit integers; "
+                f"measure in a larger unit"
+            )
+            raise RecipeError(message)
+
     def exponent(self, magnitude: int) -> Fraction:
         """How far, in nats, the weight of `magnitude` lies below the weight of zero."""
         if self.kind == "laplace":
@@ -38,20 +50,14 @@ class Law:
         return Fraction(magnitude * magnitude) / (2 * self.scale * self.scale)
 
 
-def make_law(kind: str, scale: object, *, name: str = "scale") -> Law:
-    """The law of this kind and scale, or a RecipeError that calls the scale `name`.
+def make_law(kind: Kind, scale: object) -> Law:
+    """The law of this kind, its scale read exactly from a number or from text.
 
     >>> make_law("laplace", "0.1")
     Law(kind='laplace', scale=Fraction(1, 10))
     """
-    if kind not in get_args(Kind):
-        message = f"the kind of noise must be 'laplace' or 'gaussian', got {str(kind)[:40]!r}"
-        raise RecipeError(message)
-    number = parse_positive(scale, name=name)
-    if number > MAX_SCALE:
-        message = (
-            f"{name} must be at most 2^50 = {MAX_SCALE} so that noise fits 64-bit integers, "
-            f"got {format_exact(number)[:40]}; measure in a larger unit"
-        )
-        raise RecipeError(message)
-    return Law("laplace" if kind == "laplace" else "gaussian", number)
+    return Law(kind, parse_positive(scale, name=_scale_name(kind)))
+
+
+def _scale_name(kind: Kind) -> str:
+    return "sigma" if kind == "gaussian" else "scale"

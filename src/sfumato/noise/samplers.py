@@ -52,7 +52,7 @@ def discrete_gaussian(*, sigma: ExactLike, size: int) -> NDArray[np.int64]:
     >>> discrete_gaussian(sigma="895.42", size=3).dtype
     dtype('int64')
     """
-    return _draw(make_law("gaussian", sigma, name="sigma"), _parse_size(size), KeyStream())
+    return _draw(make_law("gaussian", sigma), _parse_size(size), KeyStream())
 
 
 def add_noise(values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:

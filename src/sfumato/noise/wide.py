@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_wide"]
 
-BLOCK_BITS: Final = 10
-"""The scale counts between 2^10 and 2^11 blocks, so about one pair in 2000 is not kept."""
-
-_MARGIN: Final = 2.0**-40
-"""Far above the rounding of the few float operations that use it, each at most 2^-53."""
+BLOCK_BITS: Final = 11
+"""The scale counts between 2^11 and 2^12 blocks, so about one pair in 4000 is not kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +38,8 @@ class _Plan:
     """How a wide law is drawn.
 
     A second word gives the offset from its `shift` low bits and the decision from its
-    `keep_bits` high bits; a decision of at least `sure` keeps any pair whose block is in the
-    table. `unit` is the factor of the loss, rounded to a float: 1/b or 1/(2 sigma^2).
+    `keep_bits` high bits. A decision of at least `sure` keeps any pair whose block is in the table,
+    one of at least `sure_by_block[block]` any pair of that block.
     """
 
     law: Law
@@ -50,14 +47,7 @@ class _Plan:
     shift: int
     keep_bits: int
     sure: int
-    unit: float
-
-    def losses(self, block: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The losses of pairs, each within a relative 2^-49."""
-        places = offset.astype(np.float64)
-        if self.law.kind == "gaussian":
-            places *= (block << (self.shift + 1)) + offset
-        return places * self.unit
+    sure_by_block: NDArray[np.uint64]
 
     def loss(self, block: int, offset: int) -> Fraction:
         """The loss of one pair, exactly."""
@@ -73,12 +63,18 @@ def _make_plan(law: Law, bits: int, block_bits: int) -> _Plan:
         raise ValueError(message)
     blocks = build_table(Law(law.kind, law.scale / (1 << shift)), folded=False, bits=bits)
     keep_bits = min(64 - shift, bits)
-    last = len(blocks.thresholds) - 1 << shift
-    width = 1 << shift
-    worst = law.exponent(last + width) - law.exponent(last)
     # 1 - exp(-x) <= x, and the loss of a place grows with its block and its offset.
-    sure = min(math.ceil(worst * (1 << keep_bits)), 1 << keep_bits)
-    return _Plan(law, blocks, shift, keep_bits, sure, float(law.exponent(1)))
+    worst = [
+        _certain_keep(law.exponent(block + 1 << shift) - law.exponent(block << shift), keep_bits)
+        for block in range(len(blocks.thresholds))
+    ]
+    sure_by_block = np.array(worst, np.uint64)
+    sure_by_block.flags.writeable = False
+    return _Plan(law, blocks, shift, keep_bits, max(worst), sure_by_block)
+
+
+def _certain_keep(loss: Fraction, bits: int) -> int:
+    return min(math.ceil(loss * (1 << bits)), 1 << bits)
 
 
 def draw_wide(
@@ -118,6 +114,9 @@ def _draw_once(plan: _Plan, out: NDArray[np.int64], source: BitSource) -> NDArra
         np.right_shift(second, np.uint64(64 - plan.keep_bits), out=part.scratch)
         doubtful = np.flatnonzero(part.scratch < np.uint64(plan.sure))
         if resolved.size:  # a block from beyond the table, where `sure` proves nothing
+            if (part.magnitudes[resolved].astype(np.int64) >> (62 - plan.shift)).any():
+                message = "a draw of noise does not fit 64-bit integers; its chance is exp(-4096)"
+                raise OverflowError(message)
             doubtful = np.union1d(doubtful, resolved)
         decisions = part.scratch[doubtful]
 
@@ -146,14 +145,12 @@ def _keep(
 ) -> NDArray[np.bool_]:
     """Which pairs are kept: those whose decision, read as a fraction, is 1 - exp(-loss) or more.
 
-    x - x^2/2 <= 1 - exp(-x) <= x settles most pairs in floats; the rest are settled exactly.
+    A bound per block settles most pairs; the rest are settled exactly, one by one.
     """
-    loss = plan.losses(block, offset)
-    low = decisions * 2.0**-plan.keep_bits
-    high = (decisions + np.uint64(1)) * 2.0**-plan.keep_bits
-    kept = low >= loss * (1 + _MARGIN)
-    lost = high <= (loss - loss * loss / 2) * (1 - _MARGIN)
-    for place in np.flatnonzero(~(kept | lost)).tolist():
+    known = np.minimum(block, plan.sure_by_block.size - 1)
+    kept: NDArray[np.bool_] = decisions >= plan.sure_by_block[known]
+    kept &= known == block
+    for place in np.flatnonzero(~kept).tolist():
         exact = plan.loss(int(block[place]), int(offset[place]))
         kept[place] = _keep_one(exact, int(decisions[place]), plan.keep_bits, source)
     return kept
@@ -163,6 +160,12 @@ def _keep_one(loss: Fraction, decision: int, bits: int, source: BitSource) -> bo
     """Whether one pair is kept, from as many more bits as it takes."""
     if loss == 0:
         return True
+    # x - x^2/2 <= 1 - exp(-x) <= x, in whole numbers: most pairs need no exponential.
+    most = -(-(loss.numerator << bits) // loss.denominator)
+    if decision >= most:
+        return True
+    if decision + 2 <= most - (most * most >> bits + 1) - 1:
+        return False
     while True:
         floor = loss_floor(loss, bits)
         if decision != floor:

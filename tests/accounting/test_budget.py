@@ -1,0 +1,159 @@
+"""The filter: exact, never overspent, and honest about what is left."""
+
+import copy
+import pickle
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.accounting import (
+    Amount,
+    Budget,
+    Cost,
+    Spent,
+    add_costs,
+    admits,
+    discrete_gaussian_sigma,
+    left,
+    max_rho,
+    mu_to_epsilon,
+    rho_to_epsilon,
+)
+from sfumato.errors import RecipeError
+from sfumato.exact import parse_exact
+
+TENTH = Cost(kind="pure", scale=Fraction(1, 10))
+
+budgets = st.builds(
+    Budget,
+    st.fractions(min_value=Fraction(1, 10), max_value=10),
+    st.sampled_from([Fraction(0), Fraction(1, 10**6), Fraction(1, 100)]),
+    accounting=st.sampled_from(["zcdp", "gaussian"]),
+)
+charges = st.one_of(
+    st.builds(
+        Cost,
+        kind=st.sampled_from(["pure", "exponential", "permute-and-flip", "laplace"]),
+        scale=st.fractions(min_value=Fraction(1, 50), max_value=3),
+        count=st.integers(1, 3),
+    ),
+    st.builds(Cost, kind=st.just("gaussian"), scale=st.fractions(min_value=Fraction(3, 2), max_value=60)),
+)
+
+
+@settings(deadline=None)
+@given(budgets, st.lists(charges, max_size=25))
+def test_no_sequence_overspends(budget, costs):
+    spent, accepted = Spent(), []
+    for cost in costs:
+        if admits(budget, spent, [cost]):
+            spent = add_costs(spent, [cost])
+            accepted.append(cost)
+    assert spent == add_costs(Spent(), accepted)
+    pure = [cost.epsilon for cost in accepted]
+    fits = all(e is not None for e in pure) and sum(pure) <= budget.epsilon
+    if not fits:
+        assert budget.delta > 0
+        if budget.accounting == "zcdp":
+            rho = sum(cost.rho for cost in accepted)
+            assert rho_to_epsilon(rho, budget.delta) <= budget.epsilon
+        else:
+            mu = float(sum(cost.mu_squared for cost in accepted)) ** 0.5
+            assert mu_to_epsilon(mu, budget.delta) <= float(budget.epsilon) * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(budgets, st.lists(charges, max_size=8))
+def test_what_is_left_fits_and_lies_between_nothing_and_all(budget, costs):
+    spent = Spent()
+    before = left(budget, spent)
+    assert before == budget.epsilon
+    for cost in costs:
+        if admits(budget, spent, [cost]):
+            spent = add_costs(spent, [cost])
+            remaining = left(budget, spent)
+            assert 0 <= remaining <= before
+            before = remaining
+    if before > 0:
+        assert admits(budget, spent, [Cost(kind="pure", scale=before)])
+
+
+def test_ten_tenths_are_one():
+    budget = Budget(1)
+    spent = add_costs(Spent(), [TENTH] * 9)
+    assert admits(budget, spent, [TENTH])
+    spent = add_costs(spent, [TENTH])
+    assert left(budget, spent) == 0
+    assert not admits(budget, spent, [Cost(kind="pure", scale=Fraction(1, 10**30))])
+
+
+def test_without_delta_gaussian_noise_is_refused():
+    assert not admits(Budget(10), Spent(), [Cost(kind="gaussian", scale=Fraction(1000))])
+
+
+def test_many_small_charges_fit_through_delta_where_their_sum_does_not():
+    small = Cost(kind="pure", scale=Fraction(1, 100), count=200)
+    assert not admits(Budget(1), Spent(), [small])
+    assert admits(Budget(1, "1e-6"), Spent(), [small])
+
+
+def test_the_calibrated_plan_fits_the_ledger_that_counts_the_same_way():
+    delta = Fraction("2.5e-5")
+    sigma = parse_exact(
+        discrete_gaussian_sigma(epsilon=1, delta=delta, sensitivity=150, count=66), name="sigma"
+    )
+    plan = Cost(kind="gaussian", scale=sigma, sensitivity=Fraction(150), count=66)
+    assert admits(Budget(1, delta, accounting="gaussian"), Spent(), [plan])
+    assert not admits(Budget(1, delta, accounting="zcdp"), Spent(), [plan])
+    assert rho_to_epsilon(plan.rho, delta) == pytest.approx(1.0996, abs=5e-5)
+    wider = max_rho(1, delta)
+    root = parse_exact((66 * 150**2 / 2 / float(wider)) ** 0.5 * (1 + 1e-12), name="sigma")
+    parts = [Cost(kind="gaussian", scale=root, sensitivity=Fraction(150))] * 66
+    assert admits(Budget(1, delta), Spent(), parts)
+
+
+def test_narrow_gaussian_noise_closes_the_gaussian_branch():
+    narrow = Cost(kind="gaussian", scale=Fraction(2), sensitivity=Fraction(1, 1000))
+    budget = Budget(1, "1e-6", accounting="gaussian")
+    assert not admits(budget, Spent(), [narrow])
+    assert admits(Budget(1, "1e-6"), Spent(), [narrow])
+    assert left(budget, add_costs(Spent(), [narrow])) == 0
+
+
+def test_amounts_print_exactly_and_survive_copies():
+    amount = Amount(1, 3)
+    assert (str(amount), repr(Amount("0.10")), f"{Amount(2)}") == ("1/3", "0.1", "2")
+    assert amount == Fraction(1, 3)
+    assert hash(amount) == hash(Fraction(1, 3))
+    for again in (copy.deepcopy(amount), pickle.loads(pickle.dumps(amount))):
+        assert type(again) is Amount
+        assert again == amount
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"epsilon": 0},
+        {"epsilon": -1},
+        {"epsilon": float("inf")},
+        {"epsilon": float("nan")},
+        {"epsilon": 10**10},
+        {"epsilon": 1, "delta": 1},
+        {"epsilon": 1, "delta": -1},
+        {"epsilon": 1, "accounting": "guess"},
+        {"epsilon": Fraction(2**2100 + 1, 2**2100)},
+    ],
+)
+def test_what_is_not_a_budget_is_refused(arguments):
+    with pytest.raises(RecipeError):
+        Budget(**arguments)
+
+
+def test_budget_records_are_read_strictly():
+    record = Budget(1, "1e-6", accounting="gaussian").to_record()
+    assert Budget.from_record(record).accounting == "gaussian"
+    for change in ({"extra": "1"}, {"epsilon": "1.0"}, {"epsilon": 1}):
+        with pytest.raises(RecipeError):
+            Budget.from_record({**record, **change})

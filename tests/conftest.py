@@ -1,0 +1,56 @@
+"""What the tests share: small projects, and the public tables beside the project."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+PROJECT = """
+[budget]
+epsilon = 20.0
+delta = 1e-9
+
+[tables.t]
+source = "t.parquet"
+unit = "person"
+max_records = 3
+
+[tables.t.columns.region]
+values = ["a", "b", "c"]
+[tables.t.columns.month]
+range = [1, 12]
+"""
+
+
+@pytest.fixture
+def shared():
+    """The folder of public tables, or a skip that says what is missing."""
+    if not SHARED.is_dir():
+        pytest.skip("the public tables (../shared) are not beside the project")
+    return SHARED
+
+
+@pytest.fixture
+def people():
+    """Ten people with one to five records each."""
+    rows = [
+        {"person": person, "region": "abc"[(person + record) % 3], "month": 1 + (person * record) % 12}
+        for person in range(10)
+        for record in range(1 + person % 5)
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+@pytest.fixture
+def project(tmp_path, people):
+    """A folder with a project file, a table of people and a recipe; returns the project file."""
+    pq.write_table(people, tmp_path / "t.parquet")
+    (tmp_path / "recipe.toml").write_text(
+        'recipe = "cell-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
+    )
+    file = tmp_path / "sfumato.toml"
+    file.write_text(PROJECT)
+    return file

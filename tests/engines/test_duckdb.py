@@ -1,0 +1,243 @@
+import math
+from collections import Counter
+from datetime import date, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from sfumato.engines import DuckDBEngine, TrueCounts
+from sfumato.engines.base import LARGEST_MARGINAL
+from sfumato.errors import SchemaError, SourceError
+from sfumato.schema import parse_table
+
+SILENT = {"progress": lambda _: None}
+
+
+def make(folder, table, *, name="t.parquet", unit="row", columns, **facts):
+    if name.endswith(".parquet"):
+        pq.write_table(table, folder / name)
+    else:
+        pyarrow.csv.write_csv(table, folder / name)
+    if unit != "row":
+        facts.setdefault("max_records", 100)
+    return parse_table("t", {"source": name, "unit": unit, "columns": columns, **facts})
+
+
+def count(folder, table, *columns):
+    (counts,) = DuckDBEngine(folder).count(table, (columns,), **SILENT)
+    return counts.true_values
+
+
+def encode(folder, values, spec, *, name="t.parquet"):
+    """The counts of one stored column under one description."""
+    table = pa.table({"c": pa.array(values)}) if not isinstance(values, pa.Array) else pa.table({"c": values})
+    described = make(folder, table, name=name, columns={"c": spec})
+    DuckDBEngine(folder).check(described, ("c",))
+    return count(folder, described, "c").tolist()
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("values", "spec", "expected"),
+    [
+        (["a", "b", "a", "z", None, ""], {"values": ["a", "b"]}, [2, 1]),
+        (["a", "z", None], {"values": ["a", "b"], "outside": "other"}, [1, 0, 2]),
+        ([1, 5, 1, 9, None], {"values": [1, 5]}, [2, 1]),
+        ([1, 2, 3, 0, 4, None], {"values": [1, 2, 3]}, [1, 1, 1]),
+        ([1, 2, 3, -7, 99, None], {"range": [1, 3]}, [1, 1, 1]),
+        ([1, 2, 3, -7, 99, None], {"range": [1, 3], "outside": "clamp"}, [2, 1, 2]),
+        ([-3, -2, -1], {"range": [-3, -1]}, [1, 1, 1]),
+        ([1.0, 2.5, 3.0, NAN, INF, -INF, None], {"range": [1, 3]}, [1, 0, 1]),
+        ([1.0, 2.5, 3.0, NAN, INF, -INF, None], {"range": [1, 3], "outside": "clamp"}, [2, 0, 2]),
+        ([0.0, 9.99, 10.0, 50.0, -1.0, 51.0, NAN, INF, None], {"bins": [0, 10, 50]}, [2, 2]),
+        ([0.0, 10.0, 50.0, -1.0, 51.0, NAN, INF, -INF], {"bins": [0, 10, 50], "outside": "clamp"}, [3, 4]),
+        ([0.0, 60.0, NAN, None], {"bins": [0, 10, 50], "outside": "other"}, [1, 0, 3]),
+        ([True, False, True, None], {"values": [False, True]}, [1, 2]),
+        ([True, False, None], {"range": [0, 1]}, [1, 1]),
+        ([date(2020, 1, 1), date(2021, 2, 28), None], {"period": "year", "range": [2020, 2021]}, [1, 1]),
+        (
+            [datetime(2020, 1, 6, 23), datetime(2020, 1, 12, 0)],
+            {"period": "day_of_week"},
+            [1] + [0] * 5 + [1],
+        ),
+        ([datetime(2020, 1, 6, 23), None], {"period": "hour"}, [0] * 23 + [1]),
+        (["2020-03-01", "bad", "2020-13-01", None], {"period": "month"}, [0, 0, 1] + [0] * 9),
+        (["3", "3.0", " 2 ", "2.5", "x", "1e400", "nan", ""], {"range": [1, 3]}, [0, 1, 2]),
+        (["12.7", "13", "0013"], {"values": [11, 13]}, [0, 2]),
+        (["1.5", "bad", "inf", "-inf", "nan"], {"bins": [0, 1, 2], "outside": "clamp"}, [1, 2]),
+    ],
+)
+def test_any_value_gets_a_code_or_its_policy(tmp_path, values, spec, expected):
+    assert encode(tmp_path, values, spec) == expected
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_text_and_columnar_files_count_alike(tmp_path, name):
+    assert encode(tmp_path, [1, 2, 2, None, 7], {"range": [1, 2]}, name=name) == [1, 2]
+
+
+def test_decimals_and_wide_integers_are_read(tmp_path):
+    from decimal import Decimal
+
+    assert encode(tmp_path, [Decimal("1.00"), Decimal("1.50")], {"range": [1, 2]}) == [1, 0]
+    assert encode(tmp_path, pa.array([2**63, 1], pa.uint64()), {"range": [1, 2]}) == [1, 0]
+
+
+def test_combinations_of_columns(tmp_path):
+    table = pa.table({"year": [2019, 2019, 2020, None], "month": [1, 2, 1, 1]})
+    spec = {"from": ["year", "month"], "values": [[2019, 1], [2019, 2]]}
+    assert count(tmp_path, make(tmp_path, table, columns={"period": spec}), "period").tolist() == [1, 1]
+
+
+def test_names_and_values_may_hold_quotes(tmp_path):
+    table = pa.table({'it\'s "odd"': ["o'clock", "x;--"]})
+    described = make(tmp_path, table, columns={'it\'s "odd"': {"values": ["o'clock", "x;--"]}})
+    assert count(tmp_path, described, 'it\'s "odd"').tolist() == [1, 1]
+
+
+def test_a_table_without_rows_counts_zero(tmp_path):
+    table = pa.table({"p": pa.array([], pa.int64()), "c": pa.array([], pa.string())})
+    for name in ("t.parquet", "t.csv"):
+        described = make(tmp_path, table, name=name, unit="p", columns={"c": {"values": ["a"]}})
+        assert count(tmp_path, described, "c").tolist() == [0]
+
+
+def test_malformed_text_never_raises(tmp_path):
+    lines = b'p,c\n1,a\n2\n3,a,extra\n4,"b""\n5,\xff\xfe\n6,' + b"z" * 3_000_000 + b"\n7,a\n"
+    (tmp_path / "t.csv").write_bytes(lines)
+    described = parse_table(
+        "t", {"source": "t.csv", "unit": "p", "max_records": 2, "columns": {"c": {"values": ["a"]}}}
+    )
+    assert count(tmp_path, described, "c")[0] >= 1
+
+
+def test_compressed_text_and_other_delimiters(tmp_path):
+    import gzip
+
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress("p;c\n1;a\n2;b,b\n".encode()))
+    described = parse_table(
+        "t", {"source": "t.csv.gz", "unit": "row", "columns": {"c": {"values": ["a", "b,b"]}}}
+    )
+    assert count(tmp_path, described, "c").tolist() == [1, 1]
+
+
+def test_several_files_are_one_table(tmp_path):
+    for part in range(3):
+        pq.write_table(pa.table({"c": ["a"] * (part + 1)}), tmp_path / f"part{part}.parquet")
+    described = parse_table(
+        "t", {"source": "part*.parquet", "unit": "row", "columns": {"c": {"values": ["a"]}}}
+    )
+    assert count(tmp_path, described, "c").tolist() == [6]
+
+
+def test_many_marginals_come_from_one_call(tmp_path, people):
+    columns = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
+    described = make(tmp_path, people, unit="person", columns=columns)
+    both, region, month = DuckDBEngine(tmp_path).count(
+        described, (("region", "month"), ("region",), ("month",)), **SILENT
+    )
+    grid = both.true_values.reshape(3, 12)
+    assert (grid.sum(1) == region.true_values).all()
+    assert (grid.sum(0) == month.true_values).all()
+    expected = Counter(zip(people["region"].to_pylist(), people["month"].to_pylist(), strict=True))
+    assert grid[1, 3] == expected[("b", 4)]
+
+
+def test_truncation_keeps_exactly_the_bound(tmp_path):
+    table = pa.table({"p": ["x"] * 50 + ["y"] * 2 + [None] * 9, "c": list(range(50)) + [0, 1] + [3] * 9})
+    described = make(tmp_path, table, unit="p", max_records=7, columns={"c": {"range": [0, 49]}})
+    assert count(tmp_path, described, "c").sum() == 9
+
+
+def test_weights_are_exact_and_bounded(tmp_path):
+    table = pa.table({"p": ["x"] * 7 + ["y"] * 2, "c": [0] * 7 + [1] * 2})
+    described = make(
+        tmp_path, table, unit="p", max_records=3, bounding="weight", columns={"c": {"range": [0, 1]}}
+    )
+    grid = described.grid
+    assert count(tmp_path, described, "c").tolist() == [7 * (3 * grid // 7), 2 * grid]
+    assert 7 * (3 * grid // 7) <= described.contribution
+
+
+@pytest.mark.parametrize("bounding", ["truncate", "weight"])
+def test_the_order_of_records_does_not_matter(tmp_path, bounding):
+    random = np.random.default_rng(3)
+    table = pa.table({"p": random.integers(0, 20, 400), "c": random.integers(0, 9, 400)})
+    facts = {"unit": "p", "max_records": 5, "bounding": bounding, "columns": {"c": {"range": [0, 8]}}}
+    first = count(tmp_path, make(tmp_path, table, **facts), "c")
+    shuffled = table.take(pa.array(random.permutation(400)))
+    assert (count(tmp_path, make(tmp_path, shuffled, **facts), "c") == first).all()
+
+
+def test_dropped_records_do_not_use_up_the_bound(tmp_path):
+    table = pa.table({"p": ["x"] * 6, "c": [0, 0, 0, 99, 99, 99]})
+    described = make(tmp_path, table, unit="p", max_records=3, columns={"c": {"range": [0, 1]}})
+    assert count(tmp_path, described, "c").tolist() == [3, 0]
+
+
+def test_exact_counts_print_without_values_and_do_not_pickle(tmp_path):
+    import pickle
+
+    counts = TrueCounts(("c",), np.array([123456789]))
+    assert "123456789" not in repr(counts)
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(counts)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"source": "gone.parquet"}, "does not exist"),
+        ({"source": "gone*.parquet"}, "does not exist"),
+        ({"source": "t.xlsx"}, "must end in"),
+        ({"source": "broken.parquet"}, "cannot be read"),
+        ({"source": "broken.csv.gz"}, "cannot be read"),
+        ({"source": "twice.csv"}, "distinct name"),
+        ({"unit": "id", "max_records": 2}, "no its unit column 'id'"),
+        ({"columns": {"c": {"from": "d", "values": ["a"]}}}, "no column 'd'"),
+        ({"columns": {"c": {"from": "nested", "values": ["a"]}}}, "nested or binary"),
+        ({"columns": {"c": {"from": "n", "period": "month"}}}, "needs a stored date"),
+    ],
+)
+def test_public_faults_are_found_before_anything_is_read(tmp_path, change, words):
+    pq.write_table(pa.table({"c": ["a"], "n": [1], "nested": [[1]]}), tmp_path / "t.parquet")
+    (tmp_path / "t.xlsx").write_text("x")
+    (tmp_path / "broken.parquet").write_text("not parquet")
+    (tmp_path / "broken.csv.gz").write_text("not gzip")
+    (tmp_path / "twice.csv").write_text("c,c\n1,2\n")
+    spec = {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["a"]}}, **change}
+    with pytest.raises(SourceError) as caught:
+        DuckDBEngine(tmp_path).check(parse_table("t", spec), ("c",))
+    assert words.replace("no its", "no its") in str(caught.value)
+    assert "table 't'" in str(caught.value) or "column 'c'" in str(caught.value)
+
+
+def test_a_marginal_too_large_is_refused_with_its_size(tmp_path):
+    table = make(tmp_path, pa.table({"c": [1]}), columns={"c": {"range": [0, LARGEST_MARGINAL]}})
+    with pytest.raises(SchemaError, match="fewer columns or coarser domains"):
+        count(tmp_path, table, "c")
+
+
+def test_a_file_that_breaks_off_does_not_quote_a_record(tmp_path):
+    table = make(tmp_path, pa.table({"c": ["secret"] * 50_000}), columns={"c": {"values": ["secret"]}})
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content[:4] + b"\xff" * 60 + content[64:])
+    with pytest.raises(SourceError) as caught:
+        count(tmp_path, table, "c")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_the_version_changes_with_the_file_and_hides_its_size(tmp_path, people):
+    described = make(tmp_path, people, columns={"month": {"range": [1, 12]}})
+    engine = DuckDBEngine(tmp_path)
+    first = engine.version(described, secret=b"k")
+    assert engine.version(described, secret=b"k") == first
+    assert engine.version(described, secret=b"other") != first
+    pq.write_table(people.slice(1), tmp_path / "t.parquet")
+    assert engine.version(described, secret=b"k") != first

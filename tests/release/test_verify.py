@@ -1,0 +1,169 @@
+import hashlib
+import io
+import json
+import sqlite3
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from sfumato.release import pack_measurements
+
+RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
+
+
+@pytest.fixture
+def out(project):
+    folder = project.parent / "out"
+    sf.open(project).release(RECIPE, epsilon=[1, 2], out=folder)
+    return folder
+
+
+def edit_certificate(folder, change):
+    path = folder / "certificate.json"
+    certificate = json.loads(path.read_text())
+    change(certificate)
+    path.write_text(json.dumps(certificate))
+
+
+def rewrite(folder, name, content):
+    """Replaces a file and its digest in the certificate, as a careful forger would."""
+    (folder / name).write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    edit_certificate(folder, lambda certificate: certificate["files"].update({name: digest}))
+
+
+def test_a_release_verifies_with_its_ledger(out):
+    result = sf.verify(out, ledger=out.parent / "ledger.db")
+    assert any("ledger" in line for line in result.checked)
+    assert any("byte for byte" in line for line in result.checked)
+    assert result.total["epsilon"] == "3"
+    assert not result.unchecked
+    assert sf.verify(out).unchecked
+
+
+@pytest.mark.parametrize("name", ["table.csv", "writeup.md"])
+def test_an_edited_file_is_found(out, name):
+    rewrite(out, name, (out / name).read_bytes() + b"\n")
+    with pytest.raises(sf.VerificationFailed, match=name):
+        sf.verify(out)
+
+
+def test_an_edited_table_is_found(out):
+    table = pq.read_table(out / "table.parquet")
+    counts = pa.array([value + 1 for value in table["count"].to_pylist()])
+    sink = io.BytesIO()
+    pq.write_table(table.set_column(table.num_columns - 1, "count", counts), sink)
+    rewrite(out, "table.parquet", sink.getvalue())
+    with pytest.raises(sf.VerificationFailed, match=r"table\.parquet"):
+        sf.verify(out)
+
+
+def test_another_writer_of_the_same_rows_is_accepted(out):
+    sink = io.BytesIO()
+    pq.write_table(pq.read_table(out / "table.parquet"), sink, compression="gzip")
+    rewrite(out, "table.parquet", sink.getvalue())
+    assert any("row for row" in line for line in sf.verify(out).checked)
+
+
+def test_a_file_the_certificate_does_not_name_is_found(out):
+    edit_certificate(out, lambda certificate: certificate["files"].update({"table.csv": "0" * 64}))
+    with pytest.raises(sf.VerificationFailed, match=r"table\.csv"):
+        sf.verify(out)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["total"].update(epsilon="0.1"),
+        lambda c: c["measurements"][0].update(sensitivity="1"),
+        lambda c: c["measurements"][0].update(scale="1"),
+        lambda c: c["unit"].update(max_records=1),
+        lambda c: c["plan"]["table"]["t"].update(max_records=1),
+        lambda c: c["plan"].update(epsilons=["0.5", "2"]),
+        lambda c: c["plan"]["requests"][0].update(scale="1"),
+        lambda c: c["plan"]["recipe"].update(by=["region"]),
+        lambda c: c["plan"]["table"]["t"]["columns"]["month"].update(range=[1, 13]),
+        lambda c: c.update(plan_sha256="0" * 64),
+        lambda c: c["plan"].pop("delta"),
+        lambda c: c.update(format="other"),
+        lambda c: c.update(plan=[]),
+    ],
+)
+def test_an_edited_certificate_is_found(out, change):
+    edit_certificate(out, change)
+    with pytest.raises(sf.VerificationFailed):
+        sf.verify(out)
+
+
+def test_other_measurements_are_found(out, project):
+    other = sf.open(project).release(RECIPE, epsilon=[2, 3])
+    rewrite(out, "measurements.parquet", pack_measurements(other.measurements))
+    with pytest.raises(sf.VerificationFailed):
+        sf.verify(out)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"{}"])
+def test_a_broken_measurement_file_is_found(out, content):
+    (out / "measurements.parquet").write_bytes(content)
+    with pytest.raises(sf.VerificationFailed):
+        sf.verify(out)
+
+
+def test_a_missing_file_is_named(out):
+    (out / "writeup.md").unlink()
+    with pytest.raises(sf.ReleaseError, match=r"writeup\.md"):
+        sf.verify(out)
+    with pytest.raises(sf.ReleaseError, match="not a release"):
+        sf.verify(out.parent)
+
+
+def test_a_charge_missing_from_the_ledger_is_found(out, tmp_path_factory, project):
+    other = tmp_path_factory.mktemp("other")
+    for name in ("sfumato.toml", "t.parquet"):
+        (other / name).write_bytes((project.parent / name).read_bytes())
+    sf.open(other / "sfumato.toml").release(RECIPE, epsilon=1)
+    with pytest.raises(sf.VerificationFailed, match="no charge"):
+        sf.verify(out, ledger=other / "ledger.db")
+
+
+def test_edited_history_is_found(out):
+    ledger = out.parent / "ledger.db"
+    with sqlite3.connect(ledger) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+        assert "entries" in tables
+        connection.execute("UPDATE entries SET recorded_at = '2000-01-01T00:00:00+00:00' WHERE sequence = 1")
+    connection.close()
+    with pytest.raises(sf.VerificationFailed, match="ledger"):
+        sf.verify(out, ledger=ledger)
+
+
+def test_the_release_is_a_pure_function_of_its_measurements(out, project):
+    again = sf.open(project).release(RECIPE, epsilon=[1, 2])
+    for name, content in again.files.items():
+        assert (out / name).read_bytes() == content
+
+
+def test_measurements_are_unclipped_and_carry_their_noise(out):
+    table = pq.read_table(out / "measurements.parquet")
+    assert table.num_rows == 2 * 36
+    assert min(table["noisy_value"].to_pylist()) < 0
+    assert set(table["scale"].to_pylist()) == {"3", "1.5"}
+
+
+def test_labels_that_need_quotes_are_quoted(tmp_path):
+    pq.write_table(pa.table({"c": ['a,"b"', "x\ny"]}), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text(
+        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n'
+        '[tables.t.columns.c]\nvalues = ["a,\\"b\\"", "x\\ny", ""]\n'
+    )
+    sf.open(tmp_path / "sfumato.toml").release(
+        sf.recipes.CellCounts(table="t", by=("c",)), epsilon=1, out=tmp_path / "out"
+    )
+    import csv
+
+    with (tmp_path / "out" / "table.csv").open(newline="") as lines:
+        rows = list(csv.reader(lines))
+    assert [row[0] for row in rows] == ["c", 'a,"b"', "x\ny", ""]
+    sf.verify(tmp_path / "out")

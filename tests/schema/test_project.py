@@ -1,0 +1,110 @@
+from fractions import Fraction
+
+import pytest
+import tomllib
+
+from sfumato.errors import RecipeError, SchemaError
+from sfumato.schema import draft_project, parse_project, parse_table, read_project, table_spec
+
+BUDGET = "[budget]\nepsilon = 1\n"
+TABLE = '[tables.t]\nsource = "t.csv"\nunit = "p"\nmax_records = 3\n'
+
+
+def write(folder, text):
+    file = folder / "sfumato.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_project_reads_exactly(tmp_path):
+    project = read_project(write(tmp_path, "[budget]\nepsilon = 0.1\ndelta = 1e-9\n" + TABLE))
+    assert (project.epsilon, project.delta) == (Fraction(1, 10), Fraction(1, 10**9))
+    assert project.table("t").unit.max_records == 3
+    assert project.ledger == "ledger.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TABLE, "needs [budget]"),
+        ("[budget]\nepsilon = 0\n" + TABLE, "above zero"),
+        ("[budget]\nepsilon = -1\n" + TABLE, "above zero"),
+        ("[budget]\nepsilon = nan\n" + TABLE, "finite"),
+        ("[budget]\nepsilon = inf\n" + TABLE, "finite"),
+        ('[budget]\nepsilon = "much"\n' + TABLE, "finite"),
+        ("[budget]\nepsilon = 1\ndelta = 1.0\n" + TABLE, "below 1"),
+        ("[budget]\nepsilon = 1\ndelta = -0.1\n" + TABLE, "at least 0"),
+        ('[budget]\nepsilon = 1\naccounting = "rdp"\n' + TABLE, "zcdp"),
+        ("[budget]\nepsilom = 1\nepsilon = 1\n" + TABLE, "unknown key 'epsilom'"),
+        (BUDGET, "describes no table"),
+        (BUDGET + '[tables.t]\nunit = "p"\nmax_records = 3\n', "source must name"),
+        (BUDGET + '[tables.t]\nsource = "t.csv"\n', "unit must name"),
+        (BUDGET + '[tables.t]\nsource = "t.csv"\nunit = "TODO"\n', "unit must name"),
+        (BUDGET + '[tables.t]\nsource = "t.csv"\nunit = "p"\n', "needs max_records"),
+        (BUDGET + '[tables.t]\nsource = "t.csv"\nunit = "p"\nmax_records = 0\n', "between 1"),
+        (BUDGET + '[tables.t]\nsource = "t.csv"\nunit = "p"\nmax_records = "TODO"\n', "needs max_records"),
+        (BUDGET + '[tables.t]\nsource = "t.csv"\nunit = "row"\nmax_records = 2\n', "must be 1"),
+        (BUDGET + TABLE + 'neighbours = "near"\n', "add-remove"),
+        (BUDGET + TABLE + 'bounding = "hope"\n', "'truncate' or 'weight'"),
+        (BUDGET + TABLE + '[tables.t.columns.p]\nvalues = ["x"]\n', "names the individual"),
+        (BUDGET + TABLE + "[tables.t.columns.c]\nvalues = []\n", "table 't': column 'c'"),
+        (BUDGET + TABLE + 'parameters = "gone.json"\n', "gone.json"),
+        ("[budget\n", "not valid TOML"),
+    ],
+)
+def test_bad_project_files_say_what_to_do(tmp_path, text, words):
+    with pytest.raises((SchemaError, RecipeError)) as caught:
+        read_project(write(tmp_path, text))
+    assert words in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_missing_project_file_names_init(tmp_path):
+    with pytest.raises(SchemaError, match="sfumato init"):
+        read_project(tmp_path / "sfumato.toml")
+
+
+def test_an_unknown_table_lists_the_known_ones(tmp_path):
+    with pytest.raises(SchemaError, match="described: t"):
+        read_project(write(tmp_path, BUDGET + TABLE)).table("u")
+
+
+def test_a_column_must_be_described_and_have_a_domain():
+    table = parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": {"bounds": [0, 1]}}})
+    with pytest.raises(SchemaError, match="describes no column 'd'"):
+        table.column("d")
+    with pytest.raises(SchemaError, match="no public domain"):
+        table.column("c")
+
+
+def test_a_drafted_domain_is_refused_until_it_is_accepted():
+    spec = {"values": ["x"], "drafted_from_data": True}
+    table = parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": spec}})
+    with pytest.raises(SchemaError, match="drafted from the data"):
+        table.column("c")
+    accepted = {**spec, "accept_drafted": True}
+    table = parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": accepted}})
+    assert table.column("c").drafted
+
+
+def test_a_table_reads_back_from_its_description():
+    spec = {
+        "source": "t.csv",
+        "unit": "p",
+        "max_records": 4,
+        "neighbours": "replace",
+        "bounding": "weight",
+        "columns": {"c": {"bins": ["0", "1"], "outside": "clamp", "origin": "a law"}, "d": {"range": [1, 2]}},
+    }
+    table = parse_table("t", spec)
+    assert parse_table("t", table_spec(table, ("c", "d"))) == table
+    assert table.contribution == 4 * table.grid
+
+
+def test_a_draft_holds_names_and_types_only():
+    text = draft_project("data/my calls.parquet", {"id": "integer", "a b": "text", "blob": "other"})
+    document = tomllib.loads(text)
+    assert list(document["tables"]["my_calls"]["columns"]) == ["id", "a b", "blob"]
+    assert all(spec == {} for spec in document["tables"]["my_calls"]["columns"].values())
+    with pytest.raises(SchemaError, match="unit"):
+        parse_project(document, folder=None)
