@@ -107,6 +107,7 @@ def test_a_ledger_opens_again_with_all_it_knew(path, ledger):
 
 def test_the_file_is_private_and_stands_alone(path, ledger):
     charge(ledger)
+    ledger.report()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
     with closing(sqlite3.connect(path)) as connection:

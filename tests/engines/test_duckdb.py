@@ -119,7 +119,7 @@ def test_malformed_text_never_raises(tmp_path):
 def test_compressed_text_and_other_delimiters(tmp_path):
     import gzip
 
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress("p;c\n1;a\n2;b,b\n".encode()))
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"p;c\n1;a\n2;b,b\n"))
     described = parse_table(
         "t", {"source": "t.csv.gz", "unit": "row", "columns": {"c": {"values": ["a", "b,b"]}}}
     )

@@ -149,7 +149,7 @@ def test_measurements_are_unclipped_and_carry_their_noise(out):
     table = pq.read_table(out / "measurements.parquet")
     assert table.num_rows == 2 * 36
     assert min(table["noisy_value"].to_pylist()) < 0
-    assert set(table["scale"].to_pylist()) == {"3", "1.5"}
+    assert set(table["noise_scale"].to_pylist()) == {3.0, 1.5}
 
 
 def test_labels_that_need_quotes_are_quoted(tmp_path):

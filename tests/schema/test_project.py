@@ -1,7 +1,7 @@
+import tomllib
 from fractions import Fraction
 
 import pytest
-import tomllib
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.schema import draft_project, parse_project, parse_table, read_project, table_spec

@@ -1,7 +1,7 @@
 """Conversions between zCDP, Gaussian, pure and approximate privacy, each rounded to the safe side.
 
-From zCDP to (epsilon, delta) the bound of Canonne, Kamath and Steinke (2020, Proposition 12) holds
-at every order alpha = 1 + x. Its best order solves a monotone equation, and a numerically wrong
+From zCDP to (epsilon, delta) the bound of Canonne, Kamath and Steinke (2020) holds at every
+order alpha = 1 + x. Its best order solves a monotone equation, and a numerically wrong
 root is only a worse order, so the result is a certain bound up to the rounding of its evaluation,
 which a margin covers.
 """

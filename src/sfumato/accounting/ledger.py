@@ -280,7 +280,9 @@ class Ledger:
         if write and not self._writable:
             message = f"ledger {self._path.name!r} was opened for reading only"
             raise LedgerError(message)
-        with store.open_store(self._path, timeout=self._timeout, write=write) as connection:
+        with store.open_store(
+            self._path, timeout=self._timeout, write=write, read_only=not self._writable
+        ) as connection:
             yield connection, self._replay(store.read_rows(connection))
 
     def _replay(self, rows: list[store.Row]) -> History:

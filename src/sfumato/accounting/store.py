@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from sfumato.accounting.chain import FORMAT, Entry
@@ -69,7 +69,7 @@ def create_store(path: Path, *, secret: bytes, first: Entry) -> None:
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            with _words(path), closing(_connect(draft, mode="rw", timeout=5.0)) as connection:
+            with _words(path), closing(_connect(draft, mode="mode=rw", timeout=5.0)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("BEGIN IMMEDIATE")
                 for statement in _TABLES.values():
@@ -89,8 +89,12 @@ def create_store(path: Path, *, secret: bytes, first: Entry) -> None:
 
 
 @contextmanager
-def open_store(path: Path, *, timeout: float, write: bool) -> Iterator[sqlite3.Connection]:
+def open_store(
+    path: Path, *, timeout: float, write: bool, read_only: bool = False
+) -> Iterator[sqlite3.Connection]:
     """A connection inside one transaction, exclusive for writing; commits unless an error leaves.
+
+    With `read_only` the file is opened such that SQLite itself refuses to write it.
 
     The commit is on disk when the block ends: write-ahead logging with synchronous = FULL syncs
     the log at every commit.
@@ -98,7 +102,12 @@ def open_store(path: Path, *, timeout: float, write: bool) -> Iterator[sqlite3.C
     if not path.is_file():
         message = f"ledger {path.name!r} does not exist or is not a file"
         raise LedgerError(message)
-    with _words(path), closing(_connect_existing(path, timeout=timeout, write=write)) as connection:
+    with _words(path), ExitStack() as stack:
+        if read_only:
+            connection = _connect_reader(path, timeout=timeout)
+        else:
+            connection = _connect(path, mode="mode=rw", timeout=timeout)
+        stack.callback(connection.close)
         connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
             _check_layout(connection, path.name)
@@ -189,36 +198,28 @@ def read_answered(connection: sqlite3.Connection) -> set[int]:
 
 
 def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?{mode if '=' in mode else 'mode=' + mode}",
-        uri=True,
-        timeout=timeout,
-        isolation_level=None,
-    )
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync may stop in the drive
-    connection.execute("PRAGMA trusted_schema = OFF")
-    return connection
-
-
-def _connect_existing(path: Path, *, timeout: float, write: bool) -> sqlite3.Connection:
-    if write:
-        return _connect(path, mode="rw", timeout=timeout)
-    connection = _connect(path, mode="ro", timeout=timeout)
+    connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=timeout, isolation_level=None)
     try:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError as error:
-        connection.close()
-        log = path.with_name(path.name + "-wal")
-        if not _is(error, "SQLITE_CANTOPEN", "SQLITE_READONLY") or log.exists():
-            raise
-        # In a folder that cannot be written SQLite cannot join the log; without one, nothing is
-        # being written and the file alone is the whole truth.
-        return _connect(path, mode="immutable=1", timeout=timeout)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA synchronous = FULL")  # also the first look at the file
+        connection.execute("PRAGMA fullfsync = ON")  # on macOS a plain sync may stop in the drive
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _connect_reader(path: Path, *, timeout: float) -> sqlite3.Connection:
+    try:
+        return _connect(path, mode="mode=ro", timeout=timeout)
+    except sqlite3.OperationalError as error:
+        name = getattr(error, "sqlite_errorname", "")
+        log = path.with_name(path.name + "-wal")
+        if not name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")) or log.exists():
+            raise
+    # In a folder that cannot be written SQLite cannot join the log; without one, nothing is being
+    # written and the file alone is the whole truth.
+    return _connect(path, mode="immutable=1", timeout=timeout)
 
 
 def _check_layout(connection: sqlite3.Connection, name: str) -> None:
@@ -243,10 +244,6 @@ def _words(path: Path) -> Iterator[None]:
         remedy = next((text for start, text in _REMEDIES if name.startswith(start)), None)
         message = f"ledger {path.name!r} {remedy or 'is damaged; restore it from a backup'}"
         raise LedgerError(message) from error
-
-
-def _is(error: sqlite3.Error, *names: str) -> bool:
-    return getattr(error, "sqlite_errorname", "").startswith(names)
 
 
 def _explain_creation(path: Path, error: OSError) -> str:

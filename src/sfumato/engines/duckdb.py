@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
+from sfumato.arrays import to_numpy
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
 from sfumato.engines.source import FileSource, file_version, find_files
@@ -23,7 +24,6 @@ from sfumato.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from sfumato.schema import Column, Table
@@ -88,8 +88,10 @@ class DuckDBEngine:
                 progress("counting")
                 for query in queries:
                     for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-                        codes = {name: _to_numpy(batch, index) for index, name in enumerate(columns)}
-                        weights = _to_numpy(batch, len(columns)) if batch.num_columns > len(columns) else None
+                        codes = {name: to_numpy(batch.column(index)) for index, name in enumerate(columns)}
+                        weights = (
+                            to_numpy(batch.column(len(columns))) if batch.num_columns > len(columns) else None
+                        )
                         for tally in tallies:
                             tally.add(codes, weights, rows=batch.num_rows)
         except duckdb.Error:
@@ -148,6 +150,8 @@ def _connect() -> Iterator[duckdb.DuckDBPyConnection]:
                 f"memory_limit = '{_MEMORY_LIMIT}'",
                 "preserve_insertion_order = false",
                 "TimeZone = 'UTC'",
+                # Individuals numbered densely are grouped by position instead of by hash.
+                "perfect_ht_threshold = 20",
                 "autoinstall_known_extensions = false",
             ):
                 connection.execute(f"SET {setting}")
@@ -222,8 +226,3 @@ def _bounded_queries(
         "FROM encoded SEMI JOIN over USING (u)"
     )
     return [within, f"SELECT {codes} FROM ({ranked}) WHERE place <= {most}"]
-
-
-def _to_numpy(batch: pa.RecordBatch, index: int) -> NDArray[np.int64]:
-    array: NDArray[np.int64] = batch.column(index).to_numpy(zero_copy_only=True)
-    return array

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.accounting import discrete_gaussian_sigma
+from sfumato.arrays import to_arrow
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, round_up
 from sfumato.measurement import Request, request_sensitivity
@@ -76,9 +77,9 @@ class CellCounts:
         parts = []
         for epsilon, measurement in zip(plan.epsilons, measurements, strict=True):
             counts = np.maximum(round_to_records(measurement.noisy_values, measurement.grid), 0)
-            named = {**columns, "count": pa.array(counts)}
+            named = {**columns, "count": to_arrow(counts)}
             if len(plan.epsilons) > 1:
-                named = {"epsilon": pa.array(np.full(counts.size, float(epsilon))), **named}
+                named = {"epsilon": to_arrow(np.full(counts.size, float(epsilon))), **named}
             parts.append(pa.table(named))
         return pa.concat_tables(parts, promote_options="default")
 

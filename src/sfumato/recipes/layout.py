@@ -6,33 +6,32 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from sfumato.schema import Tuples
+from sfumato.arrays import label_array
+from sfumato.schema import Label, Tuples
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sfumato.schema import Column, Table
 
 __all__ = ["cell_columns"]
 
 
 def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """One array per stored column, with a label for every cell in row-major order."""
+    """One array per released column, with a label for every cell in row-major order."""
     sizes = [table.column(name).size for name in names]
     columns: dict[str, pa.Array] = {}
     for index, name in enumerate(names):
         inner, outer = math.prod(sizes[index + 1 :]), math.prod(sizes[:index])
         codes = np.tile(np.repeat(np.arange(sizes[index], dtype=np.int32), inner), outer)
         for label_name, labels in _labels(table.column(name)).items():
-            if pa.types.is_string(labels.type):
-                columns[label_name] = pa.DictionaryArray.from_arrays(pa.array(codes), labels)
-            else:
-                columns[label_name] = pa.array(np.asarray(labels)[codes])
+            columns[label_name] = label_array(codes, labels)
     return columns
 
 
-def _labels(column: Column) -> dict[str, pa.Array]:
+def _labels(column: Column) -> dict[str, tuple[Label, ...]]:
     if isinstance(column.domain, Tuples) and column.outside != "other":
         parts = zip(*column.domain.values, strict=True)
-        return {name: pa.array(part) for name, part in zip(column.stored, parts, strict=True)}
-    return {column.name: pa.array(column.labels)}
+        return {name: tuple(part) for name, part in zip(column.stored, parts, strict=True)}
+    return {column.name: column.labels}

@@ -13,30 +13,39 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from sfumato.arrays import label_array, to_arrow, to_numpy
 from sfumato.errors import ReleaseError
-from sfumato.exact import format_exact
 from sfumato.measurement import Measurement, Request
 
 if TYPE_CHECKING:
     from sfumato.schema import Table
 
+_SPECIAL = frozenset('",\r\n')
+
 __all__ = ["pack_measurements", "table_to_csv", "table_to_parquet", "unpack_measurements"]
 
 
 def pack_measurements(measurements: tuple[Measurement, ...]) -> bytes:
-    """All measurements as one Parquet file: noisy, unclipped, with their noise beside them."""
-    parts = []
-    for measurement in measurements:
-        size = measurement.noisy_values.size
-        once = pa.array(np.zeros(size, np.int32))
-        facts = _facts(measurement.request, measurement.grid)
-        columns = {
-            name: pa.DictionaryArray.from_arrays(once, pa.array([value])) for name, value in facts.items()
+    """All measurements as one Parquet file: noisy, unclipped, with the scale of their noise.
+
+    Value and scale are in units of 1 / grid of a record.
+    """
+    names = tuple(measurement.request.name for measurement in measurements)
+    sizes = [measurement.noisy_values.size for measurement in measurements]
+    scales = np.array([float(measurement.request.scale) for measurement in measurements])
+    grids = np.array([measurement.grid for measurement in measurements], np.int64)
+    which = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
+    cells = [np.arange(size, dtype=np.int64) for size in sizes]
+    table = pa.table(
+        {
+            "measurement": label_array(which, names),
+            "cell": to_arrow(np.concatenate(cells)),
+            "noisy_value": to_arrow(np.concatenate([each.noisy_values for each in measurements])),
+            "noise_scale": to_arrow(scales[which]),
+            "grid": to_arrow(grids[which]),
         }
-        columns["cell"] = pa.array(np.arange(size, dtype=np.int64))
-        columns["noisy_value"] = pa.array(measurement.noisy_values)
-        parts.append(pa.table(columns))
-    return table_to_parquet(pa.concat_tables(parts).unify_dictionaries(), varied=("cell", "noisy_value"))
+    )
+    return table_to_parquet(table, varied=("cell", "noisy_value"))
 
 
 def unpack_measurements(
@@ -92,37 +101,25 @@ def table_to_csv(table: pa.Table) -> bytes:
 
 
 def _needs_quotes(table: pa.Table) -> bool:
-    special = '[",\\r\\n]'
-    if any(pc.match_substring_regex(pa.array([name]), special)[0].as_py() for name in table.column_names):
-        return True
+    texts = list(table.column_names)
     for column in table.columns:
-        labels = column.chunk(0).dictionary if pa.types.is_dictionary(column.type) else None
-        if labels is not None and pa.types.is_string(labels.type):
-            if pc.any(pc.match_substring_regex(labels, special)).as_py():
-                return True
-            # An empty text must not look like a missing value.
-            if pc.any(pc.equal(labels, "")).as_py():
-                return True
-    return False
-
-
-def _facts(request: Request, grid: int) -> dict[str, str]:
-    return {
-        "measurement": request.name,
-        "columns": ",".join(request.columns),
-        "noise": request.noise,
-        "scale": format_exact(request.scale),
-        "grid": str(grid),
-    }
+        if pa.types.is_dictionary(column.type) and column.num_chunks:
+            texts += column.chunk(0).dictionary.to_pylist()
+    # An empty text must not look like a missing value.
+    return any(not text or not _SPECIAL.isdisjoint(text) for text in texts)
 
 
 def _unpack(part: pa.Table, request: Request, grid: int) -> Measurement:
-    for name, expected in _facts(request, grid).items():
+    for name, expected in (
+        ("measurement", request.name),
+        ("noise_scale", float(request.scale)),
+        ("grid", grid),
+    ):
         if pc.unique(part[name]).to_pylist() != [expected]:
             message = f"measurements.parquet: {request.name!r} states another {name} than its plan"
             raise ReleaseError(message)
-    values = part["noisy_value"]
+    values = part["noisy_value"].combine_chunks()
     if values.type != pa.int64() or values.null_count:
         message = f"measurements.parquet: {request.name!r} holds values that are not whole numbers"
         raise ReleaseError(message)
-    return Measurement(request=request, noisy_values=values.to_numpy(), grid=grid)
+    return Measurement(request=request, noisy_values=to_numpy(values), grid=grid)

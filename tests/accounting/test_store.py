@@ -1,0 +1,49 @@
+"""The file of a ledger: how it is opened and what it promises about the disk."""
+
+from contextlib import closing
+
+import pytest
+
+from sfumato.accounting import Budget, Ledger
+from sfumato.accounting.store import create_store, open_store
+from sfumato.errors import LedgerError
+
+
+def test_every_connection_syncs_the_log_at_each_commit(tmp_path):
+    ledger = Ledger(tmp_path / "l", Budget(1))
+    with open_store(ledger.path, timeout=1, write=True) as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.in_transaction
+
+
+def test_an_error_inside_rolls_back(tmp_path):
+    ledger = Ledger(tmp_path / "l", Budget(1))
+
+    def interrupted():
+        with open_store(ledger.path, timeout=1, write=True) as connection:
+            connection.execute("DELETE FROM entries")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    ledger.verify()
+
+
+def test_a_second_creator_leaves_the_first_store_alone(tmp_path):
+    ledger = Ledger(tmp_path / "l", Budget(1))
+    (first,) = ledger.entries()
+    before = ledger.path.read_bytes()
+    create_store(ledger.path, secret=bytes(32), first=first)
+    assert ledger.path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [ledger.path]
+
+
+def test_a_reader_cannot_write(tmp_path):
+    ledger = Ledger(tmp_path / "l", Budget(1))
+    with (
+        pytest.raises(LedgerError, match="cannot be written"),
+        open_store(ledger.path, timeout=1, write=False, read_only=True) as connection,
+        closing(connection.cursor()) as cursor,
+    ):
+        cursor.execute("DELETE FROM entries")
