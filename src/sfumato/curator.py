@@ -17,13 +17,7 @@ from sfumato.errors import RecipeError, SfumatoError, SourceError
 from sfumato.measurement import Measurement
 from sfumato.noise import add_noise
 from sfumato.recipes import Plan, Recipe, parse_delta, parse_epsilons, read_recipe
-from sfumato.release import (
-    Release,
-    build_release,
-    check_folder,
-    pack_measurements,
-    unpack_measurements,
-)
+from sfumato.release import Release, build_release, check_folder, repeat_release
 from sfumato.schema import Project, read_project
 
 if TYPE_CHECKING:
@@ -128,8 +122,7 @@ class Curator:
         found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
         if found is not None:
             entry, packed = found
-            measurements = unpack_measurements(packed, plan.requests, plan.table)
-            release = build_release(plan, measurements, packed, ledger=_entry_record(entry), repeated=True)
+            release = repeat_release(plan, packed, ledger=_entry_record(entry))
         else:
             progress("charging the ledger")
             entry = ledger.charge(
@@ -140,9 +133,13 @@ class Curator:
                 costs=plan.costs,
             )
             measurements = self._measure(plan, version=version, secret=ledger.secret, progress=progress)
-            packed = pack_measurements(measurements)
-            ledger.store_answer(entry, packed)
-            release = build_release(plan, measurements, packed, ledger=_entry_record(entry))
+            progress("post-processing")
+            release = build_release(
+                plan,
+                measurements,
+                ledger=_entry_record(entry),
+                keep=lambda packed: ledger.store_answer(entry, packed),
+            )
         if out is not None:
             progress("writing the release")
             release.write(out, force=force)

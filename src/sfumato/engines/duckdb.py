@@ -150,8 +150,6 @@ def _connect() -> Iterator[duckdb.DuckDBPyConnection]:
                 f"memory_limit = '{_MEMORY_LIMIT}'",
                 "preserve_insertion_order = false",
                 "TimeZone = 'UTC'",
-                # Individuals numbered densely are grouped by position instead of by hash.
-                "perfect_ht_threshold = 20",
                 "autoinstall_known_extensions = false",
             ):
                 connection.execute(f"SET {setting}")
@@ -213,9 +211,12 @@ def _bounded_queries(
     if table.unit.column is None:
         return [f"SELECT {codes} FROM encoded"]
     most = table.unit.max_records
+    # Individuals that are numbered densely are grouped by position instead of by hash.
+    connection.execute("SET perfect_ht_threshold = 20")
     connection.execute(
         f"CREATE TEMP TABLE over AS SELECT u, count(*) AS n FROM encoded GROUP BY u HAVING count(*) > {most}"
     )
+    connection.execute("RESET perfect_ht_threshold")
     within = f"SELECT {codes} FROM encoded ANTI JOIN over USING (u)"
     if table.bounding == "weight":
         weight = f"CAST({table.contribution} // n AS BIGINT)"

@@ -2,7 +2,7 @@
 
 from sfumato.release.files import pack_measurements, unpack_measurements
 from sfumato.release.folder import check_folder, write_file, write_folder
-from sfumato.release.release import Release, build_release
+from sfumato.release.release import Release, build_release, repeat_release
 from sfumato.release.verify import Verification, verify
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "build_release",
     "check_folder",
     "pack_measurements",
+    "repeat_release",
     "unpack_measurements",
     "verify",
     "write_file",

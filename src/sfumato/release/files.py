@@ -28,12 +28,11 @@ __all__ = ["pack_measurements", "table_to_csv", "table_to_parquet", "unpack_meas
 def pack_measurements(measurements: tuple[Measurement, ...]) -> bytes:
     """All measurements as one Parquet file: noisy, unclipped, with the scale of their noise.
 
-    Value and scale are in units of 1 / grid of a record.
+    Value and scale are in units of 1 / grid; the certificate states the grid.
     """
     names = tuple(measurement.request.name for measurement in measurements)
     sizes = [measurement.noisy_values.size for measurement in measurements]
     scales = np.array([float(measurement.request.scale) for measurement in measurements])
-    grids = np.array([measurement.grid for measurement in measurements], np.int64)
     which = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
     cells = [np.arange(size, dtype=np.int64) for size in sizes]
     table = pa.table(
@@ -42,10 +41,9 @@ def pack_measurements(measurements: tuple[Measurement, ...]) -> bytes:
             "cell": to_arrow(np.concatenate(cells)),
             "noisy_value": to_arrow(np.concatenate([each.noisy_values for each in measurements])),
             "noise_scale": to_arrow(scales[which]),
-            "grid": to_arrow(grids[which]),
         }
     )
-    return table_to_parquet(table, varied=("cell", "noisy_value"))
+    return table_to_parquet(table, varied=("cell", "noisy_value"), statistics=False)
 
 
 def unpack_measurements(
@@ -68,7 +66,7 @@ def unpack_measurements(
     return tuple(measurements)
 
 
-def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...]) -> bytes:
+def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...], statistics: bool = True) -> bytes:
     """`table` as a Parquet file; `varied` names the whole-number columns whose values rarely repeat."""
     sink = io.BytesIO()
     pq.write_table(
@@ -77,6 +75,7 @@ def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...]) -> bytes:
         compression="zstd",
         use_dictionary=[name for name in table.column_names if name not in varied],
         column_encoding=dict.fromkeys(varied, "DELTA_BINARY_PACKED"),
+        write_statistics=statistics,
         store_schema=False,
     )
     return sink.getvalue()
@@ -113,7 +112,6 @@ def _unpack(part: pa.Table, request: Request, grid: int) -> Measurement:
     for name, expected in (
         ("measurement", request.name),
         ("noise_scale", float(request.scale)),
-        ("grid", grid),
     ):
         if pc.unique(part[name]).to_pylist() != [expected]:
             message = f"measurements.parquet: {request.name!r} states another {name} than its plan"

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.release.certificate import build_certificate, pack_json, sum_costs
-from sfumato.release.files import table_to_csv, table_to_parquet
+from sfumato.release.files import (
+    pack_measurements,
+    table_to_csv,
+    table_to_parquet,
+    unpack_measurements,
+)
 from sfumato.release.folder import write_folder
 from sfumato.release.writeup import build_writeup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
     from sfumato.measurement import Measurement
     from sfumato.recipes import Plan
 
-__all__ = ["Release", "build_release", "derive_files"]
+__all__ = ["Release", "build_release", "derive_files", "repeat_release"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,20 +73,38 @@ def derive_files(
 def build_release(
     plan: Plan,
     measurements: tuple[Measurement, ...],
-    packed: bytes,
     *,
     ledger: Mapping[str, Any],
-    repeated: bool = False,
+    keep: Callable[[bytes], None],
 ) -> Release:
-    """The release of `plan` from its measurements, `packed` as they are kept in the ledger."""
+    """The release of `plan` from its measurements; `keep` is given them packed, to store them."""
+    with ThreadPoolExecutor(1) as pool:
+        # Storing waits for the disk, post-processing for the processor.
+        derivation = pool.submit(derive_files, plan, measurements, ledger=ledger)
+        packed = pack_measurements(measurements)
+        keep(packed)
+        table, derived = derivation.result()
+    return _assemble(plan, measurements, packed, table, derived, ledger=ledger)
+
+
+def repeat_release(plan: Plan, packed: bytes, *, ledger: Mapping[str, Any]) -> Release:
+    """The release of `plan` once more, from measurements that were kept."""
+    measurements = unpack_measurements(packed, plan.requests, plan.table)
     table, derived = derive_files(plan, measurements, ledger=ledger)
+    release = _assemble(plan, measurements, packed, table, derived, ledger=ledger)
+    return replace(release, repeated=True)
+
+
+def _assemble(
+    plan: Plan,
+    measurements: tuple[Measurement, ...],
+    packed: bytes,
+    table: pa.Table,
+    derived: Mapping[str, bytes],
+    *,
+    ledger: Mapping[str, Any],
+) -> Release:
     files = {**derived, "measurements.parquet": packed}
     certificate = build_certificate(plan, ledger=ledger, files=files)
     files["certificate.json"] = pack_json(certificate)
-    return Release(
-        table=table,
-        measurements=measurements,
-        certificate=certificate,
-        files=files,
-        repeated=repeated,
-    )
+    return Release(table=table, measurements=measurements, certificate=certificate, files=files)

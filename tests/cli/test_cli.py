@@ -1,0 +1,217 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.csv
+import pytest
+
+COMMANDS = ("init", "check", "release", "budget", "verify", "demo", "contest")
+
+
+def sfumato(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "sfumato", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+    )
+
+
+def run(*arguments, cwd=None, code=0):
+    done = sfumato(*arguments, cwd=cwd)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def as_json(*arguments, cwd=None, code=0):
+    return json.loads(run(*arguments, "--json", cwd=cwd, code=code).stdout)
+
+
+def test_help_names_every_command_and_each_has_help_and_json():
+    text = run("--help").stdout
+    for command in COMMANDS:
+        assert command in text
+        assert "--json" in run(command, "--help").stdout
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", run("--version").stdout)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nsys.argv = ['sfumato', '--help']\n"
+        "from sfumato.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'duckdb', 'pyarrow', 'pandas', 'cryptography', 'sqlite3'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_whole_flow(project):
+    folder = project.parent
+    checked = as_json("check", "recipe.toml", cwd=folder)
+    assert checked["admitted"]
+    assert checked["measurements"][0]["scale"] == 3
+    assert checked["measurements"][0]["epsilon"] == "1"
+    assert not (folder / "ledger.db").exists()
+    released = as_json("release", "recipe.toml", "--out", "out", cwd=folder)
+    assert released["left"] == "19"
+    assert as_json("release", "recipe.toml", "--out", "again", cwd=folder)["repeated"]
+    spent = as_json("budget", cwd=folder)
+    assert (spent["spent"], spent["left"], len(spent["charges"])) == ("1", "19", 1)
+    assert as_json("verify", "out", cwd=folder)["verified"]
+
+
+def test_the_same_flow_for_people(project):
+    folder = project.parent
+    assert "95 %" in run("check", "recipe.toml", cwd=folder).stdout
+    assert "Spent epsilon 1; epsilon 19 of 20 left" in run("release", "recipe.toml", "-o", "out", cwd=folder).stdout
+    assert "epsilon 19 of 20 left, 1 spent" in run("budget", cwd=folder).stdout
+    assert "verified: epsilon 1" in run("verify", "out", cwd=folder).stdout
+    assert "nothing spent" in run("release", "recipe.toml", "-o", "two", cwd=folder).stdout
+
+
+def test_flags_win_over_the_recipe(project):
+    arguments = ("--epsilon", "1", "--epsilon", "0.5", "--out", "out")
+    assert as_json("release", "recipe.toml", *arguments, cwd=project.parent)["total"]["epsilon"] == "1.5"
+
+
+def test_exit_codes(project):
+    folder = project.parent
+    run("check", "gone.toml", cwd=folder, code=2)
+    run("check", "recipe.toml", "--epsilon", "nan", cwd=folder, code=2)
+    run("release", "recipe.toml", cwd=folder, code=2)
+    run("nonsense", cwd=folder, code=2)
+    run("check", "recipe.toml", "--epsilon", "21", cwd=folder, code=3)
+    done = run("release", "recipe.toml", "--epsilon", "21", "--out", "out", cwd=folder, code=3)
+    assert "epsilon 20" in done.stderr
+    assert not (folder / "out").exists()
+    run("verify", "nowhere", cwd=folder, code=1)
+    run("release", "recipe.toml", "--out", "out", cwd=folder)
+    run("release", "recipe.toml", "--out", "out", "--epsilon", "2", cwd=folder, code=1)
+    with (folder / "out" / "table.csv").open("a") as file:
+        file.write("x\n")
+    assert "table.csv" in run("verify", "out", cwd=folder, code=4).stderr
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ('recipe = "cell-count"\n', "cell-counts"),
+        ('recipe = "cell-counts"\ntable = "t"\nepsilon = 1\n', "by"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = []\nepsilon = 1\n', "at least one column"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = "region"\nepsilon = 1\n', "list of columns"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = ["region", "region"]\nepsilon = 1\n', "none twice"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = ["regio"]\nepsilon = 1\n', "no column 'regio'"),
+        ('recipe = "cell-counts"\ntable = "u"\nby = ["region"]\nepsilon = 1\n', "no table 'u'"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = ["region"]\n', "epsilon"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = ["region"]\nepsilon = 1\nsize = 3\n', "size"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = ["region"]\nepsilon = 1\nnoise = "none"\n', "laplace"),
+        ("recipe = \n", "TOML"),
+    ],
+)
+def test_bad_recipes_say_what_to_do(project, recipe, words):
+    (project.parent / "recipe.toml").write_text(recipe)
+    done = run("check", "recipe.toml", cwd=project.parent, code=2)
+    assert words in done.stderr
+    assert done.stderr.startswith("error: ")
+
+
+def test_init_drafts_a_project_that_names_what_is_missing(project):
+    folder = project.parent
+    draft = run("init", "t.parquet", cwd=folder)
+    (folder / "new.toml").write_text(draft.stdout)
+    assert "max_records" in draft.stdout
+    assert "unit" in run("check", "recipe.toml", "--project", "new.toml", cwd=folder, code=2).stderr
+    assert as_json("init", "t.parquet", cwd=folder)["columns"] == {
+        "person": "integer",
+        "region": "text",
+        "month": "integer",
+    }
+    run("init", "gone.parquet", cwd=folder, code=1)
+
+
+def test_init_tells_nothing_about_the_records(tmp_path, people):
+    from sfumato.schema import draft_project
+
+    pyarrow.csv.write_csv(people, tmp_path / "t.csv")
+    first = run("init", "t.csv", cwd=tmp_path).stdout
+    pyarrow.csv.write_csv(people.slice(0, 1), tmp_path / "t.csv")
+    assert run("init", "t.csv", cwd=tmp_path).stdout == first
+    assert first == draft_project("t.csv", dict.fromkeys(("person", "region", "month"), "text"))
+
+
+def test_the_demo_runs_and_can_run_again(tmp_path):
+    first = run("demo", cwd=tmp_path)
+    assert "SIMULATED" in first.stdout
+    assert "next: sfumato" in first.stdout
+    for line in re.findall(r"^  (\S+\.\S+) ", first.stdout, re.MULTILINE):
+        assert (tmp_path / "demo" / line).exists(), line
+    run("demo", cwd=tmp_path, code=1)
+    assert as_json("demo", "--force", cwd=tmp_path)["left"] == "2"
+    (tmp_path / "mine").mkdir()
+    run("demo", "--force", "--out", "mine", cwd=tmp_path, code=1)
+
+
+def test_a_changed_budget_is_accepted_by_name(project):
+    folder = project.parent
+    run("release", "recipe.toml", "--out", "out", cwd=folder)
+    project.write_text(project.read_text().replace("epsilon = 20.0", "epsilon = 25.0"))
+    assert "--accept" in run("budget", cwd=folder, code=1).stderr
+    assert as_json("budget", "--accept", cwd=folder)["left"] == "24"
+    assert as_json("budget", cwd=folder)["left"] == "24"
+
+
+@pytest.fixture
+def pack(tmp_path):
+    """A small contest pack."""
+    periods = [{"year": 2019, "month": month} for month in (1, 2)]
+    parameters = {
+        "runs": [
+            {"epsilon": epsilon, "delta": 1e-9, "max_records_per_individual": 20} for epsilon in (1.0, 2.0)
+        ],
+        "schema": {
+            "periods": periods,
+            "neighborhood": [{"code": code, "name": f"n{code}"} for code in (0, 1, 2)],
+            "incident_type": [{"code": code, "name": f"i{code}"} for code in (3, 7)],
+        },
+    }
+    (tmp_path / "parameters.json").write_text(json.dumps(parameters))
+    (tmp_path / "submission_format.csv").write_text("epsilon,neighborhood,year,month,7,3\n1.0,0,2019,1,0,0\n")
+    rows = ["year,month,day_of_week,neighborhood,incident_type,sim_resident"]
+    rows += ["2019,2,1,1,7,r1"] * 4000
+    rows += [f"2019,2,1,1,7,p{i}" for i in range(4000)]
+    (tmp_path / "incidents.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def test_a_contest_pack_becomes_a_submission(pack):
+    run("contest", "sprint1", str(pack))
+    lines = (pack / "submission.csv").read_text().splitlines()
+    assert lines[0] == "epsilon,neighborhood,year,month,7,3"
+    assert len(lines) == 1 + 2 * 3 * 2
+    assert [line.split(",")[0] for line in lines[1:]] == ["1.0"] * 6 + ["2.0"] * 6
+    (cell,) = [line.split(",") for line in lines if line.startswith("2.0,1,2019,2,")]
+    assert abs(int(cell[4]) - 4020) < 300, "one resident counts at most 20 times"
+    run("contest", "sprint1", str(pack), code=1)
+    run("contest", "sprint1", str(pack), "--force")
+
+
+@pytest.mark.parametrize("missing", ["incidents.csv", "parameters.json", "submission_format.csv"])
+def test_an_incomplete_pack_is_refused(pack, missing):
+    (pack / missing).unlink()
+    done = sfumato("contest", "sprint1", str(pack))
+    assert done.returncode in (1, 2)
+    assert missing in done.stderr
+    assert not (pack / "submission.csv").exists()
+
+
+def test_messages_hold_no_path_of_the_machine(project):
+    done = run("check", "gone.toml", cwd=project.parent, code=2)
+    assert str(Path(project.parent)) not in done.stderr

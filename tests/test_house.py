@@ -1,0 +1,89 @@
+"""The architecture is the privacy proof: these tests fail if a room is left out of it."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import sfumato
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "sfumato"
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+
+def modules():
+    """Every direct child of the package: modules and packages."""
+    names = {path.stem for path in SOURCE.glob("*.py")} | {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    return {f"sfumato.{name}" for name in names - {"__init__", "__main__"}}
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize(
+    ("name", "exempt"),
+    [
+        ("only the curator reads people's records", {"sfumato.curator", "sfumato.engines"}),
+        ("only the curator draws noise for a release", {"sfumato.curator", "sfumato.noise"}),
+    ],
+)
+def test_no_module_is_left_out_of_the_contract(name, exempt):
+    (contract,) = [each for each in CONTRACTS if each["name"] == name]
+    assert set(contract["source_modules"]) == modules() - exempt
+
+
+def test_only_the_noise_package_draws_randomness():
+    allowed = {"noise", "simulate.py"}  # the simulator invents a city from a public seed
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0]
+        names = set(imports_of(path))
+        assert room in allowed or not names & {"random", "numpy.random"}, path
+        if room not in {*allowed, "accounting"}:  # the ledger makes one secret for keyed digests
+            text = path.read_text()
+            assert "urandom" not in text
+            assert "np.random" not in text
+            assert "secrets" not in names
+
+
+def test_no_release_path_knows_a_seed():
+    for room in ("curator.py", "noise", "engines", "accounting", "measurement.py"):
+        for path in [SOURCE / room] if room.endswith(".py") else (SOURCE / room).rglob("*.py"):
+            arguments = {
+                argument.arg
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+                for argument in [*node.args.args, *node.args.kwonlyargs]
+            }
+            assert not any("seed" in argument for argument in arguments), path
+
+
+def test_the_public_names_are_these():
+    assert sorted(sfumato.__all__) == [
+        "BudgetExceeded",
+        "Curator",
+        "LedgerError",
+        "RecipeError",
+        "Release",
+        "ReleaseError",
+        "SchemaError",
+        "SfumatoError",
+        "SourceError",
+        "VerificationFailed",
+        "open",
+        "recipes",
+        "verify",
+    ]
+    for name in sfumato.__all__:
+        assert getattr(sfumato, name).__doc__
+
+
+def test_modules_stay_small():
+    for path in SOURCE.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 400, path
