@@ -15,7 +15,9 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["import
 
 def modules():
     """Every direct child of the package: modules and packages."""
-    names = {path.stem for path in SOURCE.glob("*.py")} | {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    names = {path.stem for path in SOURCE.glob("*.py")} | {
+        path.parent.name for path in SOURCE.glob("*/__init__.py")
+    }
     return {f"sfumato.{name}" for name in names - {"__init__", "__main__"}}
 
 

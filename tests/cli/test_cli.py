@@ -71,7 +71,10 @@ def test_the_whole_flow(project):
 def test_the_same_flow_for_people(project):
     folder = project.parent
     assert "95 %" in run("check", "recipe.toml", cwd=folder).stdout
-    assert "Spent epsilon 1; epsilon 19 of 20 left" in run("release", "recipe.toml", "-o", "out", cwd=folder).stdout
+    assert (
+        "Spent epsilon 1; epsilon 19 of 20 left"
+        in run("release", "recipe.toml", "-o", "out", cwd=folder).stdout
+    )
     assert "epsilon 19 of 20 left, 1 spent" in run("budget", cwd=folder).stdout
     assert "verified: epsilon 1" in run("verify", "out", cwd=folder).stdout
     assert "nothing spent" in run("release", "recipe.toml", "-o", "two", cwd=folder).stdout

@@ -143,10 +143,9 @@ def _connect() -> Iterator[duckdb.DuckDBPyConnection]:
     with tempfile.TemporaryDirectory(prefix="sfumato-") as spill:
         connection = duckdb.connect()
         try:
-            # What does not fit into memory spills to an encrypted file in a folder of our own.
+            # What does not fit into memory spills to a folder that only this user can read.
             for setting in (
                 f"temp_directory = {quote_text(spill)}",
-                "temp_file_encryption = true",
                 f"memory_limit = '{_MEMORY_LIMIT}'",
                 "preserve_insertion_order = false",
                 "TimeZone = 'UTC'",

@@ -1,0 +1,88 @@
+"""Every example in the documentation runs as it stands."""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+VISITS = "person,clinic,visited\n" + "".join(
+    f"p{person},{clinic},2025-{1 + person % 12:02}-03\n"
+    for person in range(40)
+    for clinic in ("North", "South", "Harbour")[: 1 + person % 3]
+)
+
+
+class MarkdownParser(doctest.DocTestParser):
+    """Reads examples out of fenced blocks: a closing fence is not expected output."""
+
+    def parse(self, string, name="<string>"):
+        return super().parse(re.sub(r"^```.*$", "", string, flags=re.MULTILINE), name)
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testfile(str(page), module_relative=False, parser=MarkdownParser(), optionflags=FLAGS)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/schema.md"])
+def test_pages_that_promise_examples_have_them(page):
+    assert (ROOT / page).read_text(encoding="utf-8").count(">>> ") > 20
+
+
+def test_the_first_block_of_the_readme_is_the_two_commands():
+    language, first = FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8"))[0]
+    assert language == "sh"
+    commands = [line.split("#")[0].strip() for line in first.splitlines()]
+    assert commands == ["make demo", "make test"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_target_that_is_named_exists(page):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = "".join(body for language, body in FENCE.findall(text) if language == "sh")
+    targets = re.findall(r"^make (\w+)", blocks, re.MULTILINE)
+    assert {"test"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("visits.csv").write_text(VISITS, encoding="utf-8")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    commands = []
+    for language, body in FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+        if language == "sh":
+            for line in body.splitlines():
+                if not line.startswith("make "):
+                    done = subprocess.run(
+                        line, shell=True, env=environment, capture_output=True, text=True, check=False
+                    )
+                    assert done.returncode == 0, f"{line}: {done.stderr}"
+                    commands.append(line.split()[1])
+        elif language == "toml":
+            file = body.splitlines()[0].removeprefix("# ")
+            assert file.endswith(".toml"), "a block of TOML begins with the name of its file"
+            Path(file).write_text(body, encoding="utf-8")
+        elif language == "python":
+            exec(compile(body, "README.md", "exec"), {})
+    assert commands == ["init", "check", "release", "verify", "budget"]
+    assert capsys.readouterr().out == "True\n['clinic', 'count'] 0.5\n"
+    for file in ("table.csv", "table.parquet", "measurements.parquet", "certificate.json", "writeup.md"):
+        assert (tmp_path / "out" / file).is_file()
