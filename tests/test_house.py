@@ -86,6 +86,13 @@ def test_the_public_names_are_these():
         assert getattr(sfumato, name).__doc__
 
 
+def test_no_plan_asks_for_more_noise_than_can_be_drawn():
+    from sfumato.measurement import LARGEST_SCALE
+    from sfumato.noise.law import MAX_SCALE
+
+    assert LARGEST_SCALE == MAX_SCALE
+
+
 def test_modules_stay_small():
     for path in SOURCE.rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path

@@ -13,7 +13,7 @@ import numpy as np
 from sfumato.curator import Curator
 from sfumato.errors import SchemaError
 from sfumato.recipes import CellCounts
-from sfumato.release import write_file
+from sfumato.release import check_file, write_file
 from sfumato.schema import Project, Table, read_parameters
 from sfumato.unit import PrivacyUnit
 
@@ -46,6 +46,7 @@ def make_submission(
         message = f"parameters.json is not of this contest: it lacks {', '.join(missing) or 'runs'}"
         raise SchemaError(message)
     header = _read_header(pack / "submission_format.csv", parameters)
+    check_file(out, force=force)
     curator = Curator(_project(pack, parameters))
     epsilons = [run.epsilon for run in parameters.runs]
     release = curator.release(CellCounts(table="incidents", by=_BY), epsilon=epsilons, progress=progress)

@@ -17,13 +17,12 @@ from sfumato.errors import RecipeError, SfumatoError, SourceError
 from sfumato.measurement import Measurement
 from sfumato.noise import add_noise
 from sfumato.recipes import Plan, Recipe, parse_delta, parse_epsilons, read_recipe
-from sfumato.release import Release, build_release, check_folder, repeat_release
+from sfumato.release import Release, build_release, check_folder, describe_entry, repeat_release
 from sfumato.schema import Project, read_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sfumato.accounting import Entry
     from sfumato.engines import Engine
     from sfumato.schema import Table
 
@@ -89,7 +88,7 @@ class Curator:
     ) -> Check:
         """What a release would ask, cost and err. Reads no record and spends nothing."""
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
-        self._engine.check(plan.table, plan.columns)
+        self._engine.check(plan.table, plan.marginals)
         report = self.budget()
         return Check(plan=plan, admitted=admits(report.budget, report.sums, plan.costs), left=report.left)
 
@@ -114,7 +113,7 @@ class Curator:
         >>> curator.release("monthly.toml", epsilon=1.0, out="out/")  # doctest: +SKIP
         """
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
-        self._engine.check(plan.table, plan.columns)
+        self._engine.check(plan.table, plan.marginals)
         if out is not None:
             check_folder(Path(out), force=force)
         ledger = self._ledger()
@@ -122,7 +121,7 @@ class Curator:
         found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
         if found is not None:
             entry, packed = found
-            release = repeat_release(plan, packed, ledger=_entry_record(entry))
+            release = repeat_release(plan, packed, ledger=describe_entry(entry))
         else:
             progress("charging the ledger")
             entry = ledger.charge(
@@ -137,7 +136,7 @@ class Curator:
             release = build_release(
                 plan,
                 measurements,
-                ledger=_entry_record(entry),
+                ledger=describe_entry(entry),
                 keep=lambda packed: ledger.store_answer(entry, packed),
             )
         if out is not None:
@@ -150,7 +149,7 @@ class Curator:
         self, plan: Plan, *, version: str, secret: bytes, progress: Callable[[str], None]
     ) -> tuple[Measurement, ...]:
         """Exact counts in, noisy measurements out. The caller has charged `plan.costs`."""
-        marginals = tuple(dict.fromkeys(request.columns for request in plan.requests))
+        marginals = plan.marginals
         try:
             counts = self._engine.count(plan.table, marginals, progress=progress)
             if self._engine.version(plan.table, secret=secret) != version:
@@ -199,13 +198,5 @@ def open_project(path: Path | str = "sfumato.toml") -> Curator:
 
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:
     """The names of the stored columns and their kinds, from headers and footers alone."""
-    return dict(find_files(source, folder=folder, table="draft").columns)
-
-
-def _entry_record(entry: Entry) -> dict[str, object]:
-    return {
-        "sequence": entry.sequence,
-        "hash": entry.hash,
-        "previous": entry.previous,
-        "recorded_at": entry.recorded_at,
-    }
+    found = find_files(source, folder=folder, table=Path(source).stem)
+    return {name: stored.kind for name, stored in found.columns.items()}

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-__all__ = ["Measurement", "NoiseKind", "Request", "request_cost", "request_sensitivity"]
+__all__ = ["LARGEST_SCALE", "Measurement", "NoiseKind", "Request", "request_cost", "request_sensitivity"]
 
 NoiseKind = Literal["laplace", "gaussian"]
+
+LARGEST_SCALE = 2**50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,9 @@ class Request:
         if self.noise not in ("laplace", "gaussian"):
             message = f"request {self.name!r}: unknown noise {self.noise!r}"
             raise RecipeError(message)
-        parse_positive(self.scale, name=f"the noise scale of {self.name!r}")
+        if parse_positive(self.scale, name=f"the noise scale of {self.name!r}") > LARGEST_SCALE:
+            message = f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
+            raise RecipeError(message)
 
     @property
     def standard_deviation(self) -> float:

@@ -116,6 +116,10 @@ def test_exit_codes(project):
         ('recipe = "cell-counts"\ntable = "t"\nby = ["region"]\n', "epsilon"),
         ('recipe = "cell-counts"\ntable = "t"\nby = ["region"]\nepsilon = 1\nsize = 3\n', "size"),
         ('recipe = "cell-counts"\ntable = "t"\nby = ["region"]\nepsilon = 1\nnoise = "none"\n', "laplace"),
+        ('recipe = ["cell-counts"]\n', "must be one of"),
+        ('recipe = "cell-counts"\ntable = ["t"]\nby = ["region"]\n', "table must name"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = 3\nepsilon = 1\n', "list of columns"),
+        ('recipe = "cell-counts"\ntable = "t"\nby = [["region"]]\nepsilon = 1\n', "list of columns"),
         ("recipe = \n", "TOML"),
     ],
 )
@@ -204,6 +208,11 @@ def test_a_contest_pack_becomes_a_submission(pack):
     assert abs(int(cell[4]) - 4020) < 300, "one resident counts at most 20 times"
     run("contest", "sprint1", str(pack), code=1)
     run("contest", "sprint1", str(pack), "--force")
+
+
+def test_a_submission_that_cannot_be_written_costs_nothing(pack):
+    run("contest", "sprint1", str(pack), "--out", str(pack / "gone" / "submission.csv"), code=1)
+    assert not (pack / "ledger.db").exists()
 
 
 @pytest.mark.parametrize("missing", ["incidents.csv", "parameters.json", "submission_format.csv"])

@@ -107,12 +107,14 @@ def test_delta_needs_a_budget_with_delta(project):
         ('unit = "person"', 'unit = "passport"', "unit column 'passport'"),
         ("[tables.t.columns.month]", '[tables.t.columns.month]\nfrom = "moon"', "'moon'"),
         ("range = [1, 12]", "", "no public domain"),
+        ("range = [1, 12]", "range = [1, 200000000]", "cells"),
+        ("max_records = 3", "max_records = 900000000\nbounding = 'weight'", r"2\^50"),
     ],
 )
 def test_faults_of_public_facts_cost_nothing(project, find, put, words):
     project.write_text(project.read_text().replace(find, put))
     with pytest.raises(sf.SfumatoError, match=words):
-        sf.open(project).release(RECIPE, epsilon=1, out=project.parent / "out")
+        sf.open(project).release(RECIPE, epsilon="0.1", out=project.parent / "out")
     assert spent(project) == 0
     assert not (project.parent / "out").exists()
     assert not (project.parent / "ledger.db").exists()

@@ -88,6 +88,9 @@ def test_a_file_the_certificate_does_not_name_is_found(out):
         lambda c: c.update(plan_sha256="0" * 64),
         lambda c: c["plan"].pop("delta"),
         lambda c: c.update(format="other"),
+        lambda c: c.update(note="trust me"),
+        lambda c: c["public"]["region"].update(drafted_from_data=True),
+        lambda c: c["versions"].clear(),
         lambda c: c.update(plan=[]),
     ],
 )
@@ -126,6 +129,31 @@ def test_a_charge_missing_from_the_ledger_is_found(out, tmp_path_factory, projec
     sf.open(other / "sfumato.toml").release(RECIPE, epsilon=1)
     with pytest.raises(sf.VerificationFailed, match="no charge"):
         sf.verify(out, ledger=other / "ledger.db")
+
+
+def test_invented_measurements_are_not_the_recorded_answer(out, project):
+    from dataclasses import replace
+
+    import numpy as np
+
+    from sfumato.release import build_release
+
+    curator = sf.open(project)
+    honest = curator.release(RECIPE, epsilon=[1, 2])
+    invented = tuple(replace(each, noisy_values=np.full(36, 99)) for each in honest.measurements)
+    plan = curator.check(RECIPE, epsilon=[1, 2]).plan
+    forged = build_release(plan, invented, ledger=honest.certificate["ledger"], keep=lambda _: None)
+    forged.write(out, force=True)
+    sf.verify(out)
+    with pytest.raises(sf.VerificationFailed, match="not the answer"):
+        sf.verify(out, ledger=out.parent / "ledger.db")
+
+
+@pytest.mark.parametrize("field", ["recorded_at", "previous", "sequence", "hash"])
+def test_another_charge_than_the_ledgers_is_found(out, field):
+    edit_certificate(out, lambda c: c["ledger"].update({field: 7 if field == "sequence" else "0" * 64}))
+    with pytest.raises(sf.VerificationFailed):
+        sf.verify(out, ledger=out.parent / "ledger.db")
 
 
 def test_edited_history_is_found(out):

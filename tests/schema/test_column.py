@@ -46,6 +46,8 @@ def test_other_adds_a_code():
         ({"values": [1.5]}, "declare bins"),
         ({"values": "TODO"}, "must be a list"),
         ({"values": [2**60]}, "beyond 2^53"),
+        ({"values": [["a", ["b"]]], "from": ["x", "y"]}, "whole numbers or text"),
+        ({"values": [{"a": 1}]}, "whole numbers or text"),
         ({"bins": [0]}, "at least two edges"),
         ({"bins": [0, 5, 5]}, "must increase"),
         ({"bins": [0, "nan"]}, "finite number"),

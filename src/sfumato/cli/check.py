@@ -74,7 +74,7 @@ def show_check(result: Check) -> None:
     record = describe_check(result)
     out = console()
     out.print(f"{record['recipe']} of table {record['table']}")
-    out.print(f"  protects   one {record['unit']}, {result.plan.table.unit.describe()}")
+    out.print(f"  protects   one individual: {result.plan.table.unit.describe()}")
     out.print(f"  bounding   {record['bounding']}, enforced while counting")
     table = Table("measurement", "cells", "noise", "scale", "sensitivity", "95 % of errors within", "epsilon")
     for row in record["measurements"]:

@@ -41,8 +41,8 @@ class TrueCounts:
 class Engine(Protocol):
     """Reads records where they are and hands out exact counts with enforced bounds."""
 
-    def check(self, table: Table, columns: tuple[str, ...]) -> None:
-        """Nothing, or an error about public facts: the source, its columns, their types."""
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        """Nothing, or an error about public facts: sizes, the source, its columns, their types."""
 
     def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest that changes when the source does, and says nothing else about it."""

@@ -24,6 +24,7 @@ from sfumato.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from sfumato.schema import Column, Table
@@ -40,8 +41,10 @@ class DuckDBEngine:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def check(self, table: Table, columns: tuple[str, ...]) -> None:
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Nothing, or an error that names the table, the column and the remedy. Reads no record."""
+        refuse_large_marginals(table, marginals)
+        columns = _all_columns(marginals)
         source = self._find(table)
         stored = [name for column in columns for name in table.column(column).stored]
         if table.unit.column is not None:
@@ -54,7 +57,7 @@ class DuckDBEngine:
                     f"(it has: {', '.join(source.columns)})"
                 )
                 raise SourceError(message)
-            if source.columns[name] == "other":
+            if source.columns[name].kind == "other":
                 message = f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
                 raise SourceError(message)
         for column in columns:
@@ -76,9 +79,8 @@ class DuckDBEngine:
         Privacy: one individual adds at most `table.contribution` to the counts of each marginal,
         whatever the records hold; proof in docs/proofs/bounds.md.
         """
-        refuse_large_marginals(table, marginals)
         source = self._find(table)
-        columns = tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
+        columns = _all_columns(marginals)
         tallies = [_Tally(table, marginal) for marginal in marginals]
         try:
             with _connect() as connection:
@@ -88,10 +90,9 @@ class DuckDBEngine:
                 progress("counting")
                 for query in queries:
                     for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-                        codes = {name: to_numpy(batch.column(index)) for index, name in enumerate(columns)}
-                        weights = (
-                            to_numpy(batch.column(len(columns))) if batch.num_columns > len(columns) else None
-                        )
+                        arrays = [to_numpy(column) for column in batch.columns]
+                        codes = dict(zip(columns, arrays, strict=False))
+                        weights = arrays[len(columns)] if len(arrays) > len(columns) else None
                         for tally in tallies:
                             tally.add(codes, weights, rows=batch.num_rows)
         except duckdb.Error:
@@ -102,6 +103,10 @@ class DuckDBEngine:
 
     def _find(self, table: Table) -> FileSource:
         return find_files(table.source, folder=self._folder, table=table.name)
+
+
+def _all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
 
 
 class _Tally:
@@ -172,9 +177,14 @@ def _create_encoded(
     if table.unit.column is not None:
         selected.insert(0, f"{quote_name(table.unit.column)} AS u")
         kept.append("u IS NOT NULL")
-    query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {_scan(source)}) WHERE {' AND '.join(kept)}"
-    # Parsing text is dear, so it is done once; columnar files are cheaper to scan again than to keep.
-    kind = "TABLE" if source.format == "csv" else "VIEW"
+    used = {name for column in columns for name in table.column(column).stored}
+    counted = {name for name in used if source.columns[name].counted}
+    if counted:
+        connection.register("stored", _read_counted(source, used | {table.unit.column or ""}, counted))
+    scan = "stored" if counted else _scan(source)
+    query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {scan}) WHERE {' AND '.join(kept)}"
+    # Columnar files are cheaper to scan again than to keep; what is dear to read is read once.
+    kind = "TABLE" if counted or source.format == "csv" else "VIEW"
     connection.execute(f"CREATE TEMP {kind} encoded AS {query}")
 
 
@@ -185,15 +195,29 @@ def _create_list_type(connection: duckdb.DuckDBPyConnection, column: Column, nam
         connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")
 
 
+def _read_counted(source: FileSource, used: set[str], counted: set[str]) -> pa.RecordBatchReader:
+    """The used columns as a stream, those of `counted` as whole numbers."""
+    import pyarrow as pa
+    import pyarrow.dataset
+
+    dataset = pyarrow.dataset.dataset([str(path) for path in source.paths], format="parquet")
+    columns = {}
+    for name in source.columns:
+        if name in used:
+            field = pyarrow.dataset.field(name)
+            columns[name] = field.cast(pa.int64()) if name in counted else field
+    return dataset.scanner(columns=columns, use_threads=True).to_reader()
+
+
 def _scan(source: FileSource) -> str:
     files = ", ".join(quote_text(str(path)) for path in source.paths)
     if source.format == "parquet":
-        return f"read_parquet([{files}])"
+        return f"read_parquet([{files}], hive_partitioning=false)"
     columns = ", ".join(f"{quote_text(name)}: 'VARCHAR'" for name in source.columns)
     return (
         f"read_csv([{files}], auto_detect=false, header=true, delim={quote_text(source.delimiter)}, "
-        f"""quote='"', escape='"', columns={{{columns}}}, null_padding=true, ignore_errors=true, """
-        "strict_mode=false)"
+        f"""quote='"', escape='"', columns={{{columns}}}, ignore_errors=true, strict_mode=false, """
+        "hive_partitioning=false)"
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
 
-    from sfumato.engines.source import Kind
+    from sfumato.engines.source import Kind, Stored
     from sfumato.schema import Column
 
 __all__ = ["code_type", "encode_column", "quote_name", "quote_text", "value_list"]
@@ -51,9 +51,10 @@ def value_list(column: Column) -> tuple[str, ...] | None:
             return None
 
 
-def encode_column(column: Column, kinds: Mapping[str, Kind], *, list_type: str) -> str:
+def encode_column(column: Column, stored: Mapping[str, Stored], *, list_type: str) -> str:
     """The SQL expression for the code of `column`; `list_type` names its list type if it has one."""
-    inside = _encode(column, [(quote_name(name), kinds[name]) for name in column.stored], list_type)
+    parts = [(stored[name].pattern.format(quote_name(name)), stored[name].kind) for name in column.stored]
+    inside = _encode(column, parts, list_type)
     if column.outside == "other":
         inside = f"COALESCE({inside}, {column.size - 1})"
     return f"CAST({inside} AS {code_type(column.size)})"
@@ -164,8 +165,8 @@ def _text(name: str, kind: Kind) -> str:
 def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
     if kind not in ("date", "text"):
         message = (
-            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, but "
-            f"{name} holds another type; declare a range instead"
+            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
+            f"{name} is none; declare a range instead"
         )
         raise SourceError(message)
     moment = f"TRY_CAST({name} AS TIMESTAMP)"

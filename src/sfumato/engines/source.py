@@ -15,20 +15,33 @@ import pyarrow.parquet as pq
 
 from sfumato.errors import SourceError
 
-__all__ = ["FileSource", "Kind", "file_version", "find_files"]
+__all__ = ["FileSource", "Kind", "Stored", "file_version", "find_files"]
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
 _DELIMITERS = ",;\t|"
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored column: its kind, and a pattern for the SQL that reads it without ever failing.
+
+    Milliseconds since 1970 are `counted`: a reader that turned them into moments would stop at one
+    that lies too far off, so they are read as whole numbers and turned by the pattern.
+    """
+
+    kind: Kind
+    pattern: str = "{}"
+    counted: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """The files of a table, their format, and the kind of every stored column."""
+    """The files of a table, their format, and every stored column."""
 
     paths: tuple[Path, ...]
     format: Literal["parquet", "csv"]
-    columns: dict[str, Kind]
+    columns: dict[str, Stored]
     delimiter: str = ","
 
 
@@ -43,9 +56,9 @@ def find_files(source: str, *, folder: Path, table: str) -> FileSource:
     lowered = source.lower()
     try:
         if lowered.endswith(".parquet"):
-            return _describe_parquet(tuple(paths), name)
+            return _refuse_twins(_describe_parquet(tuple(paths), name), name)
         if lowered.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
-            return _describe_csv(tuple(paths), name)
+            return _refuse_twins(_describe_csv(tuple(paths), name), name)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         if isinstance(error, SourceError):
             raise
@@ -65,13 +78,27 @@ def file_version(source: FileSource, *, secret: bytes) -> str:
     return hmac.new(secret, "\n".join(facts).encode(), hashlib.sha256).hexdigest()
 
 
+def _refuse_twins(source: FileSource, name: str) -> FileSource:
+    # SQL does not tell such names apart, and would bound the wrong column.
+    seen: dict[str, str] = {}
+    for column in source.columns:
+        twin = seen.setdefault(column.casefold(), column)
+        if twin != column:
+            message = f"{name}: columns {twin!r} and {column!r} differ in case only; rename one"
+            raise SourceError(message)
+    return source
+
+
 def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
     first = pq.read_schema(paths[0])
     for path in paths[1:]:
         if not pq.read_schema(path).equals(first):
             message = f"{name}: its files do not have the same columns"
             raise SourceError(message)
-    columns = {field.name: _arrow_kind(field.type) for field in first}
+    if len(set(first.names)) != len(first.names):
+        message = f"{name} has two columns of the same name; rename one"
+        raise SourceError(message)
+    columns = {field.name: _describe_stored(field.type) for field in first}
     return FileSource(paths=paths, format="parquet", columns=columns)
 
 
@@ -91,12 +118,21 @@ def _describe_csv(paths: tuple[Path, ...], name: str) -> FileSource:
     if any(header != headers[0] for header in headers):
         message = f"{name}: its files do not have the same header"
         raise SourceError(message)
-    return FileSource(paths=paths, format="csv", columns=dict.fromkeys(names, "text"), delimiter=delimiter)
+    columns = dict.fromkeys(names, Stored("text"))
+    return FileSource(paths=paths, format="csv", columns=columns, delimiter=delimiter)
+
+
+def _describe_stored(kind: pa.DataType) -> Stored:
+    if pa.types.is_dictionary(kind):
+        return _describe_stored(kind.value_type)
+    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
+        return Stored("date", "TRY(epoch_ms({}))", counted=True)
+    if pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None:
+        return Stored("date", "TRY_CAST({} AS TIMESTAMPTZ)")
+    return Stored(_arrow_kind(kind))
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:
-    if pa.types.is_dictionary(kind):
-        return _arrow_kind(kind.value_type)
     if pa.types.is_integer(kind):
         return "integer"
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):

@@ -56,6 +56,11 @@ class Plan:
     delta: Fraction
 
     @property
+    def marginals(self) -> tuple[tuple[str, ...], ...]:
+        """Every combination of columns that is counted, once."""
+        return tuple(dict.fromkeys(request.columns for request in self.requests))
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is asked for, once."""
         return tuple(dict.fromkeys(name for request in self.requests for name in request.columns))

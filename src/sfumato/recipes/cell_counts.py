@@ -46,14 +46,13 @@ class CellCounts:
     noise: Noise = "auto"
 
     def __post_init__(self) -> None:
-        by = tuple(self.by)  # a recipe file gives a list
-        if isinstance(self.by, str):
-            message = f"cell-counts: by must be a list of columns, such as [{self.by!r}]"
+        if not isinstance(self.by, (list, tuple)) or not all(isinstance(name, str) for name in self.by):
+            message = "cell-counts: by must be a list of columns, such as ['district', 'month']"
             raise RecipeError(message)
-        object.__setattr__(self, "by", by)
-        if not by or len(set(by)) != len(by) or not all(isinstance(name, str) for name in by):
+        if not self.by or len(set(self.by)) != len(self.by):
             message = "cell-counts: by must list at least one column, and none twice"
             raise RecipeError(message)
+        object.__setattr__(self, "by", tuple(self.by))  # a recipe file gives a list
         if self.noise not in ("auto", "laplace", "gaussian"):
             message = f"cell-counts: noise must be auto, laplace or gaussian, got {self.noise!r}"
             raise RecipeError(message)

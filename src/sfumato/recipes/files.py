@@ -49,8 +49,11 @@ def parse_recipe(document: Mapping[str, Any]) -> RecipeFile:
     """
     keys = dict(document)
     kind = keys.pop("recipe", None)
-    if kind not in RECIPES:
+    if not isinstance(kind, str) or kind not in RECIPES:
         message = f"recipe must be one of {', '.join(sorted(RECIPES))}, got {kind!r}"
+        raise RecipeError(message)
+    if not isinstance(keys.get("table"), str):
+        message = f"{kind}: table must name a table of the project file"
         raise RecipeError(message)
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))

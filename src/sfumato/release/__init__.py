@@ -1,7 +1,8 @@
 """Public rooms: the release folder, its certificate, its write-up, and their verification."""
 
+from sfumato.release.certificate import describe_entry
 from sfumato.release.files import pack_measurements, unpack_measurements
-from sfumato.release.folder import check_folder, write_file, write_folder
+from sfumato.release.folder import check_file, check_folder, write_file, write_folder
 from sfumato.release.release import Release, build_release, repeat_release
 from sfumato.release.verify import Verification, verify
 
@@ -9,7 +10,9 @@ __all__ = [
     "Release",
     "Verification",
     "build_release",
+    "check_file",
     "check_folder",
+    "describe_entry",
     "pack_measurements",
     "repeat_release",
     "unpack_measurements",

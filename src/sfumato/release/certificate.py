@@ -18,9 +18,9 @@ from sfumato.schema import parse_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sfumato.accounting import Cost
+    from sfumato.accounting import Cost, Entry
 
-__all__ = ["FORMAT", "build_certificate", "pack_json", "read_plan", "sum_costs"]
+__all__ = ["FORMAT", "build_certificate", "describe_entry", "pack_json", "read_plan", "sum_costs"]
 
 FORMAT = "sfumato certificate 1"
 
@@ -76,6 +76,16 @@ def build_certificate(plan: Plan, *, ledger: Mapping[str, Any], files: Mapping[s
             "python": platform.python_version(),
             **{name: version(name) for name in ("sfumato", "numpy", "pyarrow", "duckdb")},
         },
+    }
+
+
+def describe_entry(entry: Entry) -> dict[str, Any]:
+    """What a certificate says of the charge in the ledger."""
+    return {
+        "sequence": entry.sequence,
+        "hash": entry.hash,
+        "previous": entry.previous,
+        "recorded_at": entry.recorded_at,
     }
 
 

@@ -14,7 +14,7 @@ from sfumato.errors import ReleaseError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_folder", "write_file", "write_folder"]
+__all__ = ["check_file", "check_folder", "write_file", "write_folder"]
 
 
 def check_folder(out: Path, *, force: bool) -> None:
@@ -29,10 +29,7 @@ def check_folder(out: Path, *, force: bool) -> None:
     if out.exists() and any(out.iterdir()) and not (out / "certificate.json").exists():
         message = f"{out.name!r} holds something that is not a release; choose another folder"
         raise ReleaseError(message)
-    parent = out.resolve().parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        message = f"cannot write to the folder that should hold {out.name!r}; create it first"
-        raise ReleaseError(message)
+    _check_parent(out)
 
 
 def write_folder(out: Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
@@ -61,11 +58,17 @@ def write_folder(out: Path, files: Mapping[str, bytes], *, force: bool = False) 
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
-    """Writes one file under a temporary name and renames it."""
+def check_file(path: Path, *, force: bool) -> None:
+    """Nothing, or an error that says why a file cannot be written to `path`."""
     if path.exists() and not force:
         message = f"{path.name!r} exists already; choose another name, or --force to replace it"
         raise ReleaseError(message)
+    _check_parent(path)
+
+
+def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
+    """Writes one file under a temporary name and renames it."""
+    check_file(path, force=force)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_bytes(content)
@@ -74,6 +77,13 @@ def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
         with suppress(OSError):
             partial.unlink()
         raise _cannot_write(path, error) from None
+
+
+def _check_parent(path: Path) -> None:
+    parent = path.resolve().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        message = f"cannot write to the folder that should hold {path.name!r}; create it first"
+        raise ReleaseError(message)
 
 
 def _cannot_write(path: Path, error: OSError) -> ReleaseError:

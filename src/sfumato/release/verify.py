@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from sfumato.accounting import Ledger
 from sfumato.errors import LedgerError, ReleaseError, SfumatoError, VerificationFailed
-from sfumato.release.certificate import FORMAT, build_certificate, read_plan
+from sfumato.release.certificate import FORMAT, build_certificate, describe_entry, read_plan
 from sfumato.release.files import unpack_measurements
 from sfumato.release.release import derive_files
 
@@ -56,7 +56,7 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
     if ledger is None:
         unchecked.append("the charge in the ledger (no ledger given)")
     else:
-        checked.append(_check_ledger(Path(ledger), certificate, plan))
+        checked.append(_check_ledger(Path(ledger), certificate, plan, files["measurements.parquet"]))
     return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=certificate["total"])
 
 
@@ -66,7 +66,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         files = {name: (folder / name).read_bytes() for name in _FILES}
     except FileNotFoundError as error:
         name = Path(error.filename).name
-        message = f"{folder.name!r} is not a release: it has no {name}"
+        message = f"{folder.resolve().name!r} is not a release: it has no {name}"
         raise ReleaseError(message) from None
     except OSError as error:
         message = f"{folder.name!r} cannot be read ({type(error).__name__})"
@@ -81,11 +81,17 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def _check_certificate(stated: Mapping[str, Any], again: Mapping[str, Any]) -> str:
-    # Versions and origins are told, not derived; the tables are compared on their own below.
-    told = ("versions", "public", "files")
+    # Versions are told, not derived; the files are compared on their own below.
+    told = ("versions", "files")
+    if set(stated) != set(again):
+        message = "certificate.json has fields that a certificate has not, or lacks some"
+        raise VerificationFailed(message)
     for key in again:
-        if key not in told and stated.get(key) != again[key]:
+        if key not in told and stated[key] != again[key]:
             message = f"certificate.json: {key!r} is not what follows from the plan it states"
+            raise VerificationFailed(message)
+        if key in told and set(stated[key]) != set(again[key]):
+            message = f"certificate.json: {key!r} does not name what it should"
             raise VerificationFailed(message)
     return "plan, sensitivities, costs and totals follow from recipe and schema"
 
@@ -115,7 +121,7 @@ def _check_tables(
     return checked
 
 
-def _check_ledger(path: Path, certificate: Mapping[str, Any], plan: Plan) -> str:
+def _check_ledger(path: Path, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:
     try:
         opened = Ledger.read_only(path)
         opened.verify()
@@ -125,10 +131,17 @@ def _check_ledger(path: Path, certificate: Mapping[str, Any], plan: Plan) -> str
         raise VerificationFailed(message) from None
     stated = certificate["ledger"]
     for entry in entries:
-        if entry.hash == stated.get("hash") and entry.sequence == stated.get("sequence"):
+        if describe_entry(entry) == stated:
             if entry.plan_digest != plan.digest or entry.costs != plan.costs:
                 message = "the ledger's entry for this release charges another plan"
                 raise VerificationFailed(message)
-            return f"the ledger's chain is whole and entry {entry.sequence} charges this release"
+            answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
+            if not any(each.kind == "answer" and each.description == answer for each in entries):
+                message = "measurements.parquet is not the answer that the ledger recorded"
+                raise VerificationFailed(message)
+            return (
+                f"the ledger's chain is whole, entry {entry.sequence} charges this release, and its "
+                "measurements are the recorded answer"
+            )
     message = "the ledger holds no charge for this release"
     raise VerificationFailed(message)

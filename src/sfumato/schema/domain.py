@@ -201,6 +201,10 @@ def _refuse_repeats(values: tuple[object, ...]) -> None:
     if not values:
         message = "a domain needs at least one value"
         raise SchemaError(message)
+    flat = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    if not all(isinstance(part, (int, str)) for part in flat):
+        message = "values must be whole numbers or text (for decimals declare bins)"
+        raise SchemaError(message)
     if len(set(values)) != len(values):
         repeated = next(value for index, value in enumerate(values) if value in values[:index])
         message = f"value {repeated!r} is listed twice"

@@ -51,7 +51,8 @@ def read_toml(path: Path, *, what: str) -> dict[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file, parse_float=_parse_float)
     except FileNotFoundError:
-        message = f"{what} {path.name!r} does not exist; `sfumato init` drafts one"
+        hint = "; `sfumato init` drafts one" if what == "project file" else ""
+        message = f"{what} {path.name!r} does not exist{hint}"
         raise SchemaError(message) from None
     except OSError as error:
         message = f"{what} {path.name!r} cannot be read ({type(error).__name__})"
