@@ -16,7 +16,14 @@ from sfumato.engines import DuckDBEngine, find_files
 from sfumato.errors import RecipeError, SfumatoError, SourceError
 from sfumato.measurement import Measurement
 from sfumato.noise import add_noise
-from sfumato.recipes import Plan, Recipe, parse_delta, parse_epsilons, read_recipe
+from sfumato.recipes import (
+    Plan,
+    Recipe,
+    parse_delta,
+    parse_epsilons,
+    read_recipe,
+    refuse_large_answers,
+)
 from sfumato.release import Release, build_release, check_folder, describe_entry, repeat_release
 from sfumato.schema import Project, read_project
 
@@ -44,7 +51,12 @@ class Curator:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._engine: Engine = DuckDBEngine(project.folder)
-        self._budget = Budget(epsilon=project.epsilon, delta=project.delta, accounting=project.accounting)
+        self._budget = Budget(
+            epsilon=project.epsilon,
+            delta=project.delta,
+            accounting=project.accounting,
+            selection=project.selection_delta,
+        )
 
     @property
     def project(self) -> Project:
@@ -115,7 +127,8 @@ class Curator:
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
         self._engine.check(plan.table, plan.marginals)
         if out is not None:
-            check_folder(Path(out), force=force)
+            folder = self._project.folder
+            check_folder(Path(out), force=force, keep=(self.ledger_path, folder, folder / plan.table.source))
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
         found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
@@ -185,7 +198,9 @@ class Curator:
         if parsed_delta > 0 and self._project.delta == 0:
             message = "delta above zero needs [budget] delta above zero in the project file"
             raise RecipeError(message)
-        return recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
+        plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
+        refuse_large_answers(plan)
+        return plan
 
     def _ledger(self) -> Ledger:
         return Ledger(self.ledger_path, self._budget)

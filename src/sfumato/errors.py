@@ -6,6 +6,7 @@ SfumatoError
 ├── SourceError          a source of records is missing, unreadable or has changed  exit 1
 ├── LedgerError          the ledger is missing, locked, corrupt or was edited       exit 1
 ├── BudgetExceeded       the charge does not fit; nothing was spent                 exit 3
+├── UnsupportedQuery     a statement that is not answered; nothing was spent           exit 2
 ├── ReleaseError         a release could not be written or read                     exit 1
 └── VerificationFailed   a release does not follow from its own measurements        exit 4
 
@@ -27,6 +28,7 @@ __all__ = [
     "SchemaError",
     "SfumatoError",
     "SourceError",
+    "UnsupportedQuery",
     "VerificationFailed",
 ]
 
@@ -65,6 +67,12 @@ class BudgetExceeded(SfumatoError):
     def __init__(self, message: str, *, left: Fraction) -> None:
         super().__init__(message)
         self.left = left
+
+
+class UnsupportedQuery(SfumatoError, ValueError):
+    """A statement that is not answered, with the reason and a hint; nothing was spent."""
+
+    exit_code = 2
 
 
 class ReleaseError(SfumatoError):

@@ -6,12 +6,15 @@ binary fraction, so that ten charges of 0.1 are exactly one.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from sfumato.errors import RecipeError
 
 __all__ = ["ExactLike", "format_exact", "parse_exact", "parse_positive", "round_up"]
+
+_PLAIN = re.compile(r"\s*[+-]?[0-9.eE+-]{1,400}(/[0-9]{1,400})?\s*", re.ASCII)
 
 ExactLike = int | float | str | Decimal | Fraction
 
@@ -24,12 +27,15 @@ def parse_exact(value: object, *, name: str) -> Fraction:
     >>> parse_exact("1/3", name="epsilon")
     Fraction(1, 3)
     """
+    given = str(value)[:40]
     if isinstance(value, Fraction):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return Fraction(value)
     if isinstance(value, float):
         value = repr(float(value))  # float() first: numpy's scalars print their type
+    if isinstance(value, str) and not _PLAIN.fullmatch(value):
+        value = None
     try:
         if isinstance(value, str) and "/" in value:
             return Fraction(value)
@@ -39,7 +45,7 @@ def parse_exact(value: object, *, name: str) -> Fraction:
                 return Fraction(decimal)
     except (InvalidOperation, ValueError, ZeroDivisionError):
         pass
-    message = f"{name} must be a finite number, got {str(value)[:40]!r}"
+    message = f"{name} must be a finite number, got {given!r}"
     raise RecipeError(message)
 
 

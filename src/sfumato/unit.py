@@ -26,6 +26,7 @@ class PrivacyUnit:
     column: str | None
     max_records: int
     neighbours: Neighbours = "add-remove"
+    max_groups: int | None = None
 
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace"):
@@ -36,6 +37,11 @@ class PrivacyUnit:
             raise SchemaError(message)
         if not 1 <= self.max_records <= 10**9:
             message = f"max_records must lie between 1 and 10^9, got {self.max_records}"
+            raise SchemaError(message)
+        if self.max_groups is not None and (
+            isinstance(self.max_groups, bool) or not isinstance(self.max_groups, int) or self.max_groups < 1
+        ):
+            message = "max_groups must be a whole number above zero"
             raise SchemaError(message)
         if self.column is None and self.max_records != 1:
             message = "with unit = 'row' every row is an individual, so max_records must be 1"

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -32,6 +33,7 @@ budgets = st.builds(
     st.sampled_from([Fraction(0), Fraction(1, 10**6), Fraction(1, 100)]),
     accounting=st.sampled_from(["zcdp", "gaussian"]),
 )
+reserves = st.sampled_from([None, Fraction(0), Fraction(1, 10**7), Fraction(1, 10**8)])
 charges = st.one_of(
     st.builds(
         Cost,
@@ -40,28 +42,40 @@ charges = st.one_of(
         count=st.integers(1, 3),
     ),
     st.builds(Cost, kind=st.just("gaussian"), scale=st.fractions(min_value=Fraction(3, 2), max_value=60)),
+    st.builds(
+        Cost,
+        kind=st.just("selection"),
+        scale=st.fractions(min_value=1, max_value=60),
+        sensitivity=st.integers(1, 4),
+        delta=st.sampled_from([Fraction(1, 10**k) for k in (3, 7, 8, 12)]),
+        count=st.integers(1, 3),
+    ),
 )
 
 
 @settings(deadline=None)
-@given(budgets, st.lists(charges, max_size=25))
-def test_no_sequence_overspends(budget, costs):
+@given(budgets, reserves, st.lists(charges, max_size=25))
+def test_no_sequence_overspends(budget, reserve, costs):
+    if budget.delta > 0:
+        budget = replace(budget, selection=reserve)
     spent, accepted = Spent(), []
     for cost in costs:
         if admits(budget, spent, [cost]):
             spent = add_costs(spent, [cost])
             accepted.append(cost)
     assert spent == add_costs(Spent(), accepted)
+    assert sum(cost.count * cost.delta for cost in accepted) == spent.delta <= budget.selection
+    rest = budget.delta - budget.selection
     pure = [cost.epsilon for cost in accepted]
     fits = all(e is not None for e in pure) and sum(pure) <= budget.epsilon
     if not fits:
         assert budget.delta > 0
         if budget.accounting == "zcdp":
             rho = sum(cost.rho for cost in accepted)
-            assert rho_to_epsilon(rho, budget.delta) <= budget.epsilon
+            assert rho_to_epsilon(rho, rest) <= budget.epsilon
         else:
             mu = float(sum(cost.mu_squared for cost in accepted)) ** 0.5
-            assert mu_to_epsilon(mu, budget.delta) <= float(budget.epsilon) * (1 + 1e-9)
+            assert mu_to_epsilon(mu, rest) <= float(budget.epsilon) * (1 + 1e-9)
 
 
 @settings(deadline=None, max_examples=60)
@@ -106,12 +120,13 @@ def test_the_calibrated_plan_fits_the_ledger_that_counts_the_same_way():
     )
     plan = Cost(kind="gaussian", scale=sigma, sensitivity=Fraction(150), count=66)
     assert admits(Budget(1, delta, accounting="gaussian"), Spent(), [plan])
-    assert not admits(Budget(1, delta, accounting="zcdp"), Spent(), [plan])
+    assert not admits(Budget(1, delta, accounting="zcdp", selection=0), Spent(), [plan])
     assert rho_to_epsilon(plan.rho, delta) == pytest.approx(1.0996, abs=5e-5)
     wider = max_rho(1, delta)
     root = parse_exact((66 * 150**2 / 2 / float(wider)) ** 0.5 * (1 + 1e-12), name="sigma")
     parts = [Cost(kind="gaussian", scale=root, sensitivity=Fraction(150))] * 66
-    assert admits(Budget(1, delta), Spent(), parts)
+    assert admits(Budget(1, delta, selection=0), Spent(), parts)
+    assert not admits(Budget(1, delta), Spent(), parts)
 
 
 def test_narrow_gaussian_noise_closes_the_gaussian_branch():
@@ -143,6 +158,12 @@ def test_amounts_print_exactly_and_survive_copies():
         {"epsilon": 1, "delta": 1},
         {"epsilon": 1, "delta": -1},
         {"epsilon": 1, "accounting": "guess"},
+        {"epsilon": 1, "selection": "1e-9"},
+        {"epsilon": 1, "delta": "1e-6", "selection": "1e-6"},
+        {"epsilon": 1, "delta": "1e-6", "selection": "1e-5"},
+        {"epsilon": 1, "delta": "1e-6", "selection": -1},
+        {"epsilon": 1, "delta": "1e-6", "selection": "some"},
+        {"epsilon": 1, "delta": "1e-6", "selection": Fraction(1, 2**2100)},
         {"epsilon": Fraction(2**2100 + 1, 2**2100)},
     ],
 )
@@ -154,6 +175,62 @@ def test_what_is_not_a_budget_is_refused(arguments):
 def test_budget_records_are_read_strictly():
     record = Budget(1, "1e-6", accounting="gaussian").to_record()
     assert Budget.from_record(record).accounting == "gaussian"
-    for change in ({"extra": "1"}, {"epsilon": "1.0"}, {"epsilon": 1}):
+    for change in ({"extra": "1"}, {"epsilon": "1.0"}, {"epsilon": 1}, {"selection": None}):
         with pytest.raises(RecipeError):
             Budget.from_record({**record, **change})
+    del record["selection"]
+    with pytest.raises(RecipeError):
+        Budget.from_record(record)
+
+
+@pytest.mark.parametrize("selection", [None, 0, "1e-7", "1/3000000"])
+@pytest.mark.parametrize("accounting", ["zcdp", "gaussian"])
+def test_budgets_with_a_reserve_read_back_exactly(accounting, selection):
+    budget = Budget("1/3", "1e-6", accounting=accounting, selection=selection)
+    assert Budget.from_record(budget.to_record()) == budget
+    for again in (copy.deepcopy(budget), pickle.loads(pickle.dumps(budget))):
+        assert again == budget
+        assert hash(again) == hash(budget)
+    assert ("for selection" in budget.describe()) == (budget.selection > 0)
+
+
+def test_the_reserve_has_a_default_by_accounting():
+    assert Budget(1).selection == 0
+    assert Budget(1, "1e-6").selection == Fraction(1, 10**7)
+    assert Budget(1, "1e-6", accounting="gaussian").selection == 0
+    assert Budget(1, "1e-6", selection=0) != Budget(1, "1e-6")
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gaussian"])
+def test_the_reserve_refuses_in_the_pure_branch_too(accounting):
+    select = Cost(kind="selection", scale=Fraction(100), delta=Fraction(1, 10**8))
+    budget = Budget(1, "1e-6", accounting=accounting, selection="3e-8")
+    spent = add_costs(Spent(), [select] * 3)
+    assert (spent.epsilon, spent.delta) == (Fraction(3, 100), Fraction(3, 10**8))
+    assert admits(budget, Spent(), [select] * 3)
+    assert not admits(budget, spent, [select])
+    assert admits(budget, spent, [TENTH])
+    assert left(budget, spent) == Fraction(97, 100)
+    assert left(replace(budget, selection=0), spent) == 0
+    for without in (Budget(1), Budget(1, "1e-6", accounting=accounting, selection=0)):
+        assert not admits(without, Spent(), [select])
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gaussian"])
+def test_the_reserve_refuses_in_the_branch_with_delta(accounting):
+    many = Cost(kind="selection", scale=Fraction(100), delta=Fraction(1, 10**10), count=200)
+    budget = Budget(1, "1e-6", accounting=accounting, selection="2e-8")
+    assert many.epsilon == 2
+    assert admits(budget, Spent(), [many])
+    assert not admits(replace(budget, selection="1.9e-8"), Spent(), [many])
+    assert not admits(Budget(1), Spent(), [many])
+
+
+def test_what_is_reserved_is_taken_from_the_conversion():
+    plain = Cost(kind="gaussian", scale=Fraction(100), sensitivity=Fraction(10))
+    whole, half = Budget(1, "1e-6", selection=0), Budget(1, "1e-6", selection="5e-7")
+    spent = add_costs(Spent(), [plain])
+    assert left(half, spent) < left(whole, spent)
+    limit = Fraction(rho_to_epsilon(plain.rho, Fraction(1, 2 * 10**6)))
+    assert admits(Budget(limit, "1e-6", selection="5e-7"), Spent(), [plain])
+    assert not admits(Budget(limit, "1e-6", selection="5.1e-7"), Spent(), [plain])

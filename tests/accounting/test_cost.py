@@ -15,8 +15,14 @@ positive = st.fractions(min_value=Fraction(1, 1000), max_value=1000)
 
 @st.composite
 def costs(draw):
-    kind = draw(st.sampled_from(["laplace", "gaussian", "exponential", "permute-and-flip", "pure"]))
+    kind = draw(
+        st.sampled_from(["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection"])
+    )
     sensitivity = draw(positive) if kind in ("laplace", "gaussian") else Fraction(1)
+    delta = Fraction(0)
+    if kind == "selection":
+        sensitivity = Fraction(draw(st.integers(1, 50)))
+        delta = draw(st.fractions(min_value=Fraction(1, 10**12), max_value=Fraction(1, 2)))
     return Cost(
         kind=kind,
         scale=draw(positive),
@@ -24,6 +30,7 @@ def costs(draw):
         neighbours=draw(st.sampled_from(["add-remove", "replace"])),
         unit=draw(st.sampled_from(["row", "resident", "Häuser"])),
         count=draw(st.integers(1, 100)),
+        delta=delta,
     )
 
 
@@ -86,7 +93,7 @@ def test_what_is_not_a_cost_is_refused(change):
 
 def test_unknown_or_respelled_records_are_refused():
     record = Cost(kind="pure", scale=Fraction(1, 2)).to_record()
-    for change in ({"extra": 1}, {"scale": "0.50"}, {"kind": "new"}, {"count": "1"}):
+    for change in ({"extra": 1}, {"scale": "0.50"}, {"kind": "new"}, {"count": "1"}, {"delta": "0.0"}):
         with pytest.raises(RecipeError):
             Cost.from_record({**record, **change})
     del record["unit"]

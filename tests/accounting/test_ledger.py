@@ -130,6 +130,31 @@ def test_a_budget_changes_by_a_chained_entry(path, ledger):
     assert [entry.kind for entry in ledger.entries()] == ["open", "charge", "budget"]
 
 
+def test_the_reserve_for_selection_is_spent_and_refused_with_the_way_to_raise_it(path):
+    select = Cost(kind="selection", scale=Fraction(100), sensitivity=Fraction(2), delta="6e-8")
+    ledger = Ledger(path, Budget(1, "1e-6"))
+    entry = charge(ledger, select)
+    assert Ledger(path).entries()[1].costs == entry.costs == (select,)
+    words = r"fail with probability 0\.00000006; 0\.00000004 of the 0\.0000001 .*`\[budget\] selection_delta`"
+    with pytest.raises(BudgetExceeded, match=words) as it:
+        charge(ledger, select)
+    assert it.value.left == ledger.report().left == Fraction(98, 100)
+    assert ledger.report().sums.delta == select.delta
+    charge(ledger, TENTH)
+    with pytest.raises(LedgerError, match="already spent more"):
+        ledger.change_budget(Budget(1, "1e-6", selection="5e-8"))
+    ledger.change_budget(Budget(1, "1e-6", selection="2e-7"))
+    charge(ledger, select)
+    assert Ledger(path, Budget(1, "1e-6", selection="2e-7")).report().sums.delta == 2 * select.delta
+    with pytest.raises(LedgerError, match=r"0\.0000002 for selection.*change_budget"):
+        Ledger(path, Budget(1, "1e-6"))
+
+
+def test_a_charge_that_does_not_fit_its_epsilon_is_not_blamed_on_the_reserve(ledger):
+    with pytest.raises(BudgetExceeded, match=r"asks for epsilon 20; epsilon 1 of"):
+        charge(ledger, Cost(kind="selection", scale=Fraction(1, 20), delta="1e-9"))
+
+
 def test_answers_are_kept_found_and_never_drawn_twice(path, ledger):
     assert ledger.find_answer(plan_digest="p", table_version="v1") is None
     entry = charge(ledger, plan="p")
@@ -168,7 +193,7 @@ def test_answers_need_a_charge_of_this_ledger(tmp_path, ledger):
         "DELETE FROM entries WHERE sequence = 1",
         "DELETE FROM entries",
         "UPDATE entries SET sequence = 9 WHERE sequence = 4",
-        "UPDATE meta SET format = 2",
+        "UPDATE meta SET format = 1",
         "UPDATE meta SET secret = zeroblob(32)",
         "UPDATE meta SET secret = 'text'",
         "CREATE TRIGGER refund AFTER INSERT ON entries BEGIN DELETE FROM entries; END",

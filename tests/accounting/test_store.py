@@ -1,10 +1,13 @@
 """The file of a ledger: how it is opened and what it promises about the disk."""
 
+import os
+import sqlite3
 from contextlib import closing
+from fractions import Fraction
 
 import pytest
 
-from sfumato.accounting import Budget, Ledger
+from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.accounting.store import create_store, open_store
 from sfumato.errors import LedgerError
 
@@ -47,3 +50,25 @@ def test_a_reader_cannot_write(tmp_path):
         closing(connection.cursor()) as cursor,
     ):
         cursor.execute("DELETE FROM entries")
+
+
+def test_a_second_name_of_the_file_is_refused(tmp_path):
+    ledger = Ledger(tmp_path / "one.db", Budget(1))
+    os.link(tmp_path / "one.db", tmp_path / "two.db")
+    for name in ("one.db", "two.db"):
+        with pytest.raises(LedgerError, match="second name"):
+            Ledger(tmp_path / name, Budget(1))
+    (tmp_path / "two.db").unlink()
+    assert ledger.report().left == 1
+
+
+def test_an_open_ledger_notices_that_its_end_was_cut(tmp_path):
+    ledger = Ledger(tmp_path / "one.db", Budget(1))
+    cost = Cost(kind="pure", scale=Fraction(1, 2))
+    ledger.charge(description={}, plan_digest="p", table="t", table_version="v", costs=(cost,))
+    assert ledger.report().left == Fraction(1, 2)
+    with closing(sqlite3.connect(tmp_path / "one.db")) as connection:
+        connection.execute("DELETE FROM entries WHERE sequence > 1")
+        connection.commit()
+    with pytest.raises(LedgerError, match="are gone"):
+        ledger.charge(description={}, plan_digest="q", table="t", table_version="v", costs=(cost,))

@@ -80,7 +80,20 @@ def test_over_budget_spends_and_writes_nothing(project):
     assert not (project.parent / "out").exists()
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), "text", None, [], [1, 1], True])
+def test_released_names_do_not_clash(project):
+    clashing = project.read_text().replace(
+        "[tables.t.columns.month]", '[tables.t.columns.count]\nfrom = "month"'
+    )
+    project.write_text(clashing)
+    recipe = sf.recipes.CellCounts(table="t", by=("region", "count"))
+    with pytest.raises(sf.RecipeError, match="'count'"):
+        sf.open(project).check(recipe, epsilon=1)
+
+
+@pytest.mark.parametrize(
+    "epsilon",
+    [0, -1, float("nan"), float("inf"), "text", None, [], [1, 1], True, "\u0663", "1_0", "9" * 5000, "1e999"],
+)
 def test_a_bad_epsilon_is_refused(project, epsilon):
     with pytest.raises(sf.RecipeError, match="epsilon"):
         sf.open(project).release(RECIPE, epsilon=epsilon)
@@ -136,6 +149,19 @@ def test_force_replaces_a_release(project):
     curator.release(RECIPE, epsilon=2, out=project.parent / "out", force=True)
     assert sf.verify(project.parent / "out").total["epsilon"] == "2"
     assert not list(project.parent.glob(".out*"))
+
+
+def test_force_never_removes_a_ledger_a_project_or_records(project):
+    text = project.read_text().replace("delta = 1e-9", 'delta = 1e-9\nledger = "out/ledger.db"')
+    (project.parent / "out").mkdir()
+    project.write_text(text)
+    with pytest.raises(sf.ReleaseError, match="ledger"):
+        sf.open(project).release(RECIPE, epsilon=1, out=project.parent / "out", force=True)
+    release = sf.open(project).release(RECIPE, epsilon=1)
+    (project.parent / "certificate.json").write_bytes(release.files["certificate.json"])
+    with pytest.raises(sf.ReleaseError, match="not part of a release"):
+        sf.open(project).release(RECIPE, epsilon=1, out=project.parent, force=True)
+    assert project.exists()
 
 
 class Breaking(DuckDBEngine):
@@ -256,7 +282,7 @@ def test_gaussian_noise_is_chosen_where_it_is_smaller(project):
     assert check.plan.requests[0].noise == "laplace"
     release = sf.open(project).release(RECIPE, epsilon="0.1", delta=0.01, out=project.parent / "out")
     assert release.certificate["total"]["epsilon"] is None
-    assert Fraction(release.certificate["total"]["epsilon_at_delta"]["0.01"]) <= Fraction("0.1000010")
+    assert Fraction(release.certificate["total"]["epsilon_at_delta"]["1e-2"]) <= Fraction("0.1000010")
     sf.verify(project.parent / "out", ledger=project.parent / "ledger.db")
 
 
@@ -268,6 +294,12 @@ def test_gaussian_accounting_admits_an_exactly_calibrated_release(project):
     project.write_text(text.replace("epsilon = 1.0\n", 'epsilon = 1.0\naccounting = "gaussian"\n'))
     assert sf.open(project).check(recipe, epsilon=1, delta=2.5e-5).admitted
     sf.open(project).release(recipe, epsilon=1, delta=2.5e-5)
+
+
+def test_the_part_of_delta_for_selection_comes_from_the_project_file(project):
+    assert sf.open(project).budget().budget.selection == Fraction(1, 10**10)
+    project.write_text(project.read_text().replace("delta = 1e-9", "delta = 1e-9\nselection_delta = 2e-10"))
+    assert sf.open(project).budget().budget.selection == Fraction(2, 10**10)
 
 
 def test_weights_release_whole_records(project):

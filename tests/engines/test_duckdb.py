@@ -268,6 +268,50 @@ def test_a_file_that_breaks_off_does_not_quote_a_record(tmp_path):
     assert caught.value.__cause__ is None
 
 
+def test_a_record_that_breaks_a_stream_is_not_quoted(tmp_path):
+    rows = 300_000
+    texts = pa.array([b"fine"] * (rows - 1) + [b"Jane Doe, HIV positive \xff"]).cast(pa.binary())
+    broken = pa.StringArray.from_buffers(rows, texts.buffers()[1], texts.buffers()[2])
+    pq.write_table(pa.table({"c": broken}), tmp_path / "t.parquet", row_group_size=50_000)
+    described = parse_table(
+        "t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["fine"]}}}
+    )
+    with pytest.raises(SourceError) as caught:
+        count(tmp_path, described, "c")
+    assert "Jane" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "sibling"),
+    [("p[1]/d.parquet", "p1/d.parquet"), ("d[1].parquet", "d1.parquet"), ("d?.parquet", "dx.parquet")],
+)
+def test_a_path_is_not_a_pattern(tmp_path, name, sibling):
+    for path, text in ((name, "a"), (sibling, "b")):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"c": [text]}), tmp_path / path)
+    described = parse_table("t", {"source": name, "unit": "row", "columns": {"c": {"values": ["a", "b"]}}})
+    assert count(tmp_path, described, "c").tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.float64(), pa.decimal256(45, 0), pa.timestamp("ns"), pa.timestamp("ms"), pa.timestamp("us")]
+)
+def test_units_that_cannot_be_told_apart_exactly_are_refused(tmp_path, kind):
+    table = pa.table({"p": pa.array([1, 2]).cast(kind), "c": ["a", "a"]})
+    described = make(tmp_path, table, unit="p", columns={"c": {"values": ["a"]}})
+    with pytest.raises(SourceError, match="unit column 'p'"):
+        DuckDBEngine(tmp_path).check(described, (("c",),))
+
+
+def test_a_missing_header_line_is_not_shown(tmp_path):
+    (tmp_path / "t.csv").write_text("Jane Doe,HIV positive\nJohn,none\n")
+    described = parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": {"values": ["a"]}}})
+    with pytest.raises(SourceError) as caught:
+        DuckDBEngine(tmp_path).check(described, (("c",),))
+    assert "Jane" not in str(caught.value)
+
+
 def test_the_version_changes_with_the_file_and_hides_its_size(tmp_path, people):
     described = make(tmp_path, people, columns={"month": {"range": [1, 12]}})
     engine = DuckDBEngine(tmp_path)

@@ -9,6 +9,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.release import pack_measurements
+from sfumato.release.certificate import pack_json
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 
@@ -24,7 +25,7 @@ def edit_certificate(folder, change):
     path = folder / "certificate.json"
     certificate = json.loads(path.read_text())
     change(certificate)
-    path.write_text(json.dumps(certificate))
+    path.write_bytes(pack_json(certificate))
 
 
 def rewrite(folder, name, content):
@@ -62,14 +63,14 @@ def test_an_edited_table_is_found(out):
 
 def test_another_writer_of_the_same_rows_is_accepted(out):
     sink = io.BytesIO()
-    pq.write_table(pq.read_table(out / "table.parquet"), sink, compression="gzip")
+    pq.write_table(pq.read_table(out / "table.parquet"), sink, compression="gzip", store_schema=False)
     rewrite(out, "table.parquet", sink.getvalue())
     assert any("row for row" in line for line in sf.verify(out).checked)
 
 
 def test_a_file_the_certificate_does_not_name_is_found(out):
     edit_certificate(out, lambda certificate: certificate["files"].update({"table.csv": "0" * 64}))
-    with pytest.raises(sf.VerificationFailed, match=r"table\.csv"):
+    with pytest.raises(sf.VerificationFailed, match="files"):
         sf.verify(out)
 
 
@@ -91,6 +92,9 @@ def test_a_file_the_certificate_does_not_name_is_found(out):
         lambda c: c.update(note="trust me"),
         lambda c: c["public"]["region"].update(drafted_from_data=True),
         lambda c: c["versions"].clear(),
+        lambda c: c["versions"].update(numpy="a story about Jane Doe"),
+        lambda c: c["unit"].update(max_records=3.0),
+        lambda c: c["unit"].update(grid=True),
         lambda c: c.update(plan=[]),
     ],
 )
@@ -98,6 +102,38 @@ def test_an_edited_certificate_is_found(out, change):
     edit_certificate(out, change)
     with pytest.raises(sf.VerificationFailed):
         sf.verify(out)
+
+
+def test_a_second_total_in_the_certificate_is_found(out):
+    path = out / "certificate.json"
+    path.write_text(path.read_text().replace("{", '{"total": {"epsilon": "0.001"},', 1))
+    with pytest.raises(sf.VerificationFailed, match="form"):
+        sf.verify(out)
+
+
+def test_notes_in_the_parquet_footer_are_found(out):
+    table = pq.read_table(out / "table.parquet").replace_schema_metadata({"true counts": "1, 2, 3"})
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    rewrite(out, "table.parquet", sink.getvalue())
+    with pytest.raises(sf.VerificationFailed, match=r"table\.parquet"):
+        sf.verify(out)
+
+
+def test_a_file_too_many_is_found(out):
+    (out / "exact.csv").write_text("secret\n")
+    with pytest.raises(sf.VerificationFailed, match=r"exact\.csv"):
+        sf.verify(out)
+
+
+def test_every_delta_is_written_exactly(project):
+    project.write_text(project.read_text().replace("delta = 1e-9", "delta = 0.01"))
+    recipe = sf.recipes.CellCounts(table="t", by=("region",), noise="gaussian")
+    release = sf.open(project).release(recipe, epsilon=1, delta="0.0000012349")
+    readings = release.certificate["total"]["epsilon_at_delta"]
+    assert list(readings) == ["1.2349e-6", "1e-6", "1e-9", "1e-12"]
+    with pytest.raises(sf.RecipeError, match="as good as 0"):
+        sf.open(project).release(recipe, epsilon=1, delta="1e-350")
 
 
 def test_other_measurements_are_found(out, project):

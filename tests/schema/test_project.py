@@ -21,6 +21,16 @@ def test_a_project_reads_exactly(tmp_path):
     assert (project.epsilon, project.delta) == (Fraction(1, 10), Fraction(1, 10**9))
     assert project.table("t").unit.max_records == 3
     assert project.ledger == "ledger.db"
+    assert project.selection_delta is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", 0), ("2e-10", Fraction(2, 10**10)), ('"1/9000000000"', Fraction(1, 9 * 10**9))],
+)
+def test_the_part_of_delta_for_selection_reads_exactly(tmp_path, text, expected):
+    budget = f"[budget]\nepsilon = 1\ndelta = 1e-9\nselection_delta = {text}\n"
+    assert read_project(write(tmp_path, budget + TABLE)).selection_delta == expected
 
 
 @pytest.mark.parametrize(
@@ -34,6 +44,10 @@ def test_a_project_reads_exactly(tmp_path):
         ('[budget]\nepsilon = "much"\n' + TABLE, "finite"),
         ("[budget]\nepsilon = 1\ndelta = 1.0\n" + TABLE, "below 1"),
         ("[budget]\nepsilon = 1\ndelta = -0.1\n" + TABLE, "at least 0"),
+        ("[budget]\nepsilon = 1\ndelta = 1e-6\nselection_delta = 1e-6\n" + TABLE, "below delta"),
+        ("[budget]\nepsilon = 1\ndelta = 1e-6\nselection_delta = -1e-9\n" + TABLE, "at least 0"),
+        ("[budget]\nepsilon = 1\nselection_delta = 1e-9\n" + TABLE, "below delta"),
+        ('[budget]\nepsilon = 1\ndelta = 1e-6\nselection_delta = "some"\n' + TABLE, "selection_delta"),
         ('[budget]\nepsilon = 1\naccounting = "rdp"\n' + TABLE, "zcdp"),
         ("[budget]\nepsilom = 1\nepsilon = 1\n" + TABLE, "unknown key 'epsilom'"),
         (BUDGET, "describes no table"),

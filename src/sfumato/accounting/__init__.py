@@ -32,6 +32,7 @@ from sfumato.accounting.gaussian import (
     zcdp_sigma_bun_steinke,
 )
 from sfumato.accounting.ledger import BudgetReport, Ledger
+from sfumato.accounting.selection import selection_delta_of, selection_threshold
 
 __all__ = [
     "Accounting",
@@ -66,5 +67,7 @@ __all__ = [
     "rho_to_delta",
     "rho_to_epsilon",
     "rho_to_pure",
+    "selection_delta_of",
+    "selection_threshold",
     "zcdp_sigma_bun_steinke",
 ]

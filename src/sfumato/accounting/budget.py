@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -17,7 +17,7 @@ from sfumato.accounting.convert import (
 )
 from sfumato.accounting.cost import Cost
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_exact, parse_positive
+from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,60 +46,94 @@ class Amount(Fraction):
         return format_exact(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Budget:
     """The whole that may be spent: (epsilon, delta), and how the part with delta is counted.
 
-    A delta of zero leaves pure epsilon as the only currency.
+    A delta of zero leaves pure epsilon as the only currency. `selection` is the part of delta that
+    is kept for mechanisms that may fail, such as the selection of groups; sums are converted at what
+    is left of delta. By default it is a tenth of delta with zcdp and nothing with gaussian.
 
-    >>> Budget("0.5", "1e-6")
-    Budget(epsilon=Fraction(1, 2), delta=Fraction(1, 1000000), accounting='zcdp')
+    >>> Budget("0.5", "0.01")
+    Budget(epsilon=Fraction(1, 2), delta=Fraction(1, 100), accounting='zcdp', selection=Fraction(1, 1000))
     """
 
     epsilon: Fraction
-    delta: Fraction = Fraction(0)
-    _: KW_ONLY
-    accounting: Accounting = "zcdp"
+    delta: Fraction
+    accounting: Accounting
+    selection: Fraction
 
-    def __post_init__(self) -> None:
-        epsilon = Fraction(parse_positive(self.epsilon, name="epsilon"))
-        delta = Fraction(parse_exact(self.delta, name="delta"))
+    def __init__(
+        self,
+        epsilon: ExactLike,
+        delta: ExactLike = 0,
+        *,
+        accounting: Accounting = "zcdp",
+        selection: ExactLike | None = None,
+    ) -> None:
+        epsilon = Fraction(parse_positive(epsilon, name="epsilon"))
+        delta = Fraction(parse_exact(delta, name="delta"))
         if not Fraction(1, 10**9) <= epsilon <= 10**9:
             message = "the epsilon of a budget must lie between 1e-9 and 1e9"
             raise RecipeError(message)
         if not 0 <= delta < 1:
             message = f"delta must lie in [0, 1), got {format_exact(delta)}"
             raise RecipeError(message)
-        if max(epsilon.denominator.bit_length(), delta.denominator.bit_length()) > _BITS:
-            message = f"epsilon and delta of a budget may have at most {_BITS} bits"
+        if accounting not in get_args(Accounting):
+            message = f"accounting must be one of {get_args(Accounting)}, got {accounting!r}"
             raise RecipeError(message)
-        if self.accounting not in get_args(Accounting):
-            message = f"accounting must be one of {get_args(Accounting)}, got {self.accounting!r}"
+        if selection is None:
+            selection = delta / 10 if accounting == "zcdp" else 0
+        selection = Fraction(parse_exact(selection, name="selection"))
+        if not 0 <= selection <= delta or selection == delta > 0:
+            message = (
+                f"selection must be at least 0 and less than delta = {format_exact(delta)}, "
+                f"got {format_exact(selection)}"
+            )
+            raise RecipeError(message)
+        if any(number.denominator.bit_length() > _BITS for number in (epsilon, delta, selection)):
+            message = f"epsilon, delta and selection of a budget may have at most {_BITS} bits"
             raise RecipeError(message)
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
+        object.__setattr__(self, "accounting", accounting)
+        object.__setattr__(self, "selection", selection)
+
+    @property
+    def conversion_delta(self) -> Fraction:
+        """The delta at which sums are converted: what the part for selection leaves.
+
+        >>> Budget(1, "1e-6").conversion_delta
+        Fraction(9, 10000000)
+        """
+        return self.delta - self.selection
 
     def describe(self) -> str:
         """The budget in one line.
 
-        >>> Budget(1).describe(), Budget(1, "1e-6").describe()
-        ('epsilon 1', 'epsilon 1 at delta 0.000001 (zcdp)')
+        >>> Budget(1).describe()
+        'epsilon 1'
+        >>> Budget(1, "1e-6").describe()
+        'epsilon 1 at delta 0.000001, of which 0.0000001 for selection (zcdp)'
         """
         if self.delta == 0:
             return f"epsilon {format_exact(self.epsilon)}"
         delta = format_exact(self.delta)
+        if self.selection > 0:
+            delta += f", of which {format_exact(self.selection)} for selection"
         return f"epsilon {format_exact(self.epsilon)} at delta {delta} ({self.accounting})"
 
     def to_record(self) -> dict[str, str]:
         """The budget as plain text.
 
         >>> Budget(1).to_record()
-        {'accounting': 'zcdp', 'delta': '0', 'epsilon': '1'}
+        {'accounting': 'zcdp', 'delta': '0', 'epsilon': '1', 'selection': '0'}
         """
         return {
             "accounting": self.accounting,
             "delta": format_exact(self.delta),
             "epsilon": format_exact(self.epsilon),
+            "selection": format_exact(self.selection),
         }
 
     @classmethod
@@ -109,8 +143,8 @@ class Budget:
         >>> Budget.from_record(Budget("1/3").to_record()) == Budget("1/3")
         True
         """
-        if set(record) != {"accounting", "delta", "epsilon"}:
-            message = "a recorded budget holds exactly the fields accounting, delta and epsilon"
+        if set(record) != {field.name for field in fields(cls)}:
+            message = "a recorded budget holds exactly the fields accounting, delta, epsilon and selection"
             raise RecipeError(message)
         budget = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
         if budget.to_record() != dict(record):
@@ -121,11 +155,15 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Exact sums over all charges; None where some charge has no finite amount of that kind."""
+    """Exact sums over all charges; None where some charge has no finite amount of that kind.
+
+    `delta` is the sum of the probabilities with which they may fail.
+    """
 
     epsilon: Fraction | None = Fraction(0)
     rho: Fraction = Fraction(0)
     mu_squared: Fraction | None = Fraction(0)
+    delta: Fraction = Fraction(0)
 
 
 def add_costs(spent: Spent, costs: Iterable[Cost]) -> Spent:
@@ -134,35 +172,39 @@ def add_costs(spent: Spent, costs: Iterable[Cost]) -> Spent:
     >>> add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 10))] * 10).epsilon
     Fraction(1, 1)
     """
-    epsilon, rho, mu_squared = spent.epsilon, spent.rho, spent.mu_squared
+    epsilon, rho, mu_squared, delta = spent.epsilon, spent.rho, spent.mu_squared, spent.delta
     for cost in costs:
         epsilon = _sum(epsilon, cost.epsilon)
         rho += cost.rho
         mu_squared = _sum(mu_squared, cost.mu_squared)
-    return Spent(epsilon=epsilon, rho=rho, mu_squared=mu_squared)
+        delta += cost.failure
+    return Spent(epsilon=epsilon, rho=rho, mu_squared=mu_squared, delta=delta)
 
 
 def admits(budget: Budget, spent: Spent, costs: Iterable[Cost] = ()) -> bool:
     """Whether `costs` may be charged after `spent`.
 
     *Privacy:* everything charged under this rule, each cost chosen on seeing all earlier answers,
-    is (epsilon, delta)-private together: either the pure epsilons add up to at most epsilon, or
-    the one sum that uses delta converts to at most epsilon. Proof: docs/proofs/ledger.md.
+    is (epsilon, delta)-private together: the probabilities of failure add up to at most the part of
+    delta for selection, and either the pure epsilons add up to at most epsilon, or the one sum that
+    uses delta converts to at most epsilon at the rest of it. Proof: docs/proofs/ledger.md.
 
     >>> tenth = Cost(kind="pure", scale=Fraction(1, 10))
     >>> admits(Budget(1), Spent(), [tenth] * 10), admits(Budget(1), Spent(), [tenth] * 11)
     (True, False)
     """
     total = add_costs(spent, costs)
+    if total.delta > budget.selection:
+        return False
     if total.epsilon is not None and total.epsilon <= budget.epsilon:
         return True
     if budget.delta == 0:
         return False
     if budget.accounting == "zcdp":
-        return rho_to_epsilon(total.rho, budget.delta) <= budget.epsilon
+        return rho_to_epsilon(total.rho, budget.conversion_delta) <= budget.epsilon
     if total.mu_squared is None:
         return False
-    return mu_to_epsilon(math.sqrt(total.mu_squared), budget.delta) <= budget.epsilon
+    return mu_to_epsilon(math.sqrt(total.mu_squared), budget.conversion_delta) <= budget.epsilon
 
 
 def left(budget: Budget, spent: Spent) -> Amount:
@@ -173,6 +215,8 @@ def left(budget: Budget, spent: Spent) -> Amount:
     >>> left(Budget(1), add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 10))]))
     0.9
     """
+    if spent.delta > budget.selection:
+        return Amount(0)
     plain = Fraction(0) if spent.epsilon is None else budget.epsilon - spent.epsilon
     return Amount(min(budget.epsilon, max(Fraction(0), plain, _left_by_delta(budget, spent))))
 
@@ -181,11 +225,11 @@ def _left_by_delta(budget: Budget, spent: Spent) -> Fraction:
     if budget.delta == 0:
         return Fraction(0)
     if budget.accounting == "zcdp":
-        most = rho_to_pure(max_rho(budget.epsilon, budget.delta) - spent.rho)
+        most = rho_to_pure(max_rho(budget.epsilon, budget.conversion_delta) - spent.rho)
     elif spent.mu_squared is None:
         return Fraction(0)
     else:
-        mu = Fraction(max_mu(budget.epsilon, budget.delta))
+        mu = Fraction(max_mu(budget.epsilon, budget.conversion_delta))
         most = mu_to_pure(mu**2 - spent.mu_squared)
     rounded = Fraction(math.floor(most * _GRAIN), _GRAIN)
     # Asking the filter itself keeps the promise even if an inverse were a little off.

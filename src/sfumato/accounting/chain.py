@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "GENESIS", "Entry", "EntryKind", "History", "make_entry", "replay_chain"]
 
-FORMAT = 1
+FORMAT = 2
 GENESIS = "0" * 64
 
 EntryKind = Literal["open", "charge", "answer", "budget"]

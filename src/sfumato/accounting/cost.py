@@ -16,7 +16,7 @@ from sfumato.accounting.constants import (
     sqrt_up,
 )
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive, round_up
+from sfumato.exact import format_exact, parse_exact, parse_positive, round_up
 from sfumato.unit import Neighbours
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SMOOTHING", "Cost", "CostKind", "Norm"]
 
-CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure"]
+CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection"]
 Norm = Literal["L1", "L2", "none"]
 
 SMOOTHING = 4
@@ -34,7 +34,7 @@ Discrete Gaussian noise of variance v is a randomised rounding of continuous noi
 v - 4, up to a factor of likelihood of 1 + 3e-34 per value released.
 """
 
-_NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2"}
+_NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2", "selection": "L1"}
 _LARGEST = 10**30
 _BITS = 1024
 _MOST = 10**9
@@ -49,8 +49,13 @@ class Cost:
     Laplace, the L2 norm for Gaussian, 1 for the other kinds. A step is that of the grid on which
     the noise is drawn, or anything coarser.
 
+    "selection" is the choice of groups by Laplace noise of scale b on their numbers of individuals
+    and a threshold: `sensitivity` is the most groups of one individual, a whole number, and `delta`
+    the probability with which one use may fail. All other kinds never fail, and their delta is 0.
+
     *Privacy:* `epsilon`, `rho` and `mu` hold for every choice of later queries, under
-    `neighbours`. Proofs: docs/proofs/accounting.md.
+    `neighbours`; for a selection they hold unless it fails. Proofs: docs/proofs/accounting.md,
+    docs/proofs/partition-selection.md.
 
     >>> cost = Cost(kind="laplace", scale=Fraction(20), sensitivity=Fraction(2), unit="resident")
     >>> cost.epsilon, cost.norm, float(cost.rho) < 0.1**2 / 2
@@ -64,6 +69,7 @@ class Cost:
     neighbours: Neighbours = "add-remove"
     unit: str = "row"
     count: int = 1
+    delta: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(CostKind):
@@ -91,6 +97,8 @@ class Cost:
         if not 1 <= self.count <= _MOST:
             message = f"count must lie between 1 and {_MOST}, got {self.count}"
             raise RecipeError(message)
+        object.__setattr__(self, "delta", Fraction(parse_exact(self.delta, name="delta")))
+        _check_delta(self)
 
     @property
     def epsilon(self) -> Fraction | None:
@@ -125,6 +133,15 @@ class Cost:
         squared = self.mu_squared
         return None if squared is None else sqrt_up(squared)
 
+    @property
+    def failure(self) -> Fraction:
+        """The exact bound on the probability that any of all repetitions fails.
+
+        >>> Cost(kind="selection", scale=Fraction(9), delta=Fraction(1, 10**9), count=3).failure
+        Fraction(3, 1000000000)
+        """
+        return self.count * self.delta
+
     def to_record(self) -> dict[str, str | int]:
         """The cost as plain text and whole numbers.
 
@@ -133,6 +150,7 @@ class Cost:
         """
         return {
             "count": self.count,
+            "delta": format_exact(self.delta),
             "kind": self.kind,
             "neighbours": self.neighbours,
             "norm": str(self.norm),
@@ -171,8 +189,25 @@ def _bounded(value: object, *, name: str) -> Fraction:
     return Fraction(number)
 
 
+def _check_delta(cost: Cost) -> None:
+    if cost.kind != "selection":
+        if cost.delta != 0:
+            message = f"kind {cost.kind} never fails, so its delta must be 0"
+            raise RecipeError(message)
+        return
+    if cost.sensitivity.denominator != 1:
+        message = "the sensitivity of a selection is the most groups of one individual, a whole number"
+        raise RecipeError(message)
+    if not 0 < cost.delta < 1:
+        message = "a selection needs the probability with which it may fail, delta above 0 and below 1"
+        raise RecipeError(message)
+    if cost.delta.denominator.bit_length() > _BITS:
+        message = f"delta has more than {_BITS} bits; round it up to fewer digits"
+        raise RecipeError(message)
+
+
 def _epsilon(cost: Cost) -> Fraction:
-    return cost.sensitivity / cost.scale if cost.kind == "laplace" else cost.scale
+    return cost.sensitivity / cost.scale if cost.norm == "L1" else cost.scale
 
 
 # A ledger recomputes all its sums at every charge, mostly from costs it has seen before.
@@ -181,7 +216,7 @@ def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
     match kind:
         case "gaussian":
             return sensitivity**2 / (2 * scale**2)
-        case "laplace":
+        case "laplace" | "selection":
             return discrete_laplace_rho(sensitivity, scale)
         case "exponential":
             return exponential_rho(scale)

@@ -143,9 +143,10 @@ class Ledger:
             self._check_neighbours(history, costs)
             if not admits(history.limit, history.spent, costs):
                 remaining = left(history.limit, history.spent)
-                message = (
+                name = f"ledger {self._path.name!r}"
+                message = _explain_failures(history, costs, name=name) or (
                     f"the charge asks for {_describe_costs(costs)}; epsilon {remaining} of "
-                    f"{history.limit.describe()} is left in ledger {self._path.name!r}. Nothing "
+                    f"{history.limit.describe()} is left in {name}. Nothing "
                     "was spent; ask for less or with more noise"
                 )
                 raise BudgetExceeded(message, left=remaining)
@@ -283,12 +284,19 @@ class Ledger:
         with store.open_store(
             self._path, timeout=self._timeout, write=write, read_only=not self._writable
         ) as connection:
-            yield connection, self._replay(store.read_rows(connection))
+            yield connection, self._replay(store.read_rows(connection), latest=write)
 
-    def _replay(self, rows: list[store.Row]) -> History:
-        """What the rows say. Those that are byte for byte what was verified before stay verified."""
+    def _replay(self, rows: list[store.Row], *, latest: bool) -> History:
+        """What the rows say. Those that are byte for byte what was verified before stay verified.
+
+        A reader beside a writer may see a shorter history than one that was seen before; a writer
+        sees the `latest`, so that to it a shorter one has been cut.
+        """
         seen, history = self._verified
-        if history is None or rows[: len(seen)] != seen:
+        if history is not None and rows[: len(seen)] != seen:
+            if latest and rows == seen[: len(rows)]:
+                message = "entries that were there before are gone"
+                raise self._damaged(message)
             seen, history = [], None
         try:
             history = replay_chain(map(store.parse_row, rows[len(seen) :]), after=history)
@@ -365,6 +373,21 @@ def _describe_costs(costs: tuple[Cost, ...]) -> str:
     if total.epsilon is not None:
         return f"epsilon {format_exact(total.epsilon)}"
     return f"rho {float(total.rho):.6g}"
+
+
+def _explain_failures(history: History, costs: tuple[Cost, ...], *, name: str) -> str:
+    """Why the part of delta for selection refuses `costs`, or nothing if it does not."""
+    budget, spent = history.limit, history.spent
+    asked = add_costs(Spent(), costs).delta
+    rest = budget.selection - spent.delta
+    if asked <= rest:
+        return ""
+    return (
+        f"the charge may fail with probability {format_exact(asked)}; {format_exact(rest)} of the "
+        f"{format_exact(budget.selection)} that {budget.describe()} keeps for selection is left in "
+        f"{name}. Nothing was spent; select with a smaller delta, or raise `[budget] selection_delta` "
+        "(below delta) and run `sfumato budget --accept`"
+    )
 
 
 def _now() -> str:

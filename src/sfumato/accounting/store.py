@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import sqlite3
+import time
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ _REMEDIES = (
     ("SQLITE_READONLY", "cannot be written; allow writing to the file and to its folder"),
     ("SQLITE_CANTOPEN", "cannot be opened; allow reading and writing the file and its folder"),
     ("SQLITE_PERM", "cannot be opened; allow reading and writing the file and its folder"),
+    ("SQLITE_TOOBIG", "cannot keep so large an answer; release fewer cells at once"),
     ("SQLITE_FULL", "could not be written because the disk is full; free some space"),
     ("SQLITE_IOERR", "could not be read or written; check the disk and its free space"),
 )
@@ -102,6 +104,7 @@ def open_store(
     if not path.is_file():
         message = f"ledger {path.name!r} does not exist or is not a file"
         raise LedgerError(message)
+    _refuse_second_name(path)
     with _words(path), ExitStack() as stack:
         if read_only:
             connection = _connect_reader(path, timeout=timeout)
@@ -244,6 +247,16 @@ def _words(path: Path) -> Iterator[None]:
         remedy = next((text for start, text in _REMEDIES if name.startswith(start)), None)
         message = f"ledger {path.name!r} {remedy or 'is damaged; restore it from a backup'}"
         raise LedgerError(message) from error
+
+
+def _refuse_second_name(path: Path) -> None:
+    """Under two names a file has two logs, which do not know of each other's charges."""
+    for _ in range(40):  # a ledger that is being created has a second name for an instant
+        if path.stat().st_nlink == 1:
+            return
+        time.sleep(0.05)
+    message = f"ledger {path.name!r} has a second name (a hard link); remove the other one"
+    raise LedgerError(message)
 
 
 def _explain_creation(path: Path, error: OSError) -> str:

@@ -29,4 +29,6 @@ def init(
         print_json({"source": source, "columns": kinds})
         return
     sys.stdout.write(draft_project(source, kinds))
+    if ".csv" in source.lower() or ".tsv" in source.lower():
+        note("the first line was taken for the names of the columns; if it is a record, add a header line")
     note("next: fill in the TODOs, write a recipe, then `sfumato check recipe.toml`")

@@ -52,14 +52,19 @@ class DuckDBEngine:
         for name in stored:
             if name not in source.columns:
                 what = "its unit column" if name == table.unit.column else "column"
-                message = (
-                    f"table {table.name!r}: source {table.source!r} has no {what} {name!r} "
-                    f"(it has: {', '.join(source.columns)})"
-                )
+                # A text file without a header line would show its first record here.
+                known = f" (it has: {', '.join(source.columns)})" if source.format == "parquet" else ""
+                message = f"table {table.name!r}: source {table.source!r} has no {what} {name!r}{known}"
                 raise SourceError(message)
             if source.columns[name].kind == "other":
                 message = f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
                 raise SourceError(message)
+        if table.unit.column is not None and not source.columns[table.unit.column].is_identifier:
+            message = (
+                f"table {table.name!r}: the unit column {table.unit.column!r} must hold text, whole numbers, "
+                "decimals, booleans or dates: values of other types cannot be told apart exactly"
+            )
+            raise SourceError(message)
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
 
@@ -95,8 +100,8 @@ class DuckDBEngine:
                         weights = arrays[len(columns)] if len(arrays) > len(columns) else None
                         for tally in tallies:
                             tally.add(codes, weights, rows=batch.num_rows)
-        except duckdb.Error:
-            # The engine's own message may quote a record.
+        except Exception:
+            # Any message from below may quote a record.
             message = f"table {table.name!r}: source {table.source!r} could not be read to the end"
             raise SourceError(message) from None
         return tuple(tally.finish() for tally in tallies)
@@ -210,7 +215,7 @@ def _read_counted(source: FileSource, used: set[str], counted: set[str]) -> pa.R
 
 
 def _scan(source: FileSource) -> str:
-    files = ", ".join(quote_text(str(path)) for path in source.paths)
+    files = ", ".join(quote_text(_escape_pattern(str(path))) for path in source.paths)
     if source.format == "parquet":
         return f"read_parquet([{files}], hive_partitioning=false)"
     columns = ", ".join(f"{quote_text(name)}: 'VARCHAR'" for name in source.columns)
@@ -219,6 +224,11 @@ def _scan(source: FileSource) -> str:
         f"""quote='"', escape='"', columns={{{columns}}}, ignore_errors=true, strict_mode=false, """
         "hive_partitioning=false)"
     )
+
+
+def _escape_pattern(path: str) -> str:
+    # The engine takes a path for a pattern of paths.
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
 def _bounded_queries(
@@ -244,7 +254,7 @@ def _bounded_queries(
     if table.bounding == "weight":
         weight = f"CAST({table.contribution} // n AS BIGINT)"
         return [within, f"SELECT {codes}, {weight} AS w FROM encoded JOIN over USING (u)"]
-    order = f"md5(concat_ws(':', CAST(u AS VARCHAR), {codes}))"
+    order = f"md5(concat_ws(':', TRY_CAST(u AS VARCHAR), {codes}))"
     ranked = (
         f"SELECT {codes}, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place "
         "FROM encoded SEMI JOIN over USING (u)"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sfumato.engines.source import Kind, Stored
     from sfumato.schema import Column
 
-__all__ = ["code_type", "encode_column", "quote_name", "quote_text", "value_list"]
+__all__ = ["code_type", "encode_column", "quote_name", "quote_text", "value_column", "value_list"]
 
 _SEPARATOR = "\x1f"
 
@@ -58,6 +58,31 @@ def encode_column(column: Column, stored: Mapping[str, Stored], *, list_type: st
     if column.outside == "other":
         inside = f"COALESCE({inside}, {column.size - 1})"
     return f"CAST({inside} AS {code_type(column.size)})"
+
+
+def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
+    """The SQL expression for the value of `column` as a query sees it, NULL where it has none."""
+    parts = [(stored[name].pattern.format(quote_name(name)), stored[name].kind) for name in column.stored]
+    name, kind = parts[0]
+    match column.domain:
+        case Period(part):
+            return f"CAST({_part(name, kind, part, column=column.name)} AS BIGINT)"
+        case Tuples(values):
+            texts = [
+                _text(part, part_kind) if isinstance(label, str) else _integer_text(part, part_kind)
+                for (part, part_kind), label in zip(parts, values[0], strict=True)
+            ]
+            return " || '-' || ".join(texts)
+        case IntegerRange():
+            return _integer(name, kind)
+        case Values(values):
+            return _text(name, kind) if isinstance(values[0], str) else _integer(name, kind)
+        case Bins():
+            return _integer(name, kind) if kind == "integer" else _number(name, kind)
+        case None if column.bounds is not None:
+            return _integer(name, kind) if kind == "integer" else _number(name, kind)
+        case _:
+            return name
 
 
 def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> str:

@@ -27,12 +27,14 @@ class Stored:
     """A stored column: its kind, and a pattern for the SQL that reads it without ever failing.
 
     Milliseconds since 1970 are `counted`: a reader that turned them into moments would stop at one
-    that lies too far off, so they are read as whole numbers and turned by the pattern.
+    that lies too far off, so they are read as whole numbers and turned by the pattern. An
+    `identifier` keeps different values apart, as one that names individuals must.
     """
 
     kind: Kind
     pattern: str = "{}"
     counted: bool = False
+    is_identifier: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,8 @@ def _refuse_twins(source: FileSource, name: str) -> FileSource:
     for column in source.columns:
         twin = seen.setdefault(column.casefold(), column)
         if twin != column:
-            message = f"{name}: columns {twin!r} and {column!r} differ in case only; rename one"
+            shown = f"columns {twin!r} and {column!r}" if source.format == "parquet" else "two columns"
+            message = f"{name}: {shown} differ in case only; rename one"
             raise SourceError(message)
     return source
 
@@ -95,8 +98,8 @@ def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
         if not pq.read_schema(path).equals(first):
             message = f"{name}: its files do not have the same columns"
             raise SourceError(message)
-    if len(set(first.names)) != len(first.names):
-        message = f"{name} has two columns of the same name; rename one"
+    if len(set(first.names)) != len(first.names) or not all(first.names):
+        message = f"{name} has two columns of the same name, or one without a name; rename one"
         raise SourceError(message)
     columns = {field.name: _describe_stored(field.type) for field in first}
     return FileSource(paths=paths, format="parquet", columns=columns)
@@ -118,7 +121,7 @@ def _describe_csv(paths: tuple[Path, ...], name: str) -> FileSource:
     if any(header != headers[0] for header in headers):
         message = f"{name}: its files do not have the same header"
         raise SourceError(message)
-    columns = dict.fromkeys(names, Stored("text"))
+    columns = dict.fromkeys(names, Stored("text", is_identifier=True))
     return FileSource(paths=paths, format="csv", columns=columns, delimiter=delimiter)
 
 
@@ -129,7 +132,14 @@ def _describe_stored(kind: pa.DataType) -> Stored:
         return Stored("date", "TRY(epoch_ms({}))", counted=True)
     if pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None:
         return Stored("date", "TRY_CAST({} AS TIMESTAMPTZ)")
-    return Stored(_arrow_kind(kind))
+    exact = (
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date(kind)
+        or (pa.types.is_decimal(kind) and kind.precision <= 38)
+        or _arrow_kind(kind) == "text"
+    )
+    return Stored(_arrow_kind(kind), is_identifier=exact)
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:

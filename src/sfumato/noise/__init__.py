@@ -1,11 +1,21 @@
-"""Exact noise: integers from the discrete Laplace and discrete Gaussian laws.
+"""Exact noise: integers from the discrete Laplace and discrete Gaussian laws, and exact choices.
 
 `law` says what is drawn, `table` turns it into certified thresholds with `fixed_point`, `narrow`
-and `wide` turn random words from `entropy` into draws, `samplers` is the public surface.
+and `wide` turn random words from `entropy` into draws, `samplers` is the public surface. `choice`
+draws an index in proportion to the exponential of its score.
 The proof that the laws are exact is docs/proofs/noise.md.
 """
 
+from sfumato.noise.choice import exponential_choice
 from sfumato.noise.law import Kind, Law, make_law
 from sfumato.noise.samplers import add_noise, discrete_gaussian, discrete_laplace
 
-__all__ = ["Kind", "Law", "add_noise", "discrete_gaussian", "discrete_laplace", "make_law"]
+__all__ = [
+    "Kind",
+    "Law",
+    "add_noise",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "exponential_choice",
+    "make_law",
+]

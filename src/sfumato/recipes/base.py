@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from sfumato.accounting import Cost
     from sfumato.measurement import Measurement
 
-__all__ = ["Plan", "Recipe", "parse_delta", "parse_epsilons"]
+_MOST_CELLS = 2**27
+_LEAST_DELTA = Fraction(1, 10**100)
+
+__all__ = ["Plan", "Recipe", "parse_delta", "parse_epsilons", "refuse_large_answers"]
 
 
 class Recipe(Protocol):
@@ -86,6 +89,17 @@ class Plan:
         return digest(self.to_record())
 
 
+def refuse_large_answers(plan: Plan) -> None:
+    """Nothing, or an error if the answers of a plan are too many to be kept in a ledger."""
+    cells = sum(plan.table.cells(request.columns) for request in plan.requests)
+    if cells > _MOST_CELLS:
+        message = (
+            f"the release would have {cells:,} cells, more than {_MOST_CELLS:,}; "
+            "use fewer columns, coarser domains or fewer epsilons"
+        )
+        raise RecipeError(message)
+
+
 def parse_epsilons(value: object) -> tuple[Fraction, ...]:
     """The epsilons that `value`, one number or a list, stands for.
 
@@ -108,5 +122,8 @@ def parse_delta(value: object) -> Fraction:
     delta = parse_exact(value, name="delta")
     if not 0 <= delta < 1:
         message = f"delta must be 0 or lie between 0 and 1, got {format_exact(delta)}"
+        raise RecipeError(message)
+    if 0 < delta < _LEAST_DELTA:
+        message = "delta below 1e-100 is as good as 0; write 0"
         raise RecipeError(message)
     return delta

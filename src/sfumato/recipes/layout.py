@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Table
 
-__all__ = ["cell_columns"]
+__all__ = ["cell_columns", "released_names"]
 
 
 def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
@@ -28,6 +28,11 @@ def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
         for label_name, labels in _labels(table.column(name)).items():
             columns[label_name] = label_array(codes, labels)
     return columns
+
+
+def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
+    """The names under which the columns are released."""
+    return [label for name in names for label in _labels(table.column(name))]
 
 
 def _labels(column: Column) -> dict[str, tuple[Label, ...]]:

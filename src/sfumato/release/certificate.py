@@ -6,11 +6,13 @@ import hashlib
 import json
 import math
 import platform
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
+from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, round_up
 from sfumato.recipes import Plan, parse_delta, parse_epsilons, parse_recipe
 from sfumato.schema import parse_table
@@ -71,7 +73,7 @@ def build_certificate(plan: Plan, *, ledger: Mapping[str, Any], files: Mapping[s
             for name in plan.columns
         },
         "ledger": dict(ledger),
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("sfumato", "numpy", "pyarrow", "duckdb")},
@@ -94,12 +96,15 @@ def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
     spent = add_costs(Spent(), costs)
     at_delta = {}
     for each in sorted({*_DELTAS, delta} - {Fraction(0)}, reverse=True):
+        if spent.delta:
+            message = "a release holds no cost that may fail"
+            raise RecipeError(message)
         readings = [rho_to_epsilon(spent.rho, each)]
         if spent.mu_squared is not None:
             readings.append(mu_to_epsilon(math.sqrt(spent.mu_squared) * (1 + 1e-15), each))
         if spent.epsilon is not None:
             readings.append(float(spent.epsilon))
-        at_delta[f"{float(each):.3g}"] = format_exact(round_up(min(readings), places=6))
+        at_delta[_format_delta(each)] = format_exact(round_up(min(readings), places=6))
     return {
         "epsilon": _text(spent.epsilon),
         "rho": format_exact(spent.rho),
@@ -123,6 +128,19 @@ def read_plan(certificate: Mapping[str, Any]) -> Plan:
 def pack_json(document: Mapping[str, Any]) -> bytes:
     """`document` as readable JSON."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _format_delta(delta: Fraction) -> str:
+    """`delta` in the exponent form, exactly."""
+    with localcontext(prec=400):
+        decimal = Decimal(delta.numerator) / Decimal(delta.denominator)
+    if Fraction(decimal) != delta:
+        return format_exact(delta)
+    sign, digits, exponent = decimal.normalize().as_tuple()
+    del sign
+    mantissa = "".join(str(digit) for digit in digits)
+    power = int(exponent) + len(digits) - 1
+    return f"{mantissa[0]}{'.' if len(mantissa) > 1 else ''}{mantissa[1:]}e{power}"
 
 
 def _text(value: object) -> object:

@@ -14,20 +14,30 @@ from sfumato.errors import ReleaseError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["check_file", "check_folder", "write_file", "write_folder"]
+__all__ = ["FILES", "check_file", "check_folder", "write_file", "write_folder"]
 
 
-def check_folder(out: Path, *, force: bool) -> None:
-    """Nothing, or an error that says why a release cannot be written to `out`."""
+FILES = ("certificate.json", "measurements.parquet", "table.csv", "table.parquet", "writeup.md")
+
+
+def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None:
+    """Nothing, or an error that says why a release cannot be written to `out`.
+
+    `keep` names files, such as the ledger, that a replaced folder must not hold.
+    """
     if out.exists() and not force:
         message = f"{out.name!r} exists already; choose another folder, or --force to replace it"
         raise ReleaseError(message)
     if out.exists() and not out.is_dir():
         message = f"{out.name!r} is a file, not a folder"
         raise ReleaseError(message)
-    # The project file, a ledger or anything else that is not a release is never replaced.
-    if out.exists() and any(out.iterdir()) and not (out / "certificate.json").exists():
-        message = f"{out.name!r} holds something that is not a release; choose another folder"
+    # Only a release is ever replaced: never a folder that holds anything else.
+    if out.exists() and not {path.name for path in out.iterdir()} <= set(FILES):
+        message = f"{out.name!r} holds something that is not part of a release; choose another folder"
+        raise ReleaseError(message)
+    target = out.resolve()
+    if any(target == path.resolve() or target in path.resolve().parents for path in keep):
+        message = f"{out.name!r} holds the ledger, the project file or the records; choose another folder"
         raise ReleaseError(message)
     _check_parent(out)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sfumato.exact import format_exact
+from sfumato.exact import format_exact, round_up
 from sfumato.measurement import request_cost
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
     pure = f"**epsilon = {total['epsilon']}** (pure), " if total["epsilon"] is not None else ""
     return (
         f"What is protected: one individual ({plan.table.unit.describe()}). "
-        f"What this release spends: {pure}rho = {float(_number(total['rho'])):.6g}; {readings}."
+        f"What this release spends: {pure}rho = {_up(total['rho'])}; {readings}."
     )
 
 
@@ -122,7 +123,7 @@ def _noise_table(plan: Plan) -> str:
         lines.append(
             f"| {request.name} | {plan.table.cells(request.columns):,} | discrete {request.noise} "
             f"| {_short(request, plan.table.grid)} | {float(cost.sensitivity) / plan.table.grid:.6g} "
-            f"({cost.norm}) | {epsilon} | {float(cost.rho):.6g} "
+            f"({cost.norm}) | {epsilon} | {_up(cost.rho)} "
             f"| +-{request.interval / plan.table.grid:.4g} in 95 % of cells |"
         )
     return "\n".join(lines)
@@ -149,7 +150,7 @@ def _composition(plan: Plan, total: Mapping[str, Any]) -> str:
         else "There is one measurement, so its cost is the cost of the release."
     )
     pure = f"epsilon {total['epsilon']} and " if total["epsilon"] is not None else ""
-    parts.append(f"{many} In total: {pure}rho {float(_number(total['rho'])):.6g}.")
+    parts.append(f"{many} In total: {pure}rho {_up(total['rho'])}.")
     return " ".join(parts)
 
 
@@ -167,6 +168,8 @@ def _short(request: Request, grid: int) -> str:
     return text if len(text) <= 12 else f"{float(scale):.6f}"
 
 
-def _number(text: str) -> float:
-    numerator, _, denominator = text.partition("/")
-    return float(numerator) / float(denominator or 1)
+def _up(number: Fraction | str) -> str:
+    """A privacy amount for people: short, and never below the true one."""
+    exact = Fraction(number)
+    places = 6 - len(str(int(exact))) if exact >= 1 else 6
+    return format_exact(round_up(exact, places=max(0, places) + (6 if exact < Fraction(1, 1000) else 0)))

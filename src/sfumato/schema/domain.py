@@ -25,6 +25,7 @@ _PART_RANGES: dict[str, tuple[int, int]] = {
 }
 _LARGEST_RANGE = 10**9
 LARGEST_INTEGER = 2**53
+_MOST_EDGES = 2001
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,9 @@ class Tuples:
 
     def __post_init__(self) -> None:
         _refuse_repeats(self.values)
+        if any("\x1f" in str(part) for value in self.values for part in value):
+            message = "combinations must not hold the character U+001F, which separates their parts"
+            raise SchemaError(message)
         shapes = {tuple(type(part) for part in value) for value in self.values}
         if len(shapes) != 1 or not set(next(iter(shapes))) <= {int, str}:
             message = "combinations must all have the same length and types (whole numbers, text)"
@@ -106,8 +110,11 @@ class Bins:
     edges: tuple[Fraction, ...]
 
     def __post_init__(self) -> None:
-        if len(self.edges) < 2:
-            message = "bins need at least two edges"
+        if not 2 <= len(self.edges) <= _MOST_EDGES:
+            message = f"bins need at least two edges and at most {_MOST_EDGES:,}"
+            raise SchemaError(message)
+        if max(abs(edge) for edge in self.edges) > 10**300:
+            message = "bin edges beyond 1e300"
             raise SchemaError(message)
         for low, high in zip(self.edges, self.edges[1:], strict=False):
             if low >= high:

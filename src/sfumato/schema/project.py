@@ -30,6 +30,7 @@ class Project:
     accounting: Literal["zcdp", "gaussian"]
     ledger: str
     tables: Mapping[str, Table]
+    selection_delta: Fraction | None = None
 
     def table(self, name: str) -> Table:
         """The described table `name`."""
@@ -69,7 +70,7 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     if not isinstance(budget, dict) or "epsilon" not in budget:
         message = "the project file needs [budget] with epsilon, the most that may ever be spent"
         raise SchemaError(message)
-    known = ("epsilon", "delta", "accounting", "ledger")
+    known = ("epsilon", "delta", "selection_delta", "accounting", "ledger")
     refuse_unknown_keys(budget, known, where="[budget]")
     accounting = budget.get("accounting", "zcdp")
     if accounting not in ("zcdp", "gaussian"):
@@ -79,6 +80,12 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     if not 0 <= delta < 1:
         message = "[budget] delta must be at least 0 and below 1"
         raise SchemaError(message)
+    selection = budget.get("selection_delta")
+    if selection is not None:
+        selection = parse_exact(selection, name="[budget] selection_delta")
+        if not 0 <= selection <= delta or selection == delta > 0:
+            message = "[budget] selection_delta must be at least 0 and below delta"
+            raise SchemaError(message)
     tables = document.get("tables", {})
     if not isinstance(tables, dict) or not tables:
         message = "the project file describes no table; add [tables.NAME]"
@@ -89,6 +96,7 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         delta=delta,
         accounting=accounting,
         ledger=str(budget.get("ledger", "ledger.db")),
+        selection_delta=selection,
         tables={name: parse_table(name, spec, folder=folder) for name, spec in tables.items()},
     )
 

@@ -26,6 +26,7 @@ _KEYS = (
     "source",
     "unit",
     "max_records",
+    "max_groups",
     "neighbours",
     "bounding",
     "parameters",
@@ -163,4 +164,9 @@ def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
             "further records of that individual are cut"
         )
         raise SchemaError(message)
-    return PrivacyUnit(column=unit, max_records=spec["max_records"], neighbours=neighbours)
+    return PrivacyUnit(
+        column=unit,
+        max_records=spec["max_records"],
+        neighbours=neighbours,
+        max_groups=spec.get("max_groups"),
+    )

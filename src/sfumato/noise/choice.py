@@ -1,0 +1,220 @@
+"""Exact choices: an index for every row of scores, weighted by the exponential of its score.
+
+A word of 64 bits is read as a uniform V and the index is where V times the sum of all weights falls
+among the cumulative sums. Weights are whole numbers with a proved error, so nearly every word decides;
+a word too near a boundary is settled with wider numbers and more bits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from sfumato.errors import RecipeError
+from sfumato.exact import parse_positive
+from sfumato.noise.entropy import KeyStream, draw_word
+from sfumato.noise.fixed_point import exp_bounds
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
+    from sfumato.exact import ExactLike
+    from sfumato.noise.entropy import BitSource
+
+__all__ = ["exponential_choice"]
+
+SUM_BITS: Final = 62
+"""The sum of a row's weights stays below 2^62."""
+
+WEIGHT_BITS: Final = 56
+"""No weight has more bits: the eight below swallow the errors of table and products."""
+
+DIGIT_BITS: Final = 14
+"""A difference of scores is read in digits of so many bits, each with a table of its own."""
+
+VANISHING: Final = 45
+"""From this exponent on a weight is below 2^-64."""
+
+_WORD: Final = 64
+_GUARD: Final = 64
+_CHUNK: Final = 1 << 16
+_ERROR: Final = 2  # of a weight, in its own units; see `_weigh`
+
+
+def exponential_choice(scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+    """For every row of `scores` an index, drawn in proportion to exp(rate * score), independently.
+
+    The law is exact (docs/proofs/noise.md), for any positive rational rate and any 64-bit scores.
+
+    Privacy: if one individual moves each score of a row by at most D, the index chosen at rate
+    epsilon / (2 D) is epsilon-differentially private (McSherry and Talwar 2007) and
+    epsilon^2 / 8-zero-concentrated private (Cesar and Rogers 2021): the cost of kind "exponential".
+    The costs of rows add up.
+
+    >>> exponential_choice(np.array([[0, 900, 0], [7, 7, 907]]), rate=1)
+    array([1, 2])
+    """
+    exact = parse_positive(rate, name="rate")
+    if not isinstance(scores, np.ndarray) or scores.dtype != np.int64:
+        message = "choices are made among scores in an array of 64-bit integers; convert the scores first"
+        raise RecipeError(message)
+    if scores.ndim != 2 or scores.shape[1] == 0:
+        message = (
+            "scores must have the shape (rows, candidates) with at least one candidate, "
+            f"got the shape {scores.shape}"
+        )
+        raise RecipeError(message)
+    return _choose(scores, exact, KeyStream())
+
+
+def _choose(
+    scores: NDArray[np.int64],
+    rate: Fraction,
+    source: BitSource,
+    *,
+    sum_bits: int = SUM_BITS,
+    word_bits: int = _WORD,
+) -> NDArray[np.int64]:
+    rows, candidates = scores.shape
+    chosen = np.empty(rows, np.int64)
+    bits = min(sum_bits - (candidates - 1).bit_length(), WEIGHT_BITS)
+    if bits < 1:
+        message = f"{candidates} candidates leave no room for their weights"
+        raise RecipeError(message)
+    tables = _build_tables(rate)
+    step = max(1, _CHUNK // candidates)
+    known: dict[tuple[int, int], tuple[int, int]] = {}
+    for start in range(0, rows, step):
+        part = scores[start : start + step]
+        # Modulo 2^64 the difference is exact however far the scores are apart.
+        differences = part.max(axis=1).view(np.uint64)[:, None] - part.view(np.uint64)
+        words = np.empty(len(part), np.uint64)
+        source.fill(words)
+        words >>= np.uint64(_WORD - word_bits)
+        sums = np.cumsum(_weigh(differences, tables, bits), axis=1, dtype=np.uint64)
+        index, decided = _locate(sums, words, word_bits)
+        for row in np.flatnonzero(~decided).tolist():
+            index[row] = _resolve(differences[row].tolist(), rate, int(words[row]), word_bits, source, known)
+        chosen[start : start + step] = index
+    return chosen
+
+
+def _locate(
+    sums: NDArray[np.uint64], words: NDArray[np.uint64], word_bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The index of each row that its word points to, and whether it certainly does.
+
+    V times the true sum lies in [point, point + reach], and no true cumulative sum is below its
+    entry in `sums` or more than `slack` above it.
+    """
+    rows, candidates = sums.shape
+    slack = np.uint64(_ERROR * candidates)
+    total = sums[:, -1]
+    point = _multiply(words << np.uint64(_WORD - word_bits), total)
+    reach = (total >> np.uint64(word_bits - 1) >> np.uint64(1)) + slack + np.uint64(5)
+    index = np.count_nonzero(sums <= point[:, None], axis=1).astype(np.int64)
+    place = np.arange(rows)
+    below = np.where(index > 0, sums[place, index - 1] + slack, np.uint64(0))
+    last = index == candidates - 1
+    return index, (below <= point) & (last | (point + reach <= sums[place, index]))
+
+
+def _weigh(
+    differences: NDArray[np.uint64], tables: tuple[NDArray[np.uint64], ...], bits: int
+) -> NDArray[np.uint64]:
+    """Whole numbers, each at most 2^bits * exp(-rate * difference) and less than 2 below it.
+
+    In units of 2^-64 a table is short by less than 2, and a product of two numbers below one by less
+    than their errors together and 4 more. With at most five digits that is below 26, which is less
+    than one unit of the result; dropping the low bits takes less than another.
+    """
+    last = len(tables) - 1
+    mask = np.uint64((1 << DIGIT_BITS) - 1)
+    weights: NDArray[np.uint64] | None = None
+    for level, table in enumerate(tables):
+        digit = differences >> np.uint64(DIGIT_BITS * level)
+        if level < last:
+            digit &= mask
+        # The last entry of a table is zero and stands for every digit beyond it.
+        np.minimum(digit, np.uint64(table.size - 1), out=digit)
+        factor = table[digit.view(np.int64)]
+        weights = factor if weights is None else _multiply(weights, factor)
+    assert weights is not None
+    weights >>= np.uint64(_WORD - bits)
+    return weights
+
+
+def _multiply(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The product over 2^64, or up to 3 less: three of the four products of half words."""
+    half, low = np.uint64(32), np.uint64((1 << 32) - 1)
+    left_high, right_high = left >> half, right >> half
+    product: NDArray[np.uint64] = left_high * right_high
+    product += left_high * (right & low) >> half
+    product += (left & low) * right_high >> half
+    return product
+
+
+@lru_cache(maxsize=16)
+def _build_tables(rate: Fraction) -> tuple[NDArray[np.uint64], ...]:
+    """For each digit of a difference, lowest first, its factors of the weight in units of 2^-64."""
+    tables = []
+    for shift in range(0, _WORD, DIGIT_BITS):
+        step = rate * (1 << shift)
+        tables.append(_build_table(step))
+        if step * (1 << DIGIT_BITS) >= VANISHING:
+            break
+    return tuple(tables)
+
+
+def _build_table(step: Fraction) -> NDArray[np.uint64]:
+    """The floors of 2^64 * exp(-step * k), k = 0, 1, ..., each short by less than 2, then a zero.
+
+    Ends where the floor is zero, or after all values of a digit. Each product by the lower bound of
+    exp(-step) adds at most three units of 2^-128 to the error, so 2^14 of them stay below 2^-64.
+    """
+    precision = _WORD + _GUARD
+    ratio, _ = exp_bounds(step, precision)
+    top = (1 << _WORD) - 1
+    value = 1 << precision
+    entries: list[int] = []
+    while len(entries) < 1 << DIGIT_BITS and (entry := value >> _GUARD):
+        entries.append(min(entry, top))
+        value = value * ratio >> precision
+    table = np.array([*entries, 0], np.uint64)
+    table.setflags(write=False)
+    return table
+
+
+def _resolve(
+    differences: list[int],
+    rate: Fraction,
+    value: int,
+    bits: int,
+    source: BitSource,
+    known: dict[tuple[int, int], tuple[int, int]],
+) -> int:
+    """The index that V = `value` / 2^`bits` and more points to, from as many more bits as it takes."""
+    while True:
+        precision = bits + _GUARD + len(differences).bit_length()
+        lows, highs = [], []
+        for difference in differences:
+            key = difference, precision
+            if key not in known:
+                known[key] = exp_bounds(rate * difference, precision)
+            low, high = known[key]
+            lows.append(low)
+            highs.append(high)
+        low_sums, high_sums = list(accumulate(lows)), list(accumulate(highs))
+        # V times the true sum is at least value * low_sums[-1] / 2^bits, and below
+        # (value + 1) * high_sums[-1] / 2^bits.
+        index = bisect_right(high_sums, value * low_sums[-1] >> bits)
+        if index == len(differences) - 1 or (value + 1) * high_sums[-1] <= low_sums[index] << bits:
+            return index
+        value = value << _WORD | draw_word(source)
+        bits += _WORD
