@@ -18,6 +18,7 @@ from sfumato.errors import (
     SchemaError,
     SfumatoError,
     SourceError,
+    UnsupportedQuery,
     VerificationFailed,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "SchemaError",
     "SfumatoError",
     "SourceError",
+    "UnsupportedQuery",
     "VerificationFailed",
     "open",
     "recipes",

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
-COMMANDS = ("init", "check", "release", "budget", "verify", "demo", "contest")
+COMMANDS = ("init", "check", "release", "sql", "budget", "verify", "demo", "contest")
 
 
 def sfumato(*arguments, cwd=None):
@@ -173,6 +174,67 @@ def test_a_changed_budget_is_accepted_by_name(project):
     assert "--accept" in run("budget", cwd=folder, code=1).stderr
     assert as_json("budget", "--accept", cwd=folder)["left"] == "24"
     assert as_json("budget", cwd=folder)["left"] == "24"
+
+
+def test_sql_answers_in_every_format(project):
+    folder = project.parent
+    statement = "DP-SELECT 1 region, COUNT(*) AS n FROM t GROUP BY region"
+    answer = as_json("sql", "-c", statement, cwd=folder)
+    assert answer["columns"] == ["region", "n", "n_low", "n_high"]
+    assert answer["spent"] == 1
+    assert "laplace" in answer["noise"]["n"]
+    lines = run("sql", "-c", statement, "--format", "csv", cwd=folder).stdout.splitlines()
+    assert lines[0] == "region,n,n_low,n_high"
+    assert [line.split(",")[:2] for line in lines[1:]] == [[row[0], str(row[1])] for row in answer["rows"]], (
+        "the same statement has the same answer"
+    )
+    assert "region" in run("sql", "-c", statement, cwd=folder).stdout
+    run("sql", "-c", statement, "--out", "answer.parquet", cwd=folder)
+    assert pyarrow.parquet.read_table(folder / "answer.parquet").num_rows == 3
+    run("sql", "-c", statement, "--out", "answer.parquet", cwd=folder, code=1)
+    assert as_json("budget", cwd=folder)["spent"] == "1"
+
+
+def test_sql_reads_files_and_pipes(project):
+    folder = project.parent
+    (folder / "all.sql").write_text(
+        "-- two; statements\nDP-SELECT 1 COUNT(*) FROM t;\nEXPLAIN DP-SELECT 1 COUNT(*) FROM t;\n"
+    )
+    text = run("sql", "-f", "all.sql", cwd=folder).stdout
+    assert "COUNT(*)" in text
+    assert "nothing was spent" in text
+    done = subprocess.run(
+        [sys.executable, "-m", "sfumato", "sql", "--format", "csv"],
+        input="DP-SELECT 1 COUNT(*) FROM t;\nSELECT * FROM t;\n.budget\n",
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == "COUNT(*),COUNT(*)_low,COUNT(*)_high"
+    assert "DP-SELECT epsilon in place of SELECT" in done.stderr
+    assert "epsilon 19 of 20 left" in done.stderr
+
+
+def test_sql_says_what_a_wanted_error_costs_before_it_is_spent(project):
+    done = run("sql", "-c", "DP-SELECT WITHIN 10 COUNT(*) FROM t", cwd=project.parent)
+    assert re.search(r"WITHIN needs epsilon 0\.\d+", done.stderr)
+    done = run("sql", "-c", "DP-SELECT WITHIN 90% COUNT(*) FROM t", cwd=project.parent)
+    assert "begins with epsilon 0.01" in done.stderr
+
+
+def test_sql_refuses_with_a_reason(project):
+    folder = project.parent
+    for statement, words, code in (
+        ("SELECT * FROM t", "people's records", 2),
+        ("DROP TABLE t", "only SELECT", 2),
+        ("DP-SELECT 21 COUNT(*) FROM t", "left", 3),
+        ("DP-SELECT 0 COUNT(*) FROM t", "above zero", 2),
+    ):
+        assert words in run("sql", "-c", statement, cwd=folder, code=code).stderr
+    assert not (folder / "ledger.db").exists() or as_json("budget", cwd=folder)["spent"] == "0"
+    run("sql", "-f", "gone.sql", cwd=folder, code=2)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_a_negative_zero_is_drawn_again(kind, scripted):
     keep = (1 << 64) - (1 << 10)  # offset zero, decision high
     source = scripted([1, 0, keep, keep + 3, 0, keep + 5])
     # The first of two draws is -0 and gives way to the third.
-    assert draw(draw_wide, law, source, size=2).tolist() == [5, 3]
+    assert draw(draw_wide, law, source, size=2, block_bits=wide.BLOCK_BITS).tolist() == [5, 3]
     assert source.left == 0
 
 
@@ -84,9 +84,9 @@ def test_a_close_decision_is_settled_exactly(kind, scripted):
     last = exact & (1 << 64) - 1
     keep_all = (1 << 64) - 1
     kept = scripted([0, second, last + 1])
-    assert draw(draw_wide, law, kept).tolist() == [offset]
+    assert draw(draw_wide, law, kept, block_bits=wide.BLOCK_BITS).tolist() == [offset]
     lost = scripted([0, second, last - 1, 0, keep_all - 1])
-    assert draw(draw_wide, law, lost).tolist() == [offset - 1]
+    assert draw(draw_wide, law, lost, block_bits=wide.BLOCK_BITS).tolist() == [offset - 1]
     assert kept.left == lost.left == 0
 
 
@@ -101,7 +101,7 @@ def test_a_block_beyond_the_table_is_judged_exactly(kind, scripted, monkeypatch)
     monkeypatch.setattr(wide, "_keep", lambda *rest: judged.append(rest[1]) or keep(*rest))
     # The decision is as high as can be, yet `sure` has no word on this block.
     source = scripted([(1 << 64) - 2, (1 << 64) - 1, (beyond & (1 << 64) - 1) + 1])
-    value = draw(draw_wide, law, source)[0]
+    value = draw(draw_wide, law, source, block_bits=wide.BLOCK_BITS)[0]
     assert value == (known + 5 << plan.shift) - 1
     assert [block.tolist() for block in judged] == [[known + 4]]
 

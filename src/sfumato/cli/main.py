@@ -13,6 +13,7 @@ from sfumato.cli.contest import contest
 from sfumato.cli.demo import demo
 from sfumato.cli.init import init
 from sfumato.cli.release import release
+from sfumato.cli.sql import sql
 from sfumato.cli.verify import verify
 from sfumato.errors import SfumatoError
 
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (init, check, release, budget, verify, demo, contest):
+for command in (init, check, release, sql, budget, verify, demo, contest):
     app.command()(command)
 
 

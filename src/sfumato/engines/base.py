@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from sfumato.errors import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
+    from sqlglot import exp
 
-    from sfumato.schema import Table
+    from sfumato.engines.query import TrueAggregates
+    from sfumato.schema import Label, PublicTable, Table
+    from sfumato.sql import QueryPlan
 
 __all__ = ["LARGEST_MARGINAL", "Engine", "TrueCounts", "refuse_large_marginals"]
 
@@ -44,7 +48,7 @@ class Engine(Protocol):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Nothing, or an error about public facts: sizes, the source, its columns, their types."""
 
-    def version(self, table: Table, *, secret: bytes) -> str:
+    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest that changes when the source does, and says nothing else about it."""
 
     def count(
@@ -55,6 +59,23 @@ class Engine(Protocol):
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
         """The counts of every marginal, each individual held to `table.contribution`."""
+
+    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name."""
+
+    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
+        """The values of the columns of a public table, of those that have few."""
+
+    def aggregate(
+        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
+    ) -> TrueAggregates:
+        """The exact aggregates of a planned statement, bounded as the plan states."""
+
+    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
+        """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
+
+    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
+        """The exact answer to a checked query of public tables."""
 
 
 def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:

@@ -7,8 +7,6 @@ a window, so that the cost of bounding is one grouping by individual.
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,22 +15,26 @@ import numpy as np
 
 from sfumato.arrays import to_numpy
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
+from sfumato.engines.connection import connect, escape_pattern, read_counted, scan_files, sql_kind
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
 from sfumato.engines.source import FileSource, file_version, find_files
-from sfumato.errors import SourceError
+from sfumato.errors import SourceError, UnsupportedQuery
+from sfumato.schema import PublicTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
     from numpy.typing import NDArray
+    from sqlglot import exp
 
-    from sfumato.schema import Column, Table
+    from sfumato.engines.query import TrueAggregates
+    from sfumato.schema import Column, Label, Table
+    from sfumato.sql import QueryPlan
 
 __all__ = ["DuckDBEngine"]
 
 _BATCH_ROWS = 2**20
-_MEMORY_LIMIT = "600MB"
 
 
 class DuckDBEngine:
@@ -59,16 +61,12 @@ class DuckDBEngine:
             if source.columns[name].kind == "other":
                 message = f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
                 raise SourceError(message)
-        if table.unit.column is not None and not source.columns[table.unit.column].is_identifier:
-            message = (
-                f"table {table.name!r}: the unit column {table.unit.column!r} must hold text, whole numbers, "
-                "decimals, booleans or dates: values of other types cannot be told apart exactly"
-            )
-            raise SourceError(message)
+        if table.unit.column is not None:
+            self._check_unit(table, source)
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
 
-    def version(self, table: Table, *, secret: bytes) -> str:
+    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest of the files' names, sizes and modification times."""
         return file_version(self._find(table), secret=secret)
 
@@ -88,7 +86,7 @@ class DuckDBEngine:
         columns = _all_columns(marginals)
         tallies = [_Tally(table, marginal) for marginal in marginals]
         try:
-            with _connect() as connection:
+            with connect() as connection:
                 _create_encoded(connection, source, table, columns)
                 progress("bounding contributions")
                 queries = _bounded_queries(connection, table, columns)
@@ -106,7 +104,137 @@ class DuckDBEngine:
             raise SourceError(message) from None
         return tuple(tally.finish() for tally in tallies)
 
-    def _find(self, table: Table) -> FileSource:
+    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name, from headers and footers alone."""
+        if isinstance(table, PublicTable):
+            with connect() as connection:
+                rows = connection.sql(f"DESCRIBE SELECT * FROM {self._scan_public(table)}").fetchall()
+            return {name: sql_kind(kind) for name, kind, *_ in rows}
+        source = self._find(table)
+        if table.unit.column is not None:
+            self._check_unit(table, source)
+        return {name: stored.kind for name, stored in source.columns.items() if stored.kind != "other"}
+
+    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
+        """The values of the columns of a public table, of those that have at most a thousand."""
+        labels: dict[str, tuple[Label, ...]] = {}
+        with connect() as connection:
+            scan = self._scan_public(table)
+            for name, kind in self.describe(table).items():
+                if kind in ("integer", "text"):
+                    column = quote_name(name)
+                    distinct = f"SELECT DISTINCT {column} FROM {scan} WHERE {column} IS NOT NULL"
+                    rows = connection.sql(f"{distinct} ORDER BY 1 LIMIT 1001").fetchall()
+                    if 0 < len(rows) <= 1000:
+                        labels[name] = tuple(row[0] if kind == "integer" else str(row[0]) for row in rows)
+        return labels
+
+    def aggregate(
+        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
+    ) -> TrueAggregates:
+        """The exact aggregates of a planned statement, bounded as the plan states.
+
+        Privacy: docs/proofs/sql.md.
+        """
+        from sfumato.engines.query import count_aggregates, names_in
+
+        try:
+            with connect() as connection:
+                self._create_tables(connection, plan.relation.tables, tables, names_in(plan))
+                progress("aggregating")
+                return count_aggregates(connection, plan)
+        except Exception:
+            message = f"the tables {', '.join(plan.relation.tables)} could not be read to the end"
+            raise SourceError(message) from None
+
+    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
+        """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
+        from sfumato.engines.query import bind_plan, names_in
+
+        try:
+            with connect() as connection:
+                self._create_tables(connection, plan.relation.tables, tables, names_in(plan), rows=False)
+                bind_plan(connection, plan)
+        except duckdb.BinderException as error:
+            # A binder knows types and names only. Any other error may come from what a file holds.
+            reason = str(error).splitlines()[0].removeprefix("Binder Error: ")[:200]
+            message = f"not answered: {reason}. Nothing was spent"
+            raise UnsupportedQuery(message) from None
+        except Exception:
+            message = "not answered: the statement does not fit its tables. Nothing was spent"
+            raise UnsupportedQuery(message) from None
+
+    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
+        """The exact answer to a checked query of public tables."""
+        try:
+            with connect() as connection:
+                self._create_tables(connection, tuple(tables), tables, set())
+                return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
+        except duckdb.Error as error:
+            message = f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
+            raise SourceError(message) from None
+
+    def _create_tables(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        wanted: tuple[str, ...],
+        tables: Mapping[str, Table | PublicTable],
+        names: set[str],
+        *,
+        rows: bool = True,
+    ) -> None:
+        from sfumato.engines.query import create_table
+        from sfumato.sql import UNIT
+
+        for name in dict.fromkeys(wanted):
+            table = tables[name]
+            if isinstance(table, PublicTable):
+                scan = self._scan_public(table)
+                columns = [
+                    # What is compared as text is text: a conversion could fail for some private record.
+                    f"CAST({quote_name(each)} AS VARCHAR) AS {quote_name(each)}"
+                    if kind == "text"
+                    else quote_name(each)
+                    for each, kind in self.describe(table).items()
+                ]
+                connection.execute(
+                    f"CREATE TEMP VIEW {quote_name(name)} AS SELECT {', '.join(columns)} FROM {scan}"
+                )
+                continue
+            source = self._find(table)
+            counted = {each for each, stored in source.columns.items() if stored.counted}
+            counted = {each for each in counted if each.lower() in names}
+            scan = scan_files(source)
+            if counted:
+                readable = {each for each, stored in source.columns.items() if stored.kind != "other"}
+                connection.register(f"stored {name}", read_counted(source, readable, counted))
+                scan = quote_name(f"stored {name}")
+            # Numbered rows must keep their numbers from one scan to the next.
+            numbered = table.unit.column is None and UNIT in names
+            keep = rows and (bool(counted) or numbered or source.format == "csv")
+            create_table(connection, table, source, scan, names=names, keep=keep)
+
+    def _scan_public(self, table: PublicTable) -> str:
+        source = find_files(table.source, folder=self._folder, table=table.name)
+        files = ", ".join(quote_text(escape_pattern(str(path))) for path in source.paths)
+        # The rows of a public table are public, so that its types may be guessed from them.
+        return (
+            f"read_parquet([{files}])" if source.format == "parquet" else f"read_csv([{files}], header=true)"
+        )
+
+    def _check_unit(self, table: Table, source: FileSource) -> None:
+        name = table.unit.column or ""
+        if name not in source.columns:
+            message = f"table {table.name!r}: source {table.source!r} has no unit column {name!r}"
+            raise SourceError(message)
+        if not source.columns[name].is_identifier:
+            message = (
+                f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
+                "booleans or dates: values of other types cannot be told apart exactly"
+            )
+            raise SourceError(message)
+
+    def _find(self, table: Table | PublicTable) -> FileSource:
         return find_files(table.source, folder=self._folder, table=table.name)
 
 
@@ -148,25 +276,6 @@ class _Tally:
         return TrueCounts(self._columns, self._counts)
 
 
-@contextmanager
-def _connect() -> Iterator[duckdb.DuckDBPyConnection]:
-    with tempfile.TemporaryDirectory(prefix="sfumato-") as spill:
-        connection = duckdb.connect()
-        try:
-            # What does not fit into memory spills to a folder that only this user can read.
-            for setting in (
-                f"temp_directory = {quote_text(spill)}",
-                f"memory_limit = '{_MEMORY_LIMIT}'",
-                "preserve_insertion_order = false",
-                "TimeZone = 'UTC'",
-                "autoinstall_known_extensions = false",
-            ):
-                connection.execute(f"SET {setting}")
-            yield connection
-        finally:
-            connection.close()
-
-
 def _create_encoded(
     connection: duckdb.DuckDBPyConnection, source: FileSource, table: Table, columns: tuple[str, ...]
 ) -> None:
@@ -185,8 +294,8 @@ def _create_encoded(
     used = {name for column in columns for name in table.column(column).stored}
     counted = {name for name in used if source.columns[name].counted}
     if counted:
-        connection.register("stored", _read_counted(source, used | {table.unit.column or ""}, counted))
-    scan = "stored" if counted else _scan(source)
+        connection.register("stored", read_counted(source, used | {table.unit.column or ""}, counted))
+    scan = "stored" if counted else scan_files(source)
     query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {scan}) WHERE {' AND '.join(kept)}"
     # Columnar files are cheaper to scan again than to keep; what is dear to read is read once.
     kind = "TABLE" if counted or source.format == "csv" else "VIEW"
@@ -198,37 +307,6 @@ def _create_list_type(connection: duckdb.DuckDBPyConnection, column: Column, nam
     if texts is not None:
         listed = ", ".join(quote_text(text) for text in texts)
         connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")
-
-
-def _read_counted(source: FileSource, used: set[str], counted: set[str]) -> pa.RecordBatchReader:
-    """The used columns as a stream, those of `counted` as whole numbers."""
-    import pyarrow as pa
-    import pyarrow.dataset
-
-    dataset = pyarrow.dataset.dataset([str(path) for path in source.paths], format="parquet")
-    columns = {}
-    for name in source.columns:
-        if name in used:
-            field = pyarrow.dataset.field(name)
-            columns[name] = field.cast(pa.int64()) if name in counted else field
-    return dataset.scanner(columns=columns, use_threads=True).to_reader()
-
-
-def _scan(source: FileSource) -> str:
-    files = ", ".join(quote_text(_escape_pattern(str(path))) for path in source.paths)
-    if source.format == "parquet":
-        return f"read_parquet([{files}], hive_partitioning=false)"
-    columns = ", ".join(f"{quote_text(name)}: 'VARCHAR'" for name in source.columns)
-    return (
-        f"read_csv([{files}], auto_detect=false, header=true, delim={quote_text(source.delimiter)}, "
-        f"""quote='"', escape='"', columns={{{columns}}}, ignore_errors=true, strict_mode=false, """
-        "hive_partitioning=false)"
-    )
-
-
-def _escape_pattern(path: str) -> str:
-    # The engine takes a path for a pattern of paths.
-    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
 
 
 def _bounded_queries(

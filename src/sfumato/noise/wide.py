@@ -8,7 +8,6 @@ scale, nearly every pair is kept, and nearly every decision needs no exponential
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_wide"]
 
 BLOCK_BITS: Final = 11
-"""The scale counts between 2^11 and 2^12 blocks, so about one pair in 4000 is not kept."""
+"""At most 2^11 to 2^12 blocks to the scale, so that about one pair in 4000 is not kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,18 +62,22 @@ def _make_plan(law: Law, bits: int, block_bits: int) -> _Plan:
         raise ValueError(message)
     blocks = build_table(Law(law.kind, law.scale / (1 << shift)), folded=False, bits=bits)
     keep_bits = min(64 - shift, bits)
-    # 1 - exp(-x) <= x, and the loss of a place grows with its block and its offset.
-    worst = [
-        _certain_keep(law.exponent(block + 1 << shift) - law.exponent(block << shift), keep_bits)
-        for block in range(len(blocks.thresholds))
-    ]
+    worst = _worst_losses(law, shift, len(blocks.thresholds), keep_bits)
     sure_by_block = np.array(worst, np.uint64)
     sure_by_block.flags.writeable = False
     return _Plan(law, blocks, shift, keep_bits, max(worst), sure_by_block)
 
 
-def _certain_keep(loss: Fraction, bits: int) -> int:
-    return min(math.ceil(loss * (1 << bits)), 1 << bits)
+def _worst_losses(law: Law, shift: int, blocks: int, bits: int) -> list[int]:
+    """For every block an upper bound of 2^bits (1 - exp(-loss)), rounded up.
+
+    1 - exp(-x) <= x, and the loss of a place is below that of the next block's first place, which is
+    E(m) for Laplace and (2 block + 1) E(m) for Gaussian noise, m being the width of a block.
+    """
+    step = law.exponent(1 << shift)
+    top, bottom = step.numerator << bits, step.denominator
+    steps = (1 for _ in range(blocks)) if law.kind == "laplace" else range(1, 2 * blocks, 2)
+    return [min(-(-top * count // bottom), 1 << bits) for count in steps]
 
 
 def draw_wide(
@@ -83,20 +86,28 @@ def draw_wide(
     source: BitSource,
     *,
     bits: int = WORD_BITS,
-    block_bits: int = BLOCK_BITS,
+    block_bits: int | None = None,
 ) -> None:
     """Fill `out` with draws from `law`, in blocks.
+
+    Many blocks make a draw cheap and their table dear, so few draws take few. The law is the same.
 
     A negative zero is drawn again, like a pair that is not kept: otherwise zero, which has two
     signs, would come up twice as often as its weight allows.
     """
-    plan = _make_plan(law, bits, block_bits)
+    plan = _make_plan(law, bits, _choose_bits(out.size) if block_bits is None else block_bits)
     refused = _draw_once(plan, out, source)
     while refused.size:
         again = np.empty(refused.size, np.int64)
         refused_again = _draw_once(plan, again, source)
         out[refused] = again
         refused = refused[refused_again]
+
+
+def _choose_bits(draws: int) -> int:
+    if draws < 1 << 14:
+        return 5
+    return 8 if draws < 1 << 20 else BLOCK_BITS
 
 
 def _draw_once(plan: _Plan, out: NDArray[np.int64], source: BitSource) -> NDArray[np.intp]:

@@ -5,7 +5,7 @@ from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.draft import draft_project
 from sfumato.schema.project import Project, parse_project, read_project, read_toml
-from sfumato.schema.table import Bounding, Table, parse_table, table_spec
+from sfumato.schema.table import Bounding, PublicTable, Table, parse_table, table_spec
 
 __all__ = [
     "OTHER",
@@ -19,6 +19,7 @@ __all__ = [
     "Period",
     "Policy",
     "Project",
+    "PublicTable",
     "Run",
     "Table",
     "Tuples",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato.errors import SchemaError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import refuse_unknown_keys
-from sfumato.schema.table import Table, parse_table
+from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,7 @@ class Project:
     accounting: Literal["zcdp", "gaussian"]
     ledger: str
     tables: Mapping[str, Table]
+    public: Mapping[str, PublicTable] = field(default_factory=dict)
     selection_delta: Fraction | None = None
 
     def table(self, name: str) -> Table:
@@ -97,8 +98,17 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         accounting=accounting,
         ledger=str(budget.get("ledger", "ledger.db")),
         selection_delta=selection,
-        tables={name: parse_table(name, spec, folder=folder) for name, spec in tables.items()},
+        tables={
+            name: parse_table(name, spec, folder=folder)
+            for name, spec in tables.items()
+            if not _is_public(spec)
+        },
+        public={name: parse_public(name, spec) for name, spec in tables.items() if _is_public(spec)},
     )
+
+
+def _is_public(spec: object) -> bool:
+    return isinstance(spec, dict) and "public" in spec
 
 
 def _parse_float(text: str) -> Decimal:

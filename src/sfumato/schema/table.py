@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["WEIGHT_GRID", "Bounding", "Table", "parse_table", "table_spec"]
+__all__ = ["WEIGHT_GRID", "Bounding", "PublicTable", "Table", "parse_public", "parse_table", "table_spec"]
 
 Bounding = Literal["truncate", "weight"]
 
@@ -31,7 +31,16 @@ _KEYS = (
     "bounding",
     "parameters",
     "columns",
+    "public",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicTable:
+    """A table that is about nobody, such as a list of districts: queries read it as it is."""
+
+    name: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +109,16 @@ class Table:
     def cells(self, names: tuple[str, ...]) -> int:
         """The number of combinations of the columns `names`."""
         return math.prod(self.column(name).size for name in names)
+
+
+def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:
+    """The public table that `spec` describes: `public = true` and a source, nothing more."""
+    refuse_unknown_keys(spec, ("public", "source"), where=f"public table {name!r}")
+    source = spec.get("source")
+    if spec["public"] is not True or not isinstance(source, str) or not source:
+        message = f"public table {name!r} needs public = true and a source"
+        raise SchemaError(message)
+    return PublicTable(name=name, source=source)
 
 
 def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Table:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from sfumato.engines import Engine
     from sfumato.schema import Table
+    from sfumato.sql import Answer
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
@@ -157,6 +158,25 @@ class Curator:
             release.write(out, force=force)
             release = replace(release, folder=Path(out))
         return release
+
+    def sql(self, text: str, *, progress: Callable[[str], None] = lambda _: None) -> Answer:
+        """The answer to one statement, charged before it is computed; docs/sql.md has the language.
+
+        Privacy: the sensitivity of every measure follows from the plan and the bounds that the engine
+        enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its
+        tables gets the stored answer at no cost.
+        """
+        from sfumato.curator.statements import answer_statement
+
+        return answer_statement(
+            text,
+            project=self._project,
+            engine=self._engine,
+            budget=self._budget,
+            report=self.budget,
+            open_ledger=self._ledger,
+            progress=progress,
+        )
 
     def _measure(
         self, plan: Plan, *, version: str, secret: bytes, progress: Callable[[str], None]

@@ -1,0 +1,268 @@
+"""Statements at the door: planned, charged, answered by the engine, noised, and finished.
+
+Part of the curator: the same order as for a release, for one DP-SELECT at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from sfumato.accounting import admits
+from sfumato.canonical import digest
+from sfumato.errors import BudgetExceeded, RecipeError, SfumatoError, SourceError
+from sfumato.noise import add_noise, exponential_choice
+from sfumato.schema import table_spec
+from sfumato.sql import (
+    Answer,
+    NoisyAggregates,
+    QueryPlan,
+    Source,
+    describe_scales,
+    explain_query,
+    finish_query,
+    finish_rows,
+    half_width,
+    least_epsilon,
+    pack_noisy,
+    plan_public,
+    plan_query,
+    plan_rows,
+    quantile_ranks,
+    quantile_scores,
+    read_statement,
+    selects_rows,
+    unpack_noisy,
+)
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Budget, BudgetReport, Ledger
+    from sfumato.engines import Engine
+    from sfumato.engines.query import TrueAggregates
+    from sfumato.schema import Project, PublicTable, Table
+    from sfumato.sql import Catalog, Statement
+
+__all__ = ["answer_statement"]
+
+_FIRST_TRY = Fraction(1, 100)
+_LAST_TRY = Fraction(5, 2)
+
+
+def answer_statement(
+    text: str,
+    *,
+    project: Project,
+    engine: Engine,
+    budget: Budget,
+    report: Callable[[], BudgetReport],
+    open_ledger: Callable[[], Ledger],
+    progress: Callable[[str], None],
+) -> Answer:
+    """The answer to one statement about the tables of `project`."""
+    desk = _Desk(project=project, engine=engine, budget=budget, report=report, open_ledger=open_ledger)
+    return desk.answer(text, progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Desk:
+    project: Project
+    engine: Engine
+    budget: Budget
+    report: Callable[[], BudgetReport]
+    open_ledger: Callable[[], Ledger]
+
+    def answer(self, text: str, *, progress: Callable[[str], None]) -> Answer:
+        statement = read_statement(text)
+        catalog = self._catalog(statement)
+        if statement.mode == "public":
+            tree, names = plan_public(statement.query, catalog)
+            table = self.engine.select(tree, {name: self.project.public[name] for name in names})
+            return Answer(table=_rename(table, statement), public=True)
+        if selects_rows(statement.query):
+            return self._select_rows(statement, catalog, progress=progress)
+        if statement.within is not None and statement.within.relative:
+            return self._approach(statement, catalog, progress=progress)
+        plan = self._plan_statement(statement, catalog)
+        if statement.explain:
+            return self._explain((plan,))
+        noisy, spent = self._answer(plan, progress=progress)
+        return _finish(plan, noisy, spent)
+
+    def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
+        def plan_at(epsilon: Fraction) -> QueryPlan:
+            return plan_query(statement, catalog, epsilon=epsilon, selection_delta=self.budget.selection)
+
+        if statement.delta > 0 and self.project.delta == 0:
+            message = "delta above zero needs [budget] delta above zero in the project file"
+            raise RecipeError(message)
+        epsilon = statement.epsilon or Fraction(0)
+        if statement.within is not None:
+            epsilon = least_epsilon(plan_at, statement.within.amount)
+        return plan_at(epsilon)
+
+    def _approach(self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]) -> Answer:
+        """Answers with doubled epsilon until every value is within the wanted share of itself."""
+        goal = statement.within
+        epsilon, spent = _FIRST_TRY, Fraction(0)
+        last: tuple[QueryPlan, NoisyAggregates] | None = None
+        while goal is not None:
+            plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
+            least_epsilon(lambda _, plan=plan: plan, Fraction(2**60))  # type: ignore[misc]
+            if statement.explain:
+                return self._explain((plan,))
+            report = self.report()
+            if last is not None and not admits(report.budget, report.sums, plan.costs):
+                return _finish(*last, spent)
+            noisy, cost = self._answer(plan, progress=progress)
+            spent += cost
+            last = plan, noisy
+            pairs = zip(plan.noises, noisy.values, strict=True)
+            reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
+            # A value near zero is never within a share of itself; its interval says how near it is.
+            if reached or epsilon >= _LAST_TRY:
+                return _finish(plan, noisy, spent)
+            epsilon *= 2
+        raise AssertionError
+
+    def _select_rows(
+        self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
+    ) -> Answer:
+        if statement.epsilon is None:
+            message = "a row selection needs epsilon: DP-SELECT 1.0 columns FROM table"
+            raise RecipeError(message)
+        plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
+        if statement.explain:
+            return self._explain(plan.parts)
+        report = self.report()
+        costs = tuple(cost for part in plan.parts for cost in part.costs)
+        if not admits(report.budget, report.sums, costs):
+            message = (
+                f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent"
+            )
+            raise BudgetExceeded(message, left=report.left)
+        answers = [self._answer(part, progress=progress) for part in plan.parts]
+        spent = sum((cost for _, cost in answers), Fraction(0))
+        table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
+        return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True)
+
+    def _answer(
+        self, plan: QueryPlan, *, progress: Callable[[str], None]
+    ) -> tuple[NoisyAggregates, Fraction]:
+        """The noisy aggregates of `plan`, and the epsilon that was charged for them now."""
+        ledger = self.open_ledger()
+        version = self._version(plan, ledger)
+        plan_digest = self._digest(plan)
+        found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
+        if found is not None:
+            return unpack_noisy(found[1], plan), Fraction(0)
+        tables: dict[str, Table | PublicTable] = {**self.project.tables, **self.project.public}
+        self.engine.bind(plan, tables)
+        progress("charging the ledger")
+        entry = ledger.charge(
+            description=plan.to_record(),
+            plan_digest=plan_digest,
+            table=", ".join(plan.relation.tables),
+            table_version=version,
+            costs=plan.costs,
+        )
+        try:
+            true_aggregates = self.engine.aggregate(plan, tables, progress=progress)
+            if self._version(plan, ledger) != version:
+                message = "the tables changed while they were read; run the statement again"
+                raise SourceError(message)
+        except SfumatoError as error:
+            message = f"{error}. The charge is kept, because a refund would tell about the records"
+            raise SourceError(message) from None
+        noisy = _add_noise(plan, true_aggregates)
+        ledger.store_answer(entry, pack_noisy(noisy))
+        return noisy, plan.epsilon
+
+    def _explain(self, plans: tuple[QueryPlan, ...]) -> Answer:
+        report = self.report()
+        costs = tuple(cost for plan in plans for cost in plan.costs)
+        admitted = admits(report.budget, report.sums, costs)
+        text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
+        table = pa.table({"plan": text.splitlines()})
+        return Answer(table=table, explanation=text)
+
+    def _digest(self, plan: QueryPlan) -> str:
+        """The digest of a plan and of the described tables it reads: what an answer is the answer to."""
+        described = {
+            name: table_spec(table, tuple(table.columns))
+            for name, table in self.project.tables.items()
+            if name in plan.relation.tables
+        }
+        return digest({"plan": plan.to_record(), "tables": described})
+
+    def _version(self, plan: QueryPlan, ledger: Ledger) -> str:
+        names = sorted(set(plan.relation.tables))
+        return digest([self.engine.version(self._table(name), secret=ledger.secret) for name in names])
+
+    def _catalog(self, statement: Statement) -> Catalog:
+        """The tables of the project; of those that the statement names, also their stored columns."""
+        named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
+        catalog: Catalog = {}
+        for name, table in self.project.tables.items():
+            stored = self.engine.describe(table) if name.lower() in named else {}
+            catalog[name] = Source(name=name, stored=stored, table=table)
+        for name, public in self.project.public.items():
+            used = name.lower() in named
+            catalog[name] = Source(
+                name=name,
+                stored=self.engine.describe(public) if used else {},
+                labels=self.engine.list_labels(public) if used else {},
+            )
+        return catalog
+
+    def _table(self, name: str) -> Table | PublicTable:
+        return self.project.tables.get(name) or self.project.public[name]
+
+
+def _add_noise(plan: QueryPlan, true_aggregates: TrueAggregates) -> NoisyAggregates:
+    """Noise on every measure of the groups that are answered. The caller has charged `plan.costs`."""
+    true_values, keys = true_aggregates.true_values, None
+    if plan.selection is not None and true_aggregates.true_individuals is not None:
+        people = add_noise(true_aggregates.true_individuals, kind="laplace", scale=plan.selection.scale)
+        kept = np.flatnonzero(people >= plan.selection.threshold)
+        true_keys = true_aggregates.true_keys or ()
+        kept = np.array(
+            sorted(kept.tolist(), key=lambda row: [str(part) for part in true_keys[row]]), np.int64
+        )
+        keys = tuple(true_keys[row] for row in kept)
+        true_values = tuple(values[kept] for values in true_values)
+    noisy = []
+    for noise, values in zip(plan.noises, true_values, strict=True):
+        if noise.kind == "exponential":
+            steps = [
+                exponential_choice(quantile_scores(values, noise, ranks), rate=ranks.rate)
+                for ranks in quantile_ranks(noise, plan.unit)
+            ]
+            noisy.append(np.stack(steps))
+        else:
+            noisy.append(add_noise(values, kind=noise.kind, scale=noise.scale))
+    return NoisyAggregates(values=tuple(noisy), keys=keys)
+
+
+def _rename(table: pa.Table, statement: Statement) -> pa.Table:
+    """The table with its columns named as they are written, if none stands for several."""
+    items = statement.query.expressions
+    if len(items) != table.num_columns or any(isinstance(item, exp.Star) for item in items):
+        return table
+    names = [item.alias or text for item, text in zip(items, statement.texts, strict=True)]
+    return table.rename_columns(names)
+
+
+def _finish(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
+    return Answer(
+        table=finish_query(plan, noisy),
+        spent=spent,
+        delta=plan.delta if spent else Fraction(0),
+        repeated=spent == 0,
+        scales=describe_scales(plan),
+    )

@@ -1,0 +1,47 @@
+"""DP-SELECT: statements read, checked and planned, and noisy answers finished. Sees no record."""
+
+from sfumato.sql.aggregates import Aggregate, Measure
+from sfumato.sql.answer import Answer, pack_noisy, unpack_noisy
+from sfumato.sql.explain import describe_scales, explain_query
+from sfumato.sql.finish import NoisyAggregates, finish_query
+from sfumato.sql.intervals import half_width
+from sfumato.sql.plan import CELLS, Noise, QueryPlan, plan_query
+from sfumato.sql.public import plan_public
+from sfumato.sql.quantiles import Ranks, quantile_ranks, quantile_scores
+from sfumato.sql.relation import UNIT, Catalog, Source, code_name
+from sfumato.sql.rows import RowPlan, finish_rows, plan_rows, selects_rows
+from sfumato.sql.statement import Statement, Within, read_statement
+from sfumato.sql.within import least_epsilon
+
+__all__ = [
+    "CELLS",
+    "UNIT",
+    "Aggregate",
+    "Answer",
+    "Catalog",
+    "Measure",
+    "Noise",
+    "NoisyAggregates",
+    "QueryPlan",
+    "Ranks",
+    "RowPlan",
+    "Source",
+    "Statement",
+    "Within",
+    "code_name",
+    "describe_scales",
+    "explain_query",
+    "finish_query",
+    "finish_rows",
+    "half_width",
+    "least_epsilon",
+    "pack_noisy",
+    "plan_public",
+    "plan_query",
+    "plan_rows",
+    "quantile_ranks",
+    "quantile_scores",
+    "read_statement",
+    "selects_rows",
+    "unpack_noisy",
+]

@@ -1,0 +1,239 @@
+"""Which expressions may run over private records: an allow-list, everything else is refused.
+
+Every allowed node gives one value for one record and looks at nothing else: no other record, no file,
+no clock, no random source. What may fail for some records (a cast, a division) is made NULL there by
+the engine, which wraps each finished expression in TRY.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from sfumato.errors import UnsupportedQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["AGGREGATE", "AGGREGATES", "KEY", "check_output", "check_scalar", "find_aggregates", "refuse"]
+
+AGGREGATE = "aggregate of sfumato"
+KEY = "key of sfumato"
+"""Marks of the columns that stand for aggregates and keys in the trees of an answer."""
+
+AGGREGATES: tuple[type[exp.Expr], ...] = (
+    exp.Count,
+    exp.CountIf,
+    exp.Sum,
+    exp.Avg,
+    exp.Variance,
+    exp.VariancePop,
+    exp.Stddev,
+    exp.StddevPop,
+    exp.StddevSamp,
+    exp.Min,
+    exp.Max,
+    exp.Median,
+    exp.Quantile,
+    exp.PercentileCont,
+    exp.PercentileDisc,
+    exp.ApproxQuantile,
+)
+
+_ALLOWED: tuple[type[exp.Expr], ...] = (
+    exp.Literal,
+    exp.Boolean,
+    exp.Null,
+    exp.Column,
+    exp.Identifier,
+    exp.Paren,
+    exp.Neg,
+    exp.Not,
+    exp.And,
+    exp.Or,
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.Is,
+    exp.In,
+    exp.Between,
+    exp.Like,
+    exp.ILike,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Div,
+    exp.IntDiv,
+    exp.Mod,
+    exp.Case,
+    exp.If,
+    exp.Coalesce,
+    exp.Nullif,
+    exp.Cast,
+    exp.TryCast,
+    exp.DataType,
+    exp.DataTypeParam,
+    exp.DPipe,
+    exp.Concat,
+    exp.Abs,
+    exp.Round,
+    exp.Floor,
+    exp.Ceil,
+    exp.Greatest,
+    exp.Least,
+    exp.Sqrt,
+    exp.Ln,
+    exp.Log,
+    exp.Exp,
+    exp.Pow,
+    exp.Sign,
+    exp.Lower,
+    exp.Upper,
+    exp.Trim,
+    exp.Length,
+    exp.Substring,
+    exp.Left,
+    exp.Right,
+    exp.StartsWith,
+    exp.Year,
+    exp.Month,
+    exp.Day,
+    exp.Quarter,
+    exp.DayOfWeek,
+    exp.Hour,
+    exp.Minute,
+    exp.Extract,
+    exp.Var,
+)
+_LONGEST = 1000
+_EXPONENT = re.compile(r"[eE][+-]?([0-9]+)$")
+_TYPES = frozenset(
+    [
+        "BOOLEAN",
+        "TINYINT",
+        "SMALLINT",
+        "INT",
+        "BIGINT",
+        "FLOAT",
+        "DOUBLE",
+        "DECIMAL",
+        "TEXT",
+        "VARCHAR",
+        "DATE",
+        "TIMESTAMP",
+    ]
+)
+_PARTS = frozenset(["YEAR", "QUARTER", "MONTH", "DAY", "DOW", "ISODOW", "DAYOFWEEK", "HOUR", "MINUTE"])
+
+_HINTS: dict[type[exp.Expr], str] = {
+    exp.Window: "window functions look at other individuals' records; use GROUP BY",
+    exp.Subquery: "a subquery inside an expression; join the tables instead",
+    exp.Select: "a subquery inside an expression; join the tables instead",
+    exp.Exists: "EXISTS looks at other records; join the tables instead",
+    exp.Rand: "a random function; noise is added for you",
+    exp.CurrentDate: "the clock; write the date as a literal",
+    exp.CurrentTimestamp: "the clock; write the time as a literal",
+    exp.Star: "a star inside an expression",
+    exp.Placeholder: "a placeholder; write the value",
+    exp.Parameter: "a parameter; write the value",
+}
+
+_ARITHMETIC = (
+    exp.Column,
+    exp.Identifier,
+    exp.Literal,
+    exp.Paren,
+    exp.Neg,
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Div,
+    exp.Round,
+    exp.Sqrt,
+    exp.Abs,
+)
+_LOGIC = (exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In)
+
+
+def refuse(reason: str) -> UnsupportedQuery:
+    """The error for a statement that is not answered."""
+    return UnsupportedQuery(f"not answered: {reason}. Nothing was spent")
+
+
+def check_scalar(node: exp.Expr, *, where: str) -> None:
+    """Nothing, or a refusal that names the first part of `node` that is not allowed."""
+    for part in node.walk():
+        if isinstance(part, AGGREGATES):
+            message = f"{part.key.upper()} inside {where}, where one value per record is needed"
+            raise refuse(message)
+        hint = next((text for kind, text in _HINTS.items() if isinstance(part, kind)), None)
+        if hint is not None:
+            message = f"{where} uses {hint}"
+            raise refuse(message)
+        if not isinstance(part, _ALLOWED) or isinstance(part, exp.Anonymous):
+            name = part.name if isinstance(part, exp.Anonymous) else part.key
+            message = (
+                f"{where} uses {name.upper()[:60]}, which is not among the allowed functions (docs/sql.md)"
+            )
+            raise refuse(message)
+        _check_details(part, where)
+
+
+def check_output(tree: exp.Expr, *, logic: bool) -> None:
+    """Nothing, or a refusal of what cannot be computed from noisy values."""
+    allowed = (*_ARITHMETIC, *_LOGIC) if logic else _ARITHMETIC
+    for part in tree.walk():
+        if not isinstance(part, allowed):
+            name = part.key.upper()
+            message = (
+                f"{name} over aggregates; arithmetic, ROUND, SQRT and ABS are computed from noisy values"
+            )
+            raise refuse(message)
+
+
+def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The outermost aggregates of `node`, in order."""
+    if isinstance(node, exp.Window):
+        raise refuse(_HINTS[exp.Window])
+    if isinstance(node, exp.WithinGroup) or (
+        isinstance(node, exp.Filter) and isinstance(node.this, (*AGGREGATES, exp.WithinGroup))
+    ):
+        yield node
+        return
+    if isinstance(node, AGGREGATES):
+        yield node
+        return
+    if isinstance(node, exp.AggFunc):
+        name = node.key.upper()
+        message = f"the aggregate {name} has no private form here (docs/sql.md lists those that have)"
+        raise refuse(message)
+    for child in node.iter_expressions():
+        yield from find_aggregates(child)
+
+
+def _check_details(part: exp.Expr, where: str) -> None:
+    if isinstance(part, exp.Literal):
+        exponent = _EXPONENT.search(part.this) if part.is_number else None
+        if len(part.this) > _LONGEST or (exponent is not None and len(exponent[1]) > 3):
+            message = f"{where} holds a literal of more than {_LONGEST} characters or a far exponent"
+            raise refuse(message)
+    if isinstance(part, exp.DataType):
+        if part.this.name not in _TYPES or any(
+            not isinstance(e, exp.DataTypeParam) for e in part.expressions
+        ):
+            message = f"{where} casts to {part.sql()[:40]}, which is not among {', '.join(sorted(_TYPES))}"
+            raise refuse(message)
+    elif isinstance(part, exp.Extract) and part.name.upper() not in _PARTS:
+        message = f"{where} extracts {part.name[:40]!r}; known parts: {', '.join(sorted(_PARTS))}"
+        raise refuse(message)
+    elif isinstance(part, exp.In) and (part.args.get("query") or part.args.get("unnest")):
+        message = f"{where} uses IN with a subquery; join the tables instead"
+        raise refuse(message)
+    elif isinstance(part, exp.Column) and part.args.get("db"):
+        message = f"{where} names a column by catalog or schema; use table.column"
+        raise refuse(message)

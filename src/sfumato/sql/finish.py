@@ -1,0 +1,319 @@
+"""From noisy measures to an answer: ratios, arithmetic, HAVING, ORDER BY and LIMIT, with intervals.
+
+A pure function of the plan and the noisy values, so it costs nothing and gives the same answer twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from sfumato.arrays import label_array, to_arrow
+from sfumato.sql.check import AGGREGATE, KEY, refuse
+from sfumato.sql.intervals import half_width, ratio_interval
+from sfumato.sql.quantiles import cell_edges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.sql.aggregates import Aggregate
+    from sfumato.sql.plan import Noise, QueryPlan
+
+__all__ = ["NoisyAggregates", "finish_query", "rehearse_query"]
+
+_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoisyAggregates:
+    """Noisy values per measure and group; for a quantile the chosen steps (answer, low end, high end)."""
+
+    values: tuple[NDArray[np.int64], ...]
+    keys: tuple[tuple[Any, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Band:
+    """Values with the interval that encloses what they would be without noise."""
+
+    value: NDArray[Any]
+    low: NDArray[Any]
+    high: NDArray[Any]
+
+    def take(self, rows: NDArray[np.intp]) -> _Band:
+        return _Band(self.value[rows], self.low[rows], self.high[rows])
+
+
+def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
+    """The answer as a table: one column per output, with its `_low` and `_high` beside aggregates."""
+    evaluator = _Evaluator(plan, noisy)
+    rows = np.arange(evaluator.rows)
+    if plan.having is not None:
+        rows = rows[evaluator.test(plan.having)]
+    for tree, descending in reversed(plan.order):
+        ranks = evaluator.sort_key(tree)[rows]
+        order = np.argsort(-ranks if descending else ranks, kind="stable")
+        rows = rows[order]
+    rows = rows[plan.offset :]
+    rows = rows if plan.limit is None else rows[: plan.limit]
+    columns: dict[str, pa.Array] = {}
+    for output in plan.outputs:
+        if isinstance(output.tree, exp.Column) and output.tree.table == KEY:
+            columns[output.name] = evaluator.labels(int(output.tree.name), rows)
+            continue
+        band = evaluator.band(output.tree).take(rows)
+        for suffix, array in (("", band.value), ("_low", band.low), ("_high", band.high)):
+            columns[output.name + suffix] = to_arrow(array)
+    return pa.table(columns)
+
+
+def rehearse_query(plan: QueryPlan) -> None:
+    """Nothing, or the refusal that finishing an answer to `plan` would end in: before it is paid for."""
+    trees = [output.tree for output in plan.outputs if not _is_plain(output.tree)]
+    if not trees and plan.having is None and all(_is_plain(tree) for tree, _ in plan.order):
+        return
+    groups = 0 if plan.selection is not None else plan.groups
+    values = tuple(
+        np.zeros((3, groups) if noise.kind == "exponential" else groups, np.int64) for noise in plan.noises
+    )
+    finish_query(plan, NoisyAggregates(values=values, keys=() if plan.selection is not None else None))
+
+
+def _is_plain(tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Column)
+
+
+class _Evaluator:
+    def __init__(self, plan: QueryPlan, noisy: NoisyAggregates) -> None:
+        self._plan, self._noisy = plan, noisy
+        self._index = {noise.measure: index for index, noise in enumerate(plan.noises)}
+        self.rows = plan.groups if noisy.keys is None else len(noisy.keys)
+
+    def labels(self, key: int, rows: NDArray[np.intp]) -> pa.Array:
+        """The labels of a key for some rows."""
+        known = self._plan.keys[key].labels
+        if self._noisy.keys is not None:
+            found = [self._noisy.keys[row][key] for row in rows]
+            return pa.array(found if known is None else [known[code] for code in found])
+        return label_array(self._codes(key)[rows].astype(np.int32), known or ("",))
+
+    def sort_key(self, tree: exp.Expr) -> NDArray[Any]:
+        """Numbers in the order of a tree's values; keys sort in the order of their domain."""
+        if not (isinstance(tree, exp.Column) and tree.table == KEY):
+            return self.band(tree).value
+        if self._noisy.keys is None:
+            return self._codes(int(tree.name))
+        texts = [row[int(tree.name)] for row in self._noisy.keys]
+        return np.unique(texts, return_inverse=True)[1] if texts else np.empty(0, np.int64)
+
+    def band(self, tree: exp.Expr) -> _Band:
+        """The values of a tree and an interval that holds all that they are made of at once."""
+        parts = {node.name for node in tree.find_all(exp.Column) if node.table == AGGREGATE}
+        return self._walk(tree, _SHARE / max(1, len(parts)))
+
+    def test(self, tree: exp.Expr) -> NDArray[np.bool_]:
+        """Whether a condition holds for the noisy values of each group."""
+        result = self._logic(tree)
+        return np.broadcast_to(result, (self.rows,))
+
+    def _codes(self, key: int) -> NDArray[np.int64]:
+        sizes = [len(each.labels or ()) for each in self._plan.keys]
+        inner = int(np.prod(sizes[key + 1 :], dtype=np.int64))
+        return np.arange(self.rows) // inner % sizes[key]
+
+    def _walk(self, tree: exp.Expr, share: float) -> _Band:
+        match tree:
+            case exp.Literal():
+                if tree.is_string:
+                    message = "text in arithmetic over aggregates"
+                    raise refuse(message)
+                number = np.full(self.rows, float(tree.this))
+                return _Band(number, number, number)
+            case exp.Column() if tree.table == AGGREGATE:
+                return self._aggregate(self._plan.aggregates[int(tree.name)], share)
+            case exp.Column():
+                labels = self._plan.keys[int(tree.name)].labels
+                if labels is None or not isinstance(labels[0], int) or self._noisy.keys is not None:
+                    message = "arithmetic with a group key that is not a whole number with a public domain"
+                    raise refuse(message)
+                numbers = np.array(labels, float)[self._codes(int(tree.name))]
+                return _Band(numbers, numbers, numbers)
+            case exp.Paren():
+                return self._walk(tree.this, share)
+            case exp.Neg():
+                inner = self._walk(tree.this, share)
+                return _Band(-inner.value, -inner.high, -inner.low)
+            case exp.Round():
+                inner = self._walk(tree.this, share)
+                places = _places(tree.args.get("decimals"))
+                return _Band(
+                    *(np.round(each.astype(float), places) for each in (inner.value, inner.low, inner.high))
+                )
+            case exp.Sqrt():
+                inner = self._walk(tree.this, share)
+                return _Band(
+                    *(
+                        np.sqrt(np.maximum(each.astype(float), 0))
+                        for each in (inner.value, inner.low, inner.high)
+                    )
+                )
+            case exp.Abs():
+                inner = self._walk(tree.this, share)
+                crosses = (inner.low <= 0) & (inner.high >= 0)
+                ends = np.stack([np.abs(inner.low), np.abs(inner.high)])
+                return _Band(np.abs(inner.value), np.where(crosses, 0, ends.min(0)), ends.max(0))
+            case _:
+                return _combine(tree, self._walk(tree.this, share), self._walk(tree.expression, share))
+
+    def _logic(self, tree: exp.Expr) -> NDArray[np.bool_]:
+        match tree:
+            case exp.Paren():
+                return self._logic(tree.this)
+            case exp.And():
+                return self._logic(tree.this) & self._logic(tree.expression)
+            case exp.Or():
+                return self._logic(tree.this) | self._logic(tree.expression)
+            case exp.Not():
+                return ~self._logic(tree.this)
+            case exp.Between():
+                low, high = tree.args["low"], tree.args["high"]
+                return self._compare(exp.GTE, tree.this, low) & self._compare(exp.LTE, tree.this, high)
+            case exp.In():
+                tests = [self._compare(exp.EQ, tree.this, each) for each in tree.expressions]
+                any_of: NDArray[np.bool_] = np.logical_or.reduce(tests)
+                return any_of
+            case exp.EQ() | exp.NEQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
+                return self._compare(type(tree), tree.this, tree.expression)
+            case _:
+                message = f"{tree.sql()[:60]} is not a condition"
+                raise refuse(message)
+
+    def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
+        if isinstance(left, exp.Column) and left.table == KEY and isinstance(right, exp.Literal):
+            rows = np.arange(self.rows)
+            values: list[Any] = self.labels(int(left.name), rows).to_pylist()
+            known = self._plan.keys[int(left.name)].labels
+            if not right.is_string and (known is None or not isinstance(known[0], int)):
+                message = "HAVING compares a text key with a number; quote it"
+                raise refuse(message)
+            wanted: Any = str(right.this) if right.is_string else float(right.this)
+            pairs = [(float(value) if not right.is_string else str(value), wanted) for value in values]
+            return np.array([_OPERATIONS[kind](*pair) for pair in pairs], bool)
+        result: NDArray[np.bool_] = _OPERATIONS[kind](self.band(left).value, self.band(right).value)
+        return result
+
+    def _noisy_of(self, aggregate: Aggregate) -> list[tuple[Noise, NDArray[np.int64]]]:
+        indices = [self._index[measure] for measure in aggregate.measures]
+        return [(self._plan.noises[index], self._noisy.values[index]) for index in indices]
+
+    def _aggregate(self, aggregate: Aggregate, share: float) -> _Band:
+        parts = self._noisy_of(aggregate)
+        if aggregate.kind == "measure":
+            return _measured(*parts[0], share)
+        if aggregate.kind == "average":
+            return _average(parts, share)
+        return _spread(parts, share, sample=aggregate.sample, root=aggregate.kind == "deviation")
+
+
+def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> _Band:
+    measure = noise.measure
+    if noise.kind == "exponential":
+        cells = [cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
+        value = (cells[0][0] + cells[0][1]) / 2
+        return _Band(value, np.minimum(value, cells[1][0]), np.maximum(value, cells[2][1]))
+    width = half_width(noise, share)
+    if measure.grid == 1:
+        whole = int(np.ceil(width))
+        return _Band(noisy, noisy - whole, noisy + whole)
+    value = noisy / measure.grid
+    return _Band(value, value - width / measure.grid, value + width / measure.grid)
+
+
+def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> _Band:
+    (top_noise, top), (bottom_noise, bottom) = parts
+    measure = top_noise.measure
+    centre, grid = float(measure.centre), measure.grid
+    low, high = float(measure.low), float(measure.high)
+    ends = (low - centre) * grid, (high - centre) * grid
+    total, count = top.astype(float), bottom.astype(float)
+    ratio = np.divide(total, count, out=np.zeros_like(total), where=count >= 1)
+    first, last = ratio_interval(total, count, (top_noise, bottom_noise), ends, share)
+    shift = [np.clip(centre + each / grid, low, high) for each in (ratio, first, last)]
+    return _Band(*shift)
+
+
+def _spread(parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, sample: bool, root: bool) -> _Band:
+    """Variance or standard deviation, enclosed by a box around its three measures."""
+    (sum_noise, sums), (square_noise, squares), (_, counts) = parts
+    measure = sum_noise.measure
+    half = float(measure.high - measure.low) / 2
+    unit = half**2 / square_noise.measure.grid
+
+    def variance(total: NDArray[Any], square: NDArray[Any], count: NDArray[Any]) -> NDArray[np.float64]:
+        count = np.maximum(count.astype(float), 1)
+        mean = np.clip(total / measure.grid / count, -half, half)
+        spread = square * unit / count - mean**2
+        spread = spread * count / np.maximum(count - 1, 1) if sample else spread
+        clipped: NDArray[np.float64] = np.clip(spread, 0, half**2 * (2 if sample else 1))
+        return clipped
+
+    boxes = []
+    for noise, noisy in parts:
+        width = half_width(noise, share / 3)
+        boxes.append((noisy - width, noisy + width))
+    corners = []
+    for count in boxes[2]:
+        inner = np.where(boxes[0][0] * boxes[0][1] <= 0, 0, np.minimum(*map(np.abs, boxes[0])))
+        outer = np.maximum(*map(np.abs, boxes[0]))
+        corners += [variance(outer, boxes[1][0], count), variance(inner, boxes[1][1], count)]
+    value, low, high = variance(sums, squares, counts), np.min(corners, 0), np.max(corners, 0)
+    if root:
+        value, low, high = np.sqrt(value), np.sqrt(low), np.sqrt(high)
+    return _Band(value, np.minimum(low, value), np.maximum(high, value))
+
+
+def _places(node: exp.Expr | None) -> int:
+    if node is None:
+        return 0
+    sign, literal = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
+    if not isinstance(literal, exp.Literal) or not literal.is_int:
+        message = "ROUND takes a whole number of places"
+        raise refuse(message)
+    return sign * int(literal.this)
+
+
+def _combine(tree: exp.Expr, left: _Band, right: _Band) -> _Band:
+    match tree:
+        case exp.Add():
+            return _Band(left.value + right.value, left.low + right.low, left.high + right.high)
+        case exp.Sub():
+            return _Band(left.value - right.value, left.low - right.high, left.high - right.low)
+        case exp.Mul():
+            corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
+            return _Band(left.value * right.value, np.min(corners, 0), np.max(corners, 0))
+        case _:
+            return _divide(left, right)
+
+
+def _divide(left: _Band, right: _Band) -> _Band:
+    unsure = (right.low <= 0) & (right.high >= 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        corners = [a / b for a in (left.low, left.high) for b in (right.low, right.high)]
+        low = np.where(unsure, -np.inf, np.min(corners, 0))
+        high = np.where(unsure, np.inf, np.max(corners, 0))
+        value = np.where(right.value == 0, np.nan, left.value / np.where(right.value == 0, 1, right.value))
+    return _Band(value, low, high)
+
+
+_OPERATIONS: dict[type[exp.Expr], Any] = {
+    exp.EQ: lambda a, b: a == b,
+    exp.NEQ: lambda a, b: a != b,
+    exp.GT: lambda a, b: a > b,
+    exp.GTE: lambda a, b: a >= b,
+    exp.LT: lambda a, b: a < b,
+    exp.LTE: lambda a, b: a <= b,
+}

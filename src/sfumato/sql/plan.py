@@ -1,0 +1,328 @@
+"""From a statement to a plan: what is measured, with which sensitivity, which noise and at what cost.
+
+Everything here follows from the statement and the project file. The sensitivity of every measure is
+derived from the bounds the engine enforces; docs/proofs/sql.md has the derivations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from sfumato.accounting import Cost
+from sfumato.canonical import digest
+from sfumato.sql.aggregates import Aggregate, Measure, read_aggregate
+from sfumato.sql.calibrate import Noise, Selection, calibrate_noise, plan_selection
+from sfumato.sql.check import AGGREGATE, KEY, check_output, find_aggregates, refuse
+from sfumato.sql.keys import Key, read_keys
+from sfumato.sql.relation import Catalog, Relation
+from sfumato.sql.scope import resolve_sources
+from sfumato.unit import PrivacyUnit
+
+if TYPE_CHECKING:
+    from sfumato.sql.statement import Statement
+
+__all__ = ["CELLS", "Noise", "Output", "QueryPlan", "Selection", "plan_counts", "plan_query"]
+
+CELLS = 1024
+"""Steps between the bounds of a column among which a private quantile chooses."""
+
+_LARGEST_ANSWER = 2**24
+_LARGEST_QUANTILES = 2**25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One column of the answer: its name, and a tree over keys and aggregates."""
+
+    name: str
+    tree: exp.Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryPlan:
+    """A private statement, planned."""
+
+    text: str
+    epsilon: Fraction
+    delta: Fraction
+    relation: Relation
+    unit: PrivacyUnit
+    max_groups: int
+    keys: tuple[Key, ...]
+    aggregates: tuple[Aggregate, ...]
+    noises: tuple[Noise, ...]
+    outputs: tuple[Output, ...]
+    selection: Selection | None = None
+    having: exp.Expr | None = None
+    order: tuple[tuple[exp.Expr, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+    @property
+    def groups(self) -> int:
+        """The number of groups with public labels; 1 without GROUP BY."""
+        return math.prod(len(key.labels) for key in self.keys if key.labels is not None)
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """Every cost, in the order in which the answers are drawn."""
+        first = () if self.selection is None else (self.selection.cost,)
+        return (*first, *(cost for noise in self.noises for cost in noise.costs))
+
+    def to_record(self) -> dict[str, Any]:
+        """The plan as a plain record."""
+        selection = self.selection
+        return {
+            "statement": self.text,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "unit": self.unit.describe(),
+            "max_groups": self.max_groups,
+            "noise": [noise.to_record() for noise in self.noises],
+            "selection": None
+            if selection is None
+            else {"scale": selection.scale, "threshold": selection.threshold},
+        }
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the plan's record."""
+        return digest(self.to_record())
+
+
+def plan_query(
+    statement: Statement,
+    catalog: Catalog,
+    *,
+    epsilon: Fraction,
+    selection_delta: Fraction,
+) -> QueryPlan:
+    """The plan of a private statement whose select list aggregates; `epsilon` is what it may spend."""
+    query = statement.query
+    _refuse_clauses(query)
+    relation = resolve_sources(query, catalog)
+    if relation.unit is None:
+        message = "the tables are public; a plain SELECT answers exactly and spends nothing"
+        raise refuse(message)
+    keys = read_keys(query, relation)
+    reader = _Reader(relation, keys, query)
+    outputs = tuple(
+        Output(name=_name(item, text), tree=reader.read(item.unalias()))
+        for item, text in zip(query.expressions, statement.texts, strict=True)
+    )
+    names = [
+        output.name + suffix
+        for output in outputs
+        for suffix in ("", *(() if _is_key(output.tree) else ("_low", "_high")))
+    ]
+    if len(set(names)) != len(names):
+        message = "two columns of the answer, with those of their intervals, have the same name; use AS"
+        raise refuse(message)
+    having = query.args.get("having")
+    order = query.args.get("order")
+    having_tree = None if having is None else reader.read(having.this, aliases=True)
+    order_trees = tuple(
+        (reader.read(_positional(each.this, query), aliases=True), bool(each.args.get("desc")))
+        for each in (order.expressions if order is not None else [])
+    )
+    for output in outputs:
+        if not _is_key(output.tree):
+            check_output(output.tree, logic=False)
+    for tree, _ in order_trees:
+        check_output(tree, logic=False)
+    if having_tree is not None:
+        check_output(having_tree, logic=True)
+    if not reader.aggregates:
+        message = "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
+        raise refuse(message)
+    if any(key.is_open for key in keys) and any(
+        measure.statistic == "quantile" for each in reader.aggregates for measure in each.measures
+    ):
+        message = "quantiles in groups that are not public; declare the values of the group's column"
+        raise refuse(message)
+    groups = _bound_groups(relation.unit, keys, statement.max_groups)
+    measures = tuple(dict.fromkeys(m for each in reader.aggregates for m in each.measures))
+    _refuse_large(keys, measures)
+    selection, rest, delta = plan_selection(
+        relation.unit, keys, groups, epsilon, statement.delta, selection_delta, parts=len(measures)
+    )
+    noises = calibrate_noise(measures, relation.unit, groups, epsilon=rest, delta=delta)
+    plan = QueryPlan(
+        text=query.sql(dialect="duckdb", normalize=True),
+        epsilon=epsilon,
+        delta=statement.delta,
+        relation=relation,
+        unit=relation.unit,
+        max_groups=groups,
+        keys=keys,
+        aggregates=tuple(reader.aggregates),
+        noises=noises,
+        outputs=outputs,
+        selection=selection,
+        having=having_tree,
+        order=order_trees,
+        limit=_whole(query.args.get("limit"), "LIMIT"),
+        offset=_whole(query.args.get("offset"), "OFFSET") or 0,
+    )
+    from sfumato.sql.finish import rehearse_query
+
+    rehearse_query(plan)
+    return plan
+
+
+def plan_counts(
+    statement: Statement,
+    relation: Relation,
+    keys: tuple[Key, ...],
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+) -> QueryPlan:
+    """The plan that counts the records of `relation` in every combination of `keys`."""
+    if relation.unit is None:
+        message = "the tables are public"
+        raise refuse(message)
+    measures = (Measure(statistic="records"),)
+    noises = calibrate_noise(measures, relation.unit, 1, epsilon=epsilon, delta=delta)
+    names = ", ".join(key.node.sql(dialect="duckdb") for key in keys)
+    return QueryPlan(
+        text=f"{statement.query.sql(dialect='duckdb', normalize=True)} [counts by {names}]",
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        unit=relation.unit,
+        max_groups=relation.unit.max_records,
+        keys=keys,
+        aggregates=(Aggregate(kind="measure", measures=measures),),
+        noises=noises,
+        outputs=(),
+    )
+
+
+class _Reader:
+    """Turns the trees of a select list into trees over keys (`key.N`) and aggregates (`aggregate.N`)."""
+
+    def __init__(self, relation: Relation, keys: tuple[Key, ...], query: exp.Select) -> None:
+        self._relation = relation
+        self._keys = {key.node.sql(): index for index, key in enumerate(keys)}
+        self._aliases = {
+            item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)
+        }
+        self.aggregates: list[Aggregate] = []
+
+    def read(self, node: exp.Expr, *, aliases: bool = False) -> exp.Expr:
+        """`node` with every aggregate and every key replaced by its number.
+
+        With `aliases`, a name outside an aggregate may also be that of a column of the select list.
+        """
+        node = node.copy()
+        for found in list(find_aggregates(node)):
+            number = self._number(read_aggregate(found, self._relation))
+            column = exp.column(str(number), table=AGGREGATE)
+            node = column if found is node else _replace(node, found, column)
+        if aliases:
+            for column in list(node.find_all(exp.Column)):
+                named = self._aliases.get(column.name.lower()) if not column.table else None
+                if named is not None:
+                    spelled = self.read(named)
+                    node = spelled if column is node else _replace(node, column, spelled)
+        return self._replace_keys(node)
+
+    def _number(self, aggregate: Aggregate) -> int:
+        if aggregate not in self.aggregates:
+            self.aggregates.append(aggregate)
+        return self.aggregates.index(aggregate)
+
+    def _replace_keys(self, node: exp.Expr) -> exp.Expr:
+        def visit(part: exp.Expr) -> exp.Expr:
+            if isinstance(part, exp.Column) and part.table == AGGREGATE:
+                return part
+            text = _qualified_text(part, self._relation)
+            if text is not None and text in self._keys:
+                return exp.column(str(self._keys[text]), table=KEY)
+            if isinstance(part, exp.Column):
+                if part.table == KEY:
+                    return part
+                message = f"column {part.sql()[:60]!r} is neither aggregated nor in GROUP BY"
+                raise refuse(message)
+            return part
+
+        return node.transform(visit)
+
+
+def _replace(node: exp.Expr, found: exp.Expr, column: exp.Expr) -> exp.Expr:
+    return node.transform(lambda part: column.copy() if part is found or part == found else part)
+
+
+def _qualified_text(part: exp.Expr, relation: Relation) -> str | None:
+    """The text under which a key would be known, or None if the part cannot be one."""
+    if isinstance(part, (exp.Literal, exp.Identifier)):
+        return None
+    copy = part.copy()
+    for column in list(copy.find_all(exp.Column)):
+        if column.table in (AGGREGATE, KEY):
+            return None
+        alias, found = relation.find(column)
+        named = exp.column(found.name, table=alias, quoted=True)
+        copy = named if column is copy else _replace(copy, column, named)
+    return copy.sql()
+
+
+def _bound_groups(unit: PrivacyUnit, keys: tuple[Key, ...], wanted: int | None) -> int:
+    if not keys:
+        return 1
+    return min(unit.max_records, wanted or unit.max_groups or unit.max_records)
+
+
+def _refuse_clauses(query: exp.Select) -> None:
+    if query.args.get("distinct"):
+        message = "SELECT DISTINCT would list what is in the records; use GROUP BY"
+        raise refuse(message)
+    if any(isinstance(item, exp.Star) for item in query.expressions):
+        message = "a star beside GROUP BY or aggregates; name the columns"
+        raise refuse(message)
+
+
+def _refuse_large(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
+    groups = math.prod(len(key.labels) for key in keys if key.labels is not None)
+    if groups > _LARGEST_ANSWER:
+        message = f"the answer would have {groups:,} groups; group by fewer columns"
+        raise refuse(message)
+    quantiles = sum(measure.statistic == "quantile" for measure in measures)
+    if quantiles and groups * CELLS > _LARGEST_QUANTILES:
+        message = f"quantiles of {groups:,} groups; group by fewer columns"
+        raise refuse(message)
+
+
+def _is_key(tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Column) and tree.table == KEY
+
+
+def _name(item: exp.Expr, text: str) -> str:
+    return str(item.alias) if isinstance(item, exp.Alias) else text
+
+
+def _positional(node: exp.Expr, query: exp.Select) -> exp.Expr:
+    if isinstance(node, exp.Literal) and node.is_int:
+        position = int(node.this)
+        if not 1 <= position <= len(query.expressions):
+            message = f"ORDER BY {position}: the select list has {len(query.expressions)} items"
+            raise refuse(message)
+        target: exp.Expr = query.expressions[position - 1].unalias()
+        return target
+    return node
+
+
+def _whole(clause: exp.Expr | None, name: str) -> int | None:
+    if clause is None:
+        return None
+    node = clause.expression
+    if not isinstance(node, exp.Literal) or not node.is_int:
+        message = f"{name} takes a whole number"
+        raise refuse(message)
+    return int(node.this)

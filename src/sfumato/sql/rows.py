@@ -1,0 +1,209 @@
+"""Row selection: DP-SELECT of plain columns answers with synthetic rows.
+
+The rows are drawn from a private model of exactly those columns: one noisy histogram if the combinations
+are few, else a chain of histograms of neighbouring pairs. No row of the answer is a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from sfumato.arrays import label_array, to_arrow
+from sfumato.sql.check import find_aggregates, refuse
+from sfumato.sql.keys import Key, read_key
+from sfumato.sql.plan import QueryPlan, plan_counts
+from sfumato.sql.relation import Catalog, Relation
+from sfumato.sql.scope import expand_star, resolve_sources
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.sql.finish import NoisyAggregates
+    from sfumato.sql.statement import Statement
+
+__all__ = ["RowPlan", "finish_rows", "plan_rows", "selects_rows"]
+
+_JOINT_CELLS = 4096
+_PAIR_CELLS = 2**20
+_BINS = 32
+_MOST_ROWS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """The histograms behind a row selection, and the columns that are drawn from them."""
+
+    parts: tuple[QueryPlan, ...]
+    names: tuple[str, ...]
+    keys: tuple[Key, ...]
+    widths: tuple[tuple[float, float] | None, ...]
+    limit: int | None
+
+
+def selects_rows(query: exp.Select) -> bool:
+    """Whether a statement asks for rows: no aggregate and no GROUP BY."""
+    if query.args.get("group") is not None:
+        return False
+    return not any(True for item in query.expressions for _ in find_aggregates(item))
+
+
+def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
+    """The plan of a row selection."""
+    query = statement.query
+    for name, words in (
+        ("distinct", "DISTINCT"),
+        ("having", "HAVING"),
+        ("order", "ORDER BY"),
+        ("offset", "OFFSET"),
+    ):
+        if query.args.get(name):
+            message = f"{words} in a row selection; its rows are synthetic and come in no order"
+            raise refuse(message)
+    relation = resolve_sources(query, catalog)
+    if relation.unit is None:
+        message = "the tables are public; a plain SELECT answers exactly and spends nothing"
+        raise refuse(message)
+    items = _selected(query, relation)
+    keys, widths = zip(*(_read_column(node, relation) for _, node in items), strict=True)
+    sizes = [len(key.labels or ()) for key in keys]
+    if np.prod(sizes, dtype=float) <= _JOINT_CELLS or len(keys) == 1:
+        sets = [tuple(range(len(keys)))]
+    else:
+        sets = [(index, index + 1) for index in range(len(keys) - 1)]
+    for chosen in sets:
+        if np.prod([sizes[index] for index in chosen], dtype=float) > _PAIR_CELLS:
+            message = "two neighbouring columns have too many combinations; select fewer or coarser columns"
+            raise refuse(message)
+    parts = tuple(
+        plan_counts(
+            statement,
+            relation,
+            tuple(keys[index] for index in chosen),
+            epsilon=epsilon / len(sets),
+            delta=statement.delta / len(sets),
+        )
+        for chosen in sets
+    )
+    limit = query.args.get("limit")
+    most = int(limit.expression.this) if limit is not None and limit.expression.is_int else None
+    return RowPlan(
+        parts=parts,
+        names=tuple(name for name, _ in items),
+        keys=tuple(keys),
+        widths=tuple(widths),
+        limit=most,
+    )
+
+
+def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
+    """Synthetic rows: a pure function of the noisy histograms, drawn from a seed that the plan gives."""
+    random = np.random.default_rng(int(plan.parts[0].digest[:16], 16))
+    sizes = [len(key.labels or ()) for key in plan.keys]
+    histograms = [np.maximum(each.values[0], 0).astype(float) for each in noisy]
+    rows = int(min(_MOST_ROWS, round(max(0.0, float(np.mean([each.values[0].sum() for each in noisy]))))))
+    rows = rows if plan.limit is None else min(rows, plan.limit)
+    codes: list[NDArray[np.int64]]
+    if len(histograms) == 1:
+        cells = _draw(random, histograms[0], rows)
+        codes = []
+        for size in reversed(sizes):
+            cells, code = np.divmod(cells, size)
+            codes.insert(0, code)
+    else:
+        first = histograms[0].reshape(sizes[0], sizes[1])
+        start, second = np.divmod(_draw(random, first.ravel(), rows), sizes[1])
+        codes = [start, second]
+        for index, histogram in enumerate(histograms[1:], start=1):
+            codes.append(_follow(random, histogram.reshape(sizes[index], sizes[index + 1]), codes[-1]))
+    columns = {}
+    for name, key, width, code in zip(plan.names, plan.keys, plan.widths, codes, strict=True):
+        if width is None:
+            columns[name] = label_array(code.astype(np.int32), key.labels or ("",))
+        else:
+            low, step = width
+            columns[name] = to_arrow(low + step * (code + random.random(rows)))
+    return pa.table(columns)
+
+
+def _selected(query: exp.Select, relation: Relation) -> list[tuple[str, exp.Expr]]:
+    starred = any(isinstance(item, exp.Star) for item in query.expressions)
+    items = []
+    for item in expand_star(query, relation):
+        node = item.unalias()
+        if isinstance(node, exp.Column):
+            field = relation.find(node)[1]
+            if field.is_unit:
+                if starred:
+                    continue
+                message = "the unit is never selected; its values name individuals"
+                raise refuse(message)
+            if starred and field.column is None and field.bounds is None:
+                continue
+        items.append((item.alias_or_name or item.sql(), node))
+    if not items:
+        message = "no column with a public domain or bounds; declare them in the project file"
+        raise refuse(message)
+    names = [name for name, _ in items]
+    if len(set(names)) != len(names):
+        message = "two columns of the answer have the same name; name them with AS"
+        raise refuse(message)
+    return items
+
+
+def _read_column(node: exp.Expr, relation: Relation) -> tuple[Key, tuple[float, float] | None]:
+    key = read_key(node, relation)
+    if not key.is_open:
+        return key, None
+    field = relation.find(key.node)[1] if isinstance(key.node, exp.Column) else None
+    if field is None or field.bounds is None:
+        message = (
+            f"column {node.sql()[:60]!r} has neither a public domain nor bounds; declare values, bins, "
+            "range or bounds in the project file"
+        )
+        raise refuse(message)
+    low, high = float(field.bounds[0]), float(field.bounds[1])
+    step = (high - low) / _BINS
+    place = exp.Floor(
+        this=exp.Div(
+            this=exp.paren(exp.Sub(this=key.node.copy(), expression=exp.Literal.number(low))),
+            expression=exp.Literal.number(step),
+        )
+    )
+    ends = (
+        (exp.LT(this=key.node.copy(), expression=exp.Literal.number(low)), 0),
+        (
+            exp.GTE(this=key.node.copy(), expression=exp.Literal.number(low + step * (_BINS - 1))),
+            _BINS - 1,
+        ),
+    )
+    case = exp.Case()
+    for condition, code in ends:
+        case = case.when(condition, exp.Literal.number(code))
+    case = case.else_(place)
+    return replace(key, tree=case, labels=tuple(range(_BINS))), (low, step)
+
+
+def _draw(random: np.random.Generator, weights: NDArray[np.float64], rows: int) -> NDArray[np.int64]:
+    total = weights.sum()
+    weights = weights / total if total > 0 else np.full(weights.size, 1 / weights.size)
+    return random.choice(weights.size, rows, p=weights)
+
+
+def _follow(
+    random: np.random.Generator, table: NDArray[np.float64], previous: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The next column given the one before, by the noisy counts of the pair."""
+    marginal = table.sum(0)
+    marginal = marginal if marginal.sum() > 0 else np.ones(table.shape[1])
+    rows = np.where(table.sum(1, keepdims=True) > 0, table, marginal)
+    steps = np.cumsum(rows, axis=1)
+    targets = random.random(previous.size) * steps[previous, -1]
+    chosen = (steps[previous] <= targets[:, None]).sum(1)
+    codes: NDArray[np.int64] = np.minimum(chosen, table.shape[1] - 1)
+    return codes

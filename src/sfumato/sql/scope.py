@@ -1,0 +1,386 @@
+"""Names: from a parsed FROM to a checked tree whose every column is known and carries its individual.
+
+A relation is a select over described tables. Private relations have one more column, `UNIT`, that names
+the individual a row belongs to; a row must belong to exactly one. Columns with a public domain have a
+second one, `code of <name>`, that holds the code. Both are added here and filled in by the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from sfumato.schema import Bins, IntegerRange, Period, Values
+from sfumato.sql.bounds import Bounds, bounds_of, is_whole
+from sfumato.sql.check import check_scalar, find_aggregates, refuse
+from sfumato.sql.relation import UNIT, Catalog, Field, Kind, Relation, Source, code_name
+from sfumato.unit import PrivacyUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sfumato.schema import Column
+
+__all__ = ["expand_star", "qualify", "resolve_sources"]
+
+
+_MOST_JOINS = 8
+
+
+def resolve_sources(query: exp.Select, catalog: Catalog) -> Relation:
+    """The relation that the FROM, JOIN and WHERE of `query` describe."""
+    ctes = _read_ctes(query, catalog)
+    from_ = query.args.get("from_")
+    if from_ is None:
+        message = "a statement needs FROM"
+        raise refuse(message)
+    for name in ("laterals", "sample", "pivots", "connect", "match", "windows", "qualify", "into", "locks"):
+        if query.args.get(name):
+            message = f"{name.upper()} is not supported"
+            raise refuse(message)
+    if len(list(query.find_all(exp.Join))) > _MOST_JOINS:
+        message = f"more than {_MOST_JOINS} joins in one statement"
+        raise refuse(message)
+    relation = _resolve_item(from_.this, catalog, ctes)
+    for join in query.args.get("joins") or []:
+        relation = _join(relation, join, catalog, ctes)
+    where = query.args.get("where")
+    if where is not None:
+        condition = qualify(where.this, relation, where="WHERE")
+        relation = replace(relation, tree=relation.tree.where(condition, append=True))
+    return relation
+
+
+def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
+    """A checked copy of `node` in which every column says which relation it comes from."""
+    check_scalar(node, where=where)
+
+    def name_table(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column):
+            return part
+        alias, found = relation.find(part)
+        return exp.column(found.name, table=alias, quoted=True)
+
+    return node.copy().transform(name_table)
+
+
+def _read_ctes(query: exp.Select, catalog: Catalog) -> dict[str, exp.Select]:
+    clause = query.args.get("with_")
+    if clause is None:
+        return {}
+    if clause.args.get("recursive"):
+        message = "WITH RECURSIVE is not supported"
+        raise refuse(message)
+    ctes: dict[str, exp.Select] = {}
+    for cte in clause.expressions:
+        name = cte.alias.lower()
+        if not isinstance(cte.this, exp.Select) or name in ctes or name in catalog:
+            message = f"WITH {cte.alias} must be one plain SELECT under a new name"
+            raise refuse(message)
+        if cte.args.get("alias") is not None and cte.args["alias"].columns:
+            message = "WITH name(columns) is not supported; name the columns inside with AS"
+            raise refuse(message)
+        ctes[name] = cte.this
+    return ctes
+
+
+def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: dict[str, exp.Select]) -> Relation:
+    if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
+        if not item.alias:
+            message = "a subquery in FROM needs a name: (SELECT ...) AS name"
+            raise refuse(message)
+        return _wrap(_resolve_rows(item.this, catalog, ctes), item.alias.lower())
+    if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
+        message = f"FROM reads described tables only, not {item.sql()[:60]!r}"
+        raise refuse(message)
+    if item.args.get("db") or item.args.get("joins") or item.args.get("sample") or item.args.get("pivots"):
+        message = f"FROM {item.sql()[:60]!r}: name a table of the project file, nothing more"
+        raise refuse(message)
+    name, alias = item.name.lower(), (item.alias or item.name).lower()
+    if name in ctes:
+        inner = {key: tree for key, tree in ctes.items() if key != name}
+        return _wrap(_resolve_rows(ctes[name], catalog, inner), alias)
+    source = {key.lower(): value for key, value in catalog.items()}.get(name)
+    if source is None:
+        message = f"no table {item.name!r} (described: {', '.join(sorted(catalog))})"
+        raise refuse(message)
+    return _base(source, alias)
+
+
+def _base(source: Source, alias: str) -> Relation:
+    table = exp.Table(
+        this=exp.to_identifier(source.name, quoted=True),
+        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
+    )
+    fields = {
+        name.lower(): Field(name=name, kind=_kind(kind), labels=source.labels.get(name))
+        for name, kind in source.stored.items()
+    }
+    if any(name == UNIT or name.startswith(code_name("")) for name in fields):
+        message = f"table {source.name!r} has a column named {UNIT!r} or {code_name('...')!r}; rename it"
+        raise refuse(message)
+    unit = source.table.unit if source.table is not None else None
+    if source.table is not None:
+        for name, column in source.table.columns.items():
+            fields[name.lower()] = _describe(name, column, source.stored)
+        if unit is not None and unit.column is not None:
+            name = unit.column
+            fields[name.lower()] = replace(fields[name.lower()], is_unit=True)
+    return Relation(
+        tree=exp.Select().from_(table),
+        fields={alias: fields},
+        unit=unit,
+        unit_alias=alias if unit is not None else None,
+        tables=(source.name,),
+    )
+
+
+def _describe(name: str, column: Column, stored: Mapping[str, str]) -> Field:
+    kind = _kind(stored[column.stored[0]]) if column.stored[0] in stored else "text"
+    if column.drafted and not column.accepted:
+        return Field(name=name, kind=kind, is_drafted=True)
+    bounds: Bounds | None = column.bounds
+    match column.domain:
+        case Period():
+            kind = "integer"
+            bounds = bounds or (column.domain.span.low, column.domain.span.high)
+        case Bins(edges):
+            kind = "integer" if kind == "integer" else "number"
+            bounds = bounds or (edges[0], edges[-1])
+        case IntegerRange(low, high):
+            kind = "integer"
+            bounds = bounds or (low, high)
+        case Values(values) if not isinstance(values[0], str):
+            kind = "integer"
+            bounds = bounds or (min(values), max(values))  # type: ignore[assignment]
+        case None if column.bounds is not None and kind == "text":
+            kind = "number"
+        case _:
+            pass
+    usable = column.domain is not None
+    return Field(name=name, kind=kind, bounds=bounds, column=column if usable else None)
+
+
+def _kind(stored: str) -> Kind:
+    return stored if stored in ("integer", "number", "boolean", "date") else "text"  # type: ignore[return-value]
+
+
+def _wrap(relation: Relation, alias: str) -> Relation:
+    """A finished row-level select as a source of its own."""
+    ((_, fields),) = relation.fields.items()
+    source = exp.Subquery(
+        this=relation.tree, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
+    )
+    return Relation(
+        tree=exp.Select().from_(source),
+        fields={alias: fields},
+        unit=relation.unit,
+        unit_alias=alias if relation.unit is not None else None,
+        tables=relation.tables,
+        joined=relation.joined,
+    )
+
+
+def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: dict[str, exp.Select]) -> Relation:
+    """An inner select: one output row per input row, with its individual carried along."""
+    for name, words in (
+        ("distinct", "DISTINCT"),
+        ("group", "GROUP BY"),
+        ("having", "HAVING"),
+        ("limit", "LIMIT"),
+        ("offset", "OFFSET"),
+        ("order", "ORDER BY"),
+    ):
+        if query.args.get(name):
+            message = f"{words} in an inner query; inner queries choose and compute columns, row by row"
+            raise refuse(message)
+    relation = resolve_sources(_with_ctes(query, ctes), catalog)
+    projections: list[exp.Expr] = []
+    fields: dict[str, Field] = {}
+    for item in expand_star(query, relation):
+        name = item.alias_or_name
+        inner = item.unalias()
+        if name.lower() == UNIT or name.lower().startswith(code_name("")):
+            message = f"an inner query may not name a column {name!r}"
+            raise refuse(message)
+        if not name:
+            message = f"name the column {item.sql()[:60]!r} of the inner query with AS"
+            raise refuse(message)
+        if any(True for _ in find_aggregates(inner)):
+            message = "an aggregate in an inner query; only the outermost select list aggregates"
+            raise refuse(message)
+        checked = qualify(inner, relation, where="an inner select list")
+        projections.append(exp.alias_(checked, name, quoted=True))
+        info = _derive(name, checked, relation)
+        if isinstance(checked, exp.Column) and info.column is not None:
+            code = exp.column(code_name(checked.name), table=checked.table, quoted=True)
+            projections.append(exp.alias_(code, code_name(name), quoted=True))
+        if name.lower() in fields:
+            message = f"the inner query has two columns named {name!r}"
+            raise refuse(message)
+        fields[name.lower()] = info
+    if relation.unit is not None:
+        unit = exp.column(UNIT, table=relation.unit_alias, quoted=True)
+        projections.append(exp.alias_(unit, UNIT, quoted=True))
+    return replace(relation, tree=relation.tree.select(*projections), fields={"": fields})
+
+
+def _with_ctes(query: exp.Select, ctes: dict[str, exp.Select]) -> exp.Select:
+    if not ctes or query.args.get("with_"):
+        return query
+    query = query.copy()
+    for name, tree in ctes.items():
+        query = query.with_(name, as_=tree.copy())
+    return query
+
+
+def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
+    """The select list with every star replaced by the columns it stands for."""
+    items: list[exp.Expr] = []
+    for item in query.expressions:
+        star = item.find(exp.Star)
+        if star is not None and any(star.args.values()):
+            message = "a star with EXCEPT, REPLACE or RENAME; name the columns"
+            raise refuse(message)
+        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+            wanted = item.table.lower() if isinstance(item, exp.Column) else ""
+            items += [
+                exp.column(each.name, table=alias, quoted=True)
+                for alias, fields in relation.fields.items()
+                if wanted in ("", alias)
+                for each in fields.values()
+            ]
+        else:
+            items.append(item)
+    return items
+
+
+def _derive(name: str, node: exp.Expr, relation: Relation) -> Field:
+    """What is known of an expression: its kind, its bounds, and its domain if it is a bare column."""
+    if isinstance(node, exp.Column):
+        return replace(relation.find(node)[1], name=name)
+
+    def lookup(column: exp.Column) -> Field:
+        return relation.find(column)[1]
+
+    bounds = bounds_of(node, lookup)
+    if bounds is not None:
+        return Field(name=name, kind="integer" if is_whole(node, lookup) else "number", bounds=bounds)
+    if isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not)):
+        return Field(name=name, kind="boolean")
+    return Field(name=name, kind="text")
+
+
+def _join(left: Relation, join: exp.Join, catalog: Catalog, ctes: dict[str, exp.Select]) -> Relation:
+    right = _resolve_item(join.this, catalog, ctes)
+    side, method = (join.side or "").upper(), (join.kind or "").upper()
+    if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
+        message = "JOIN and LEFT JOIN are supported, with ON or USING"
+        raise refuse(message)
+    if set(left.fields) & set(right.fields):
+        message = "two tables of a join have the same name; give one another with AS"
+        raise refuse(message)
+    both = left.unit is not None and right.unit is not None
+    if side == "LEFT" and left.unit is None and right.unit is not None:
+        message = "LEFT JOIN from a public to a private table; put the private table first"
+        raise refuse(message)
+    joined = replace(left, fields={**left.fields, **right.fields})
+    if both:
+        _require_unit_match(join, joined, left, right)
+    condition = _join_condition(join, left, right, joined)
+    if both:
+        match = exp.EQ(
+            this=exp.column(UNIT, table=left.unit_alias, quoted=True),
+            expression=exp.column(UNIT, table=right.unit_alias, quoted=True),
+        )
+        condition = exp.and_(condition, match)
+    right_item = right.tree.args["from_"].this
+    return Relation(
+        tree=left.tree.join(right_item, on=condition, join_type="LEFT" if side == "LEFT" else "INNER"),
+        fields=joined.fields,
+        unit=_join_units(left.unit, right.unit),
+        unit_alias=left.unit_alias or right.unit_alias,
+        tables=left.tables + right.tables,
+        joined=True,
+    )
+
+
+def _join_condition(join: exp.Join, left: Relation, right: Relation, joined: Relation) -> exp.Expr:
+    """Equalities of columns of one kind: a hash join, and no conversion that could fail for a record."""
+    using, on = join.args.get("using") or [], join.args.get("on")
+    if using:
+        pairs = [
+            (
+                qualify(exp.column(name.name), left, where="USING"),
+                qualify(exp.column(name.name), right, where="USING"),
+            )
+            for name in using
+        ]
+    elif on is not None:
+        condition = qualify(on, joined, where="ON")
+        parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+        pairs = [(part.this, part.expression) if isinstance(part, exp.EQ) else (part, part) for part in parts]
+    else:
+        message = "a join without ON or USING multiplies records without a bound"
+        raise refuse(message)
+    return exp.and_(*(_match(one, other, joined) for one, other in pairs))
+
+
+def _match(one: exp.Expr, other: exp.Expr, joined: Relation) -> exp.Expr:
+    if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
+        message = "ON takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE"
+        raise refuse(message)
+    kinds = [_comparable(joined.find(side)[1].kind) for side in (one, other)]
+    if kinds[0] != kinds[1]:
+        text = f"{one.sql()} = {other.sql()}"[:80]
+        message = f"a join compares columns of different types: {text}; cast one in an inner query"
+        raise refuse(message)
+    stored = {joined.find(side)[1].kind for side in (one, other)}
+    if stored & {"date", "number"}:
+        # Values of different types are converted to be compared, which may fail for far-off ones.
+        common = exp.DataType.build("TIMESTAMP" if "date" in stored else "DOUBLE")
+        return exp.EQ(
+            this=exp.TryCast(this=one.copy(), to=common.copy()),
+            expression=exp.TryCast(this=other.copy(), to=common.copy()),
+        )
+    return exp.EQ(this=one.copy(), expression=other.copy())
+
+
+def _comparable(kind: Kind) -> str:
+    return "number" if kind in ("integer", "number") else kind
+
+
+def _require_unit_match(join: exp.Join, joined: Relation, left: Relation, right: Relation) -> None:
+    on = join.args.get("on")
+    for name in join.args.get("using") or []:
+        column = exp.column(name.name)
+        if left.find(column)[1].is_unit and right.find(column)[1].is_unit:
+            return
+    for part in (on.flatten() if isinstance(on, exp.And) else [on]) if on is not None else []:
+        if (
+            isinstance(part, exp.EQ)
+            and isinstance(part.this, exp.Column)
+            and isinstance(part.expression, exp.Column)
+        ):
+            sides = [joined.find(part.this), joined.find(part.expression)]
+            if all(found.is_unit for _, found in sides) and {alias for alias, _ in sides} == {
+                left.unit_alias,
+                right.unit_alias,
+            }:
+                return
+    message = (
+        "a join of private tables must match their units (ON a.unit = b.unit): otherwise a row would "
+        "belong to two individuals"
+    )
+    raise refuse(message)
+
+
+def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
+    if left is None or right is None:
+        return left or right
+    if left.column is None or right.column is None or left.neighbours != right.neighbours:
+        message = "joined private tables need a unit column each, and the same neighbours"
+        raise refuse(message)
+    return replace(left, max_records=max(left.max_records, right.max_records))

@@ -1,0 +1,374 @@
+"""Tries to break the sensitivities of DP-SELECT: adversarial individuals, with the noise off.
+
+Every vector that is about to be noised is recorded for neighbouring tables, together with the plan. The
+tables must ask for the same noise, on vectors that differ by no more than the costs declare. Negative
+controls show that the audit would notice rows that are not bounded, groups that are not bounded, and
+values that are not clamped.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from sfumato.curator import statements
+from sfumato.engines import query
+
+MAX_RECORDS = 4
+PROJECT = """
+[budget]
+epsilon = 1000000
+delta = 1e-5
+[tables.t]
+source = "t.parquet"
+{unit}
+neighbours = "{neighbours}"
+[tables.t.columns.d]
+values = ["x", "y", "z"]
+[tables.t.columns.c]
+bounds = [-10, 50]
+[tables.t.columns.i]
+bounds = {bounds}
+[tables.fan]
+public = true
+source = "fan.csv"
+"""
+CROWD = [(f"crowd{n}", float(n % 50), n % 5 - 2, "xyz"[n % 3], f"open{n % 3}") for n in range(30)]
+
+# What one individual brings (c, i, d, o): added to the crowd, taken from it, or exchanged for another.
+INDIVIDUALS = {
+    "one record": [(1.0, 1, "x", "open0")],
+    "full, in one group": [(50.0, 2, "x", "open0")] * MAX_RECORDS,
+    "over the cap, in one group": [(50.0, -2, "y", "open1")] * 50,
+    "over the cap, over groups": [(float(n), n % 3, "xyz"[n % 3], f"open{n}") for n in range(50)],
+    "within the cap, over groups": [(float(n), n, "xyz"[n], f"open{n}") for n in range(3)],
+    "over the cap, clamped below": [(-1e9, -(10**9), "x", "open2")] * 50,
+    "over the cap, clamped above": [(1e308, 10**9, "z", "open2")] * 50,
+    "not a number": [
+        (math.nan, 1, "x", "n"),
+        (math.inf, 1, "y", "n"),
+        (-math.inf, 1, "z", "n"),
+        (2.5, 1, "x", ""),
+    ],
+    "missing": [(None, None, None, None), (None, 1, "x", None), (1.0, None, None, "open0")],
+    "never seen": [(3.0, 5, "zebra", "zebra"), (3.0, 5, "", ""), (4.0, 5, "x", "o" * 100_000)],
+    "at the ends": [
+        (-10.0, -2, "x", "a"),
+        (50.0, 2, "x", "b"),
+        (50.0000001, 2, "y", "c"),
+        (-0.0, 0, "z", "d"),
+    ],
+    "many values": [(n / 7, n, "x", f"value{n}") for n in range(40)],
+}
+NUMBERS = "COUNT(*), COUNT(c), COUNT(o), SUM(c), SUM(i), AVG(c), VARIANCE(c), STDDEV_POP(i)"
+PEOPLE = "COUNT(DISTINCT p), COUNT(DISTINCT o), COUNT(*) FILTER (WHERE c > 0), COUNT_IF(i = 1)"
+RANKS = "MEDIAN(c), MIN(c), MAX(i), QUANTILE_CONT(c, 0.9)"
+ALL = f"{NUMBERS}, {PEOPLE}, {RANKS}"
+LIMITED = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 8, max_groups = 2, delta = {delta})"
+STATEMENTS = {
+    "no group": f"DP-SELECT 8 {ALL} FROM t",
+    "only counts": "DP-SELECT 8 COUNT(*), COUNT(DISTINCT p) FROM t WHERE c > 1 OR i > 0",
+    "Gaussian": f"DP-SELECT 8 DELTA 1e-7 {NUMBERS}, {PEOPLE} FROM t",
+    "public groups": f"DP-SELECT 8 d, {ALL} FROM t GROUP BY d",
+    "public groups, tallied": "DP-SELECT 8 d, COUNT(*) FROM t GROUP BY d",
+    "public groups, Gaussian": f"DP-SELECT 8 DELTA 1e-7 d, {NUMBERS}, {PEOPLE} FROM t GROUP BY d",
+    "boolean groups": f"DP-SELECT 8 c > 1 AS big, {ALL} FROM t GROUP BY big",
+    "CASE groups": f"DP-SELECT 8 CASE WHEN c > 9 THEN 'a' WHEN i > 0 THEN 'b' END AS k, {ALL} "
+    "FROM t GROUP BY k",
+    "open groups": f"DP-SELECT 8 DELTA 1e-7 o, {NUMBERS}, {PEOPLE} FROM t GROUP BY o",
+    "open and public groups": f"DP-SELECT 8 DELTA 1e-7 o, d, {NUMBERS} FROM t GROUP BY o, d",
+    "few groups": f"{LIMITED.format(delta=0)} d, {ALL} FROM t GROUP BY d",
+    "few open groups": f"{LIMITED.format(delta='1e-7')} o, {NUMBERS}, {PEOPLE} FROM t GROUP BY o",
+    "rows multiplied": "DP-SELECT 8 fan.side, COUNT(*), SUM(t.c), COUNT(DISTINCT t.p), MEDIAN(t.c) "
+    "FROM t JOIN fan ON t.d = fan.d GROUP BY fan.side",
+    "rows multiplied, kept": "DP-SELECT 8 COUNT(*), COUNT(fan.side), AVG(t.c) "
+    "FROM t LEFT JOIN fan ON t.d = fan.d",
+    "joined with itself": "DP-SELECT 8 COUNT(*), SUM(a.c + b.c) FROM t a JOIN t b ON a.p = b.p",
+    "computed inside": "WITH s AS (SELECT c * i AS ci, c / 0 AS broken, d FROM t WHERE c // i >= 0) "
+    "DP-SELECT 8 d, SUM(ci), AVG(ci), COUNT(broken) FROM s GROUP BY d",
+    "synthetic rows": "DP-SELECT 8 d, c FROM t",
+}
+
+
+class Bench:
+    """Answers statements about tables of choice, with recording stand-ins for the noise."""
+
+    def __init__(self, folder, monkeypatch, *, neighbours="add-remove", rows=False, bounds="[-2, 2]"):
+        self.folder, self.monkeypatch, self.plans = folder, monkeypatch, {}
+        unit = 'unit = "row"' if rows else f'unit = "p"\nmax_records = {MAX_RECORDS}'
+        text = PROJECT.format(unit=unit, neighbours=neighbours, bounds=bounds)
+        (folder / "sfumato.toml").write_text(text)
+        fan = "".join(f"{d},{side},{n}\n" for n in range(9) for d, side in (("x", "north"), ("y", "south")))
+        (folder / "fan.csv").write_text(f"d,side,n\nx,centre,0\n{fan}")
+
+    def write(self, records):
+        kinds = {"p": pa.string(), "c": pa.float64(), "i": pa.int64(), "d": pa.string(), "o": pa.string()}
+        columns = {
+            name: pa.array([record[index] for record in records], kind)
+            for index, (name, kind) in enumerate(kinds.items())
+        }
+        pq.write_table(pa.table(columns), self.folder / "t.parquet")
+
+    def plan(self, statement):
+        """The plans behind `statement`, as the curator makes them; they rest on public facts."""
+        if statement not in self.plans:
+            self.write(CROWD)
+            plans, original = [], statements._add_noise
+
+            def keep(plan, true_aggregates):
+                plans.append(plan)
+                return original(plan, true_aggregates)
+
+            with self.monkeypatch.context() as patch:
+                patch.setattr(statements, "_add_noise", keep)
+                sf.open(self.folder / "sfumato.toml").sql(statement)
+            self.plans[statement] = plans
+        return self.plans[statement]
+
+    def record(self, records, statement):
+        """The exact aggregates of every plan, and the requests for noise on them."""
+        plans = self.plan(statement)
+        self.write(records)
+        curator = sf.open(self.folder / "sfumato.toml")
+        tables = {**curator.project.tables, **curator.project.public}
+        requests = []
+
+        def add_noise(values, *, kind, scale):
+            requests.append((kind, scale, values.copy()))
+            return values
+
+        def exponential_choice(scores, *, rate):
+            requests.append(("exponential", rate, scores.copy()))
+            return scores.argmax(axis=1)
+
+        answered = []
+        with self.monkeypatch.context() as patch:
+            patch.setattr(statements, "add_noise", add_noise)
+            patch.setattr(statements, "exponential_choice", exponential_choice)
+            for plan in plans:
+                true_aggregates = curator._engine.aggregate(plan, tables, progress=lambda _: None)
+                statements._add_noise(plan, true_aggregates)
+                answered.append((plan, true_aggregates))
+        return answered, requests
+
+
+def find_violation(one, two):
+    """What is wrong between the records of two neighbouring tables, or None."""
+    if [each[:2] for each in one[1]] != [each[:2] for each in two[1]]:
+        return "neighbours ask for different noise"
+    if any(plan.selection is not None for plan, _ in one[0]):
+        pairs = zip(one[0], two[0], strict=True)
+        found = [_open_violation(plan, first, second) for (plan, first), (_, second) in pairs]
+        return next((each for each in found if each), None)
+    costs = [cost for plan, _ in one[0] for cost in plan.costs]
+    for (kind, scale, a), (_, _, b), cost in zip(one[1], two[1], costs, strict=True):
+        if a.shape != b.shape:
+            return "neighbours ask for different numbers of draws"
+        difference = np.abs((a - b).astype(float))
+        if kind == "exponential":
+            spent = 2 * float(scale) * difference.max(axis=1).sum()
+            if spent > float(cost.scale) * (1 + 1e-12):
+                return f"scores move by epsilon {spent}, above the declared {cost.scale}"
+        elif _distance(difference, cost) > float(cost.sensitivity):
+            return f"{cost.norm} distance {_distance(difference, cost)} above the declared {cost.sensitivity}"
+    return None
+
+
+def _distance(difference, cost):
+    return difference.sum() if cost.norm == "L1" else math.sqrt((difference**2).sum())
+
+
+def _open_violation(plan, first, second):
+    """Groups that one table lacks hold one individual; shared ones are as near as declared."""
+    people = [
+        dict(zip(each.true_keys, each.true_individuals.tolist(), strict=True)) for each in (first, second)
+    ]
+    lone, shared = set(people[0]) ^ set(people[1]), sorted(set(people[0]) & set(people[1]))
+    if any(people[0].get(key, 0) + people[1].get(key, 0) != 1 for key in lone):
+        return "a group that one table lacks holds several individuals"
+    moved = len(lone) + sum(abs(people[0][key] - people[1][key]) for key in shared)
+    if moved > plan.selection.cost.sensitivity:
+        return f"selection: {moved} groups above the declared {plan.selection.cost.sensitivity}"
+    for noise, a, b in zip(plan.noises, first.true_values, second.true_values, strict=True):
+        tables = [dict(zip(each.true_keys, v, strict=True)) for each, v in ((first, a), (second, b))]
+        difference = np.array([float(tables[0][key]) - float(tables[1][key]) for key in shared])
+        cost = noise.costs[0]
+        if _distance(np.abs(difference), cost) > float(cost.sensitivity):
+            return f"{noise.measure.describe()}: above the declared {cost.sensitivity}"
+    return None
+
+
+def person(name, who="somebody"):
+    return [(who, *record) for record in INDIVIDUALS[name]]
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monkeypatch, name):
+    bench = Bench(tmp_path, monkeypatch)
+    statement = STATEMENTS[name]
+    without = bench.record(CROWD, statement)
+    for individual in INDIVIDUALS:
+        moved = bench.record(CROWD[:7] + person(individual) + CROWD[7:], statement)
+        assert find_violation(moved, without) is None, individual
+    nobody = bench.record([], statement)
+    for individual in ("over the cap, over groups", "over the cap, clamped above", "not a number"):
+        assert find_violation(bench.record(person(individual), statement), nobody) is None, individual
+
+
+@pytest.mark.parametrize(
+    "name", ["no group", "public groups", "public groups, Gaussian", "few groups", "open groups"]
+)
+def test_exchanging_an_individual_stays_within_the_replace_bound(tmp_path, monkeypatch, name):
+    bench = Bench(tmp_path, monkeypatch, neighbours="replace")
+    records = [bench.record(CROWD + person(each), STATEMENTS[name]) for each in INDIVIDUALS]
+    for index, one in enumerate(records):
+        for other in records[index + 1 :]:
+            assert find_violation(one, other) is None
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_a_row_that_a_join_multiplies_counts_once(tmp_path, monkeypatch, neighbours):
+    bench = Bench(tmp_path, monkeypatch, rows=True, neighbours=neighbours)
+    statement = (
+        "DP-SELECT 8 fan.side, COUNT(*), SUM(t.c), COUNT(DISTINCT fan.n), MEDIAN(t.c) "
+        "FROM t JOIN fan ON t.d = fan.d GROUP BY fan.side"
+    )
+    crowd = CROWD + CROWD
+    with_row = bench.record([*crowd, ("", 1e9, 1, "x", "")], statement)
+    others = [*crowd, ("", -1e9, 1, "y", "")] if neighbours == "replace" else crowd
+    assert find_violation(with_row, bench.record(others, statement)) is None
+
+
+@pytest.mark.parametrize("bounds", ["[-1.5, 0]", "[-2.5, 2.5]", "[0, 1.4999999999999999999]", "[-0.5, 0.5]"])
+def test_fractional_bounds_of_whole_numbers_hold(tmp_path, monkeypatch, bounds):
+    bench = Bench(tmp_path, monkeypatch, bounds=bounds)
+    statement = "DP-SELECT 8 SUM(i), AVG(i), VARIANCE(i), MEDIAN(i) FROM t"
+    without = bench.record(CROWD, statement)
+    for value in (-(10**9), -2, 2, 10**9):
+        records = [("somebody", 0.0, value, "x", "o")] * MAX_RECORDS
+        assert find_violation(bench.record(CROWD + records, statement), without) is None
+
+
+@pytest.mark.parametrize("statistic", ["AVG", "VARIANCE", "MEDIAN", "MIN"])
+def test_bounds_that_doubles_cannot_tell_apart_hold_or_are_refused(tmp_path, monkeypatch, statistic):
+    bench = Bench(tmp_path, monkeypatch)
+    # The bounds are 4e-9 apart, and round to doubles that are 4.8e-7 apart.
+    statement = f"DP-SELECT 8 {statistic}(i * 1e-9 + 4294967295.000000238) FROM t"
+    records = [("somebody", 0.0, 2, "x", "o")] * MAX_RECORDS
+    try:
+        moved, without = bench.record(CROWD + records, statement), bench.record(CROWD, statement)
+    except sf.UnsupportedQuery:
+        return
+    assert find_violation(moved, without) is None
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DP-SELECT 8 COUNT(*) FROM t WHERE i // 0 > 0 OR i > -1000",
+        "DP-SELECT 8 COUNT(*) FROM t WHERE CAST(d AS INT) > 0 OR i > -1000",
+        "DP-SELECT 8 i // 0 > 0 OR i > -1000 AS k, COUNT(*) FROM t GROUP BY k",
+        "WITH s AS (SELECT i // 0 > 0 OR i > -1000 AS k FROM t) DP-SELECT 8 COUNT(k) FROM s",
+    ],
+)
+def test_one_value_does_not_decide_whether_others_fail(tmp_path, monkeypatch, statement):
+    # The least and largest value of a column may tell the engine that a condition always holds.
+    bench = Bench(tmp_path, monkeypatch)
+    moved = bench.record([*CROWD, ("somebody", 0.0, -(2**40), "x", "o")], statement)
+    assert find_violation(moved, bench.record(CROWD, statement)) is None
+
+
+def test_another_column_cannot_take_the_individuals_place(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, monkeypatch)
+    statement = 'WITH s AS (SELECT o AS "unit of sfumato" FROM t) DP-SELECT 8 COUNT(*) FROM s'
+    try:
+        moved = bench.record(CROWD + person("many values"), statement)
+    except sf.UnsupportedQuery:
+        return
+    assert find_violation(moved, bench.record(CROWD, statement)) is None
+
+
+def test_the_order_of_records_does_not_matter(tmp_path, monkeypatch):
+    # The texts tie in any digest that is made of values with separators or with marks for NULL.
+    bench = Bench(tmp_path, monkeypatch)
+    records = [("somebody", 0.0, 1, "x", text) for text in ["~"] * 6 + [None] * 6]
+    records += [("else", 0.0, 1, "x", "a:b")] * 6 + [("else", 0.0, 1, "x:a", "b")] * 6
+    statement = "DP-SELECT 8 COUNT(DISTINCT o), COUNT(DISTINCT d) FROM t"
+    ((_, one),), _ = bench.record(CROWD + records, statement)
+    ((_, two),), _ = bench.record((CROWD + records)[::-1], statement)
+    assert [each.tolist() for each in one.true_values] == [each.tolist() for each in two.true_values]
+
+
+def test_the_bounds_are_tight(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, monkeypatch)
+    statement = "DP-SELECT 8 d, COUNT(*), SUM(c), COUNT(DISTINCT o), COUNT(DISTINCT p) FROM t GROUP BY d"
+    over = [("somebody", 1e9, 1, "xyz"[n % 3], f"value{n}") for n in range(50)]
+    (((plan, moved),), _), (((_, without),), _) = (
+        bench.record(records, statement) for records in (CROWD + over, CROWD)
+    )
+    distances = [
+        int(np.abs(a - b).sum()) for a, b in zip(moved.true_values, without.true_values, strict=True)
+    ]
+    declared = [int(noise.costs[0].sensitivity) for noise in plan.noises]
+    assert distances[:3] == declared[:3]
+    assert 1 < distances[3] <= declared[3] == MAX_RECORDS
+
+
+def _loosen(monkeypatch, **facts):
+    original = query._bound_rows
+
+    def loose(connection, plan):
+        unit = replace(plan.unit, max_records=facts.get("max_records", plan.unit.max_records))
+        return original(
+            connection, replace(plan, unit=unit, max_groups=facts.get("max_groups", plan.max_groups))
+        )
+
+    monkeypatch.setattr(query, "_bound_rows", loose)
+
+
+@pytest.mark.parametrize("name", ["no group", "public groups", "Gaussian", "rows multiplied", "open groups"])
+def test_rows_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
+    _loosen(monkeypatch, max_records=10**6, max_groups=10**6)
+    bench = Bench(tmp_path, monkeypatch)
+    moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS[name])
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
+
+
+@pytest.mark.parametrize("name", ["few groups", "few open groups"])
+def test_groups_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
+    _loosen(monkeypatch, max_groups=10**6)
+    bench = Bench(tmp_path, monkeypatch)
+    moved = bench.record(CROWD + person("within the cap, over groups"), STATEMENTS[name])
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
+
+
+@pytest.mark.parametrize("statistic", ["sum", "square"])
+def test_a_forgotten_clamp_is_caught(tmp_path, monkeypatch, statistic):
+    original = query._value
+
+    def careless(measure):
+        wide = replace(measure, low=measure.low - 10**6, high=measure.high + 10**6)
+        text = original(wide if measure.statistic == statistic else measure)
+        # The wider range must not change the units in which squares are counted.
+        return text if text is None else text.replace(repr(float((wide.high - wide.low) / 2)), "30.0")
+
+    monkeypatch.setattr(query, "_value", careless)
+    bench = Bench(tmp_path, monkeypatch)
+    statement = "DP-SELECT 8 SUM(c), VARIANCE(c) FROM t"
+    moved = bench.record([*CROWD, ("somebody", 1e5, 1, "x", "o")], statement)
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, statement))
+
+
+def test_a_sensitivity_of_half_is_caught(tmp_path, monkeypatch):
+    from sfumato.sql import calibrate
+
+    original = calibrate._sensitivity
+    monkeypatch.setattr(calibrate, "_sensitivity", lambda *given, **named: original(*given, **named) / 2)
+    bench = Bench(tmp_path, monkeypatch)
+    statement = STATEMENTS["public groups, tallied"]
+    moved = bench.record(CROWD + person("over the cap, in one group"), statement)
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, statement))

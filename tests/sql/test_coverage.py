@@ -1,0 +1,211 @@
+"""Do 95 % intervals hold the truth in 95 % of all answers? For big groups, rare ones and empty ones.
+
+One statement over thousands of groups that all hold the same records gives thousands of independent
+answers from one plan. The number of misses has a binomial law, and each limit below is passed by an honest
+interval with a probability of 1 - 1e-6. Noise comes from the operating system, so nothing is seeded.
+"""
+
+import math
+import statistics
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sfumato.curator.statements import _add_noise
+from sfumato.engines.query import TrueAggregates
+from sfumato.schema import parse_project
+from sfumato.sql import CELLS, Source, finish_query, plan_query, read_statement
+
+pytestmark = pytest.mark.statistical
+
+FALSE_ALARM = 1e-6
+LOW, HIGH = 0.0, 80.0
+RECORDS = {
+    "empty": [],
+    "one": [71.0],
+    "two": [3.0, 8.0],
+    "three": [10.0, 11.0, 79.0],
+    "thirty": [float(7 * i % 80) for i in range(30)],
+    "big": [5 + index / 30 for index in range(2100)],
+    "big, at one end": [79.5] * 1500 + [70.25] * 500,
+}
+
+
+def draw_answers(select, values, *, groups, epsilon="1", delta="0", records=3):
+    """The answer of `select` for `groups` groups that hold the same `values`, with fresh noise in each."""
+    document = {
+        "budget": {"epsilon": 100, "delta": "1e-6"},
+        "tables": {
+            "t": {
+                "source": "t.parquet",
+                "unit": "p",
+                "max_records": records,
+                "columns": {
+                    "g": {"range": [1, groups]},
+                    "x": {"bounds": [int(LOW), int(HIGH)]},
+                },
+            }
+        },
+    }
+    table = parse_project(document, folder=None).tables["t"]
+    catalog = {"t": Source(name="t", stored={"p": "text", "g": "integer", "x": "number"}, table=table)}
+    prefix = f"DP-SELECT {epsilon}" + (f" DELTA {delta}" if delta != "0" else "")
+    statement = read_statement(f"{prefix} {select} FROM t GROUP BY g")
+    plan = plan_query(statement, catalog, epsilon=statement.epsilon, selection_delta=Fraction(0))
+    assert plan.groups == groups
+    true_values = tuple(_aggregate(noise.measure, values, groups) for noise in plan.noises)
+    return finish_query(plan, _add_noise(plan, TrueAggregates(true_values, None, None)))
+
+
+def _aggregate(measure, values, groups):
+    """What the engine would count for `measure`, the same for every group."""
+    centre, half = float(measure.centre), float(measure.high - measure.low) / 2
+    if measure.statistic == "quantile":
+        histogram = np.zeros((groups, CELLS + 1), np.int64)
+        for value in values:
+            histogram[:, math.floor((value - LOW) * CELLS / (HIGH - LOW))] += 1
+        return histogram
+    each = {
+        "records": lambda value: 1,
+        "present": lambda value: 1,
+        "sum": lambda value: round((value - centre) * measure.grid),
+        "square": lambda value: round(((value - centre) / half) ** 2 * measure.grid),
+    }[measure.statistic]
+    return np.full(groups, sum(each(value) for value in values), np.int64)
+
+
+def count_misses(table, name, truth, *, slack=1e-3):
+    """How many intervals of column `name` miss `truth`; `slack` allows for the grid of sums."""
+    value, low, high = (np.asarray(table[name + end]) for end in ("", "_low", "_high"))
+    assert np.isfinite(value).all()
+    assert (low <= value).all()
+    assert (value <= high).all()
+    return int(((low > truth + slack) | (high < truth - slack)).sum())
+
+
+def binomial_limits(trials, chance=0.05):
+    """Numbers of misses that are exceeded, and fallen short of, with a probability of FALSE_ALARM."""
+    logs = [
+        math.lgamma(trials + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(trials - k + 1)
+        + k * math.log(chance)
+        + (trials - k) * math.log1p(-chance)
+        for k in range(trials + 1)
+    ]
+    total, fewest, most = 0.0, 0, trials
+    for k, log in enumerate(logs):
+        total += math.exp(log)
+        if total < FALSE_ALARM:
+            fewest = k + 1
+        if total > 1 - FALSE_ALARM:
+            most = k
+            break
+    return fewest, most
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("delta", ["0", "1e-7"])
+def test_counts_and_sums_have_tight_intervals(name, delta):
+    values, trials = RECORDS[name], 6000
+    table = draw_answers("COUNT(*) AS n, SUM(x) AS s", values, groups=trials, epsilon="0.5", delta=delta)
+    _, most = binomial_limits(trials)
+    for column, truth in (("n", len(values)), ("s", sum(values))):
+        misses = count_misses(table, column, truth)
+        assert 0.03 * trials <= misses <= most, (column, misses)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "0"), ("10", "0"), ("2", "1e-7")])
+def test_averages_are_covered(name, epsilon, delta):
+    values, trials = RECORDS[name], 3000
+    table = draw_answers("AVG(x) AS a", values, groups=trials, epsilon=epsilon, delta=delta)
+    assert (np.asarray(table["a_low"]) >= LOW).all()
+    assert (np.asarray(table["a_high"]) <= HIGH).all()
+    if values:
+        assert count_misses(table, "a", statistics.fmean(values)) <= binomial_limits(trials)[1]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "0"), ("10", "0"), ("2", "1e-7")])
+def test_spreads_are_covered(name, epsilon, delta):
+    values, trials = RECORDS[name], 3000
+    select = "STDDEV(x) AS sample, STDDEV_POP(x) AS population, VAR_POP(x) AS variance"
+    table = draw_answers(select, values, groups=trials, epsilon=epsilon, delta=delta)
+    truths = {}
+    if values:
+        truths["population"] = statistics.pstdev(values)
+        truths["variance"] = statistics.pvariance(values)
+    if len(values) > 1:
+        truths["sample"] = statistics.stdev(values)
+    # Squares are rounded to 2^-16 of half the range, squared: nothing for a variance, more for a root near 0.
+    for column, truth in truths.items():
+        assert count_misses(table, column, truth, slack=0.2) <= binomial_limits(trials)[1], column
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_arithmetic_over_aggregates_is_covered(name):
+    values, trials = RECORDS[name], 3000
+    select = "SUM(x) / 2 - COUNT(*) * 10 AS mixed, COUNT(*) * COUNT(*) AS square, ABS(SUM(x) - 90) AS apart"
+    table = draw_answers(select, values, groups=trials)
+    truths = {
+        "mixed": sum(values) / 2 - len(values) * 10,
+        "square": len(values) ** 2,
+        "apart": abs(sum(values) - 90),
+    }
+    for column, truth in truths.items():
+        assert count_misses(table, column, truth) <= binomial_limits(trials)[1], column
+
+
+@pytest.mark.parametrize("name", ["one", "three", "thirty", "big"])
+def test_ratios_are_covered_where_the_divisor_is_unsure_too(name):
+    values, trials = RECORDS[name], 3000
+    table = draw_answers("SUM(x) / COUNT(*) AS r", values, groups=trials, epsilon="2")
+    low, high = np.asarray(table["r_low"]), np.asarray(table["r_high"])
+    truth = statistics.fmean(values)
+    assert ((low > truth + 1e-3) | (high < truth - 1e-3)).sum() <= binomial_limits(trials)[1]
+
+
+def quantile_misses(select, values, *, trials=600, epsilon="1"):
+    """How many intervals hold no quantile: between the two records in the middle every value is a median."""
+    first, last = {
+        "MEDIAN(x)": (statistics.median_low(values), statistics.median_high(values)),
+        "MIN(x)": (min(values), min(values)),
+        "MAX(x)": (max(values), max(values)),
+    }[select]
+    table = draw_answers(f"{select} AS q", values, groups=trials, epsilon=epsilon)
+    low, high = np.asarray(table["q_low"]), np.asarray(table["q_high"])
+    assert (low >= LOW).all()
+    assert (high <= HIGH).all()
+    return int(((low > last) | (high < first)).sum())
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "20"])
+def test_medians_of_big_groups_are_covered(epsilon):
+    assert quantile_misses("MEDIAN(x)", RECORDS["big"], epsilon=epsilon) <= binomial_limits(600)[1]
+
+
+@pytest.mark.parametrize("select", ["MIN(x)", "MAX(x)"])
+@pytest.mark.parametrize("epsilon", ["0.5", "1"])
+def test_extremes_of_big_groups_are_covered(select, epsilon):
+    assert quantile_misses(select, RECORDS["big"], epsilon=epsilon) <= binomial_limits(600)[1]
+
+
+@pytest.mark.parametrize("select", ["MEDIAN(x)", "MIN(x)", "MAX(x)"])
+def test_quantiles_are_covered_where_many_records_share_a_value(select):
+    assert quantile_misses(select, RECORDS["big, at one end"]) <= binomial_limits(600)[1]
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three", "thirty"])
+def test_medians_of_rare_groups_are_covered(name):
+    assert quantile_misses("MEDIAN(x)", RECORDS[name]) <= binomial_limits(600)[1]
+
+
+def test_a_too_narrow_interval_is_noticed():
+    trials = 6000
+    table = draw_answers("COUNT(*) AS n", RECORDS["thirty"], groups=trials, epsilon="0.5")
+    centre, high = np.asarray(table["n"]), np.asarray(table["n_high"])
+    width = (high - centre) * 0.8
+    misses = int((np.abs(centre - len(RECORDS["thirty"])) > width).sum())
+    assert misses > binomial_limits(trials)[1]

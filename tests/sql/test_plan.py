@@ -1,0 +1,392 @@
+"""Plans: sensitivities, noise and costs against values worked out by hand."""
+
+import math
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from sfumato.accounting import discrete_gaussian_sigma, selection_threshold
+from sfumato.errors import UnsupportedQuery
+from sfumato.schema import parse_project
+from sfumato.sql import (
+    Measure,
+    Source,
+    explain_query,
+    half_width,
+    least_epsilon,
+    plan_query,
+    plan_rows,
+    quantile_ranks,
+    read_statement,
+)
+
+PROJECT = """
+[budget]
+epsilon = 10
+delta = 1e-6
+[tables.t]
+source = "t.parquet"
+unit = "person"
+max_records = 20
+{extra}
+[tables.t.columns.region]
+values = ["a", "b", "c"]
+[tables.t.columns.month]
+range = [1, 12]
+[tables.t.columns.amount]
+bounds = [0, 100]
+[tables.t.columns.balance]
+bounds = [-10, 30]
+[tables.t.columns.visits]
+bounds = [0, 7]
+[tables.rows]
+source = "t.parquet"
+unit = "row"
+"""
+
+STORED = {
+    "person": "integer",
+    "region": "text",
+    "month": "integer",
+    "amount": "number",
+    "balance": "number",
+    "visits": "integer",
+    "note": "text",
+    "at": "date",
+}
+ZONES = {"zone": "text", "side": "text"}
+
+
+def catalog(extra=""):
+    project = parse_project(tomllib.loads(PROJECT.format(extra=extra)), folder=Path())
+    found = {name: Source(name=name, stored=STORED, table=table) for name, table in project.tables.items()}
+    labels = {"zone": ("a", "b"), "side": ("north", "south", "west")}
+    return found | {"zones": Source(name="zones", stored=ZONES, labels=labels)}
+
+
+def plan(text, *, extra="", epsilon=None):
+    statement = read_statement(text)
+    return plan_query(
+        statement,
+        catalog(extra),
+        epsilon=epsilon or statement.epsilon,
+        selection_delta=Fraction(1, 10**7),
+    )
+
+
+def spent(found):
+    return sum(cost.epsilon for cost in found.costs)
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "1/3", "7"])
+def test_a_count_has_scale_max_records_over_epsilon(epsilon):
+    found = plan(f"DP-SELECT {epsilon} COUNT(*) FROM t")
+    (noise,) = found.noises
+    assert (noise.kind, noise.scale) == ("laplace", 20 / Fraction(epsilon))
+    assert spent(found) == Fraction(epsilon)
+
+
+def test_the_size_of_the_answer_does_not_change_the_noise():
+    for by in ("region", "month", "region, month"):
+        (noise,) = plan(f"DP-SELECT 1 {by}, COUNT(*) FROM t GROUP BY {by}").noises
+        assert noise.scale == 20
+
+
+def test_every_row_an_individual_counts_once():
+    (noise,) = plan("DP-SELECT 1 COUNT(*) FROM rows").noises
+    assert (noise.scale, noise.costs[0].unit) == (1, "row")
+
+
+def test_a_sum_of_whole_numbers_has_the_largest_magnitude_as_its_sensitivity():
+    (noise,) = plan("DP-SELECT 2 SUM(visits) FROM t").noises
+    assert (noise.measure.grid, noise.scale) == (1, Fraction(20 * 7, 2))
+
+
+@pytest.mark.parametrize(("column", "most"), [("amount", 100), ("balance", 30), ("-amount", 100)])
+def test_a_sum_of_numbers_lies_on_a_fine_grid(column, most):
+    (noise,) = plan(f"DP-SELECT 1 SUM({column}) AS s FROM t").noises
+    assert noise.measure.grid >= 2**12
+    assert noise.scale / noise.measure.grid == 20 * most
+
+
+def test_bounds_follow_the_expression():
+    def bounds(expression):
+        measure = plan(f"DP-SELECT 1 SUM({expression}) AS s FROM t").noises[0].measure
+        return measure.low, measure.high
+
+    assert bounds("amount * 2 - 1") == (-1, 199)
+    assert bounds("balance * balance") == (-300, 900)
+    assert bounds("abs(balance)") == (0, 30)
+    assert bounds("amount / 4") == (0, 25)
+    assert bounds("CASE WHEN note = 'x' THEN amount ELSE -5 END") == (-5, 100)
+    assert bounds("coalesce(visits, 9)") == (0, 9)
+    assert bounds("greatest(balance, 5)") == (-10, 30)
+    assert bounds("month") == (1, 12)
+
+
+def test_an_average_is_a_centred_sum_over_a_count():
+    found = plan("DP-SELECT 1 AVG(amount) FROM t")
+    top, bottom = found.noises
+    assert (top.measure.centre, top.scale / top.measure.grid) == (50, 20 * 50 * 2)
+    assert (bottom.measure.statistic, bottom.scale) == ("present", 40)
+    assert spent(found) == 1
+
+
+def test_measures_are_shared_and_epsilon_is_split_evenly():
+    found = plan("DP-SELECT 3 COUNT(amount), AVG(amount), STDDEV(amount), VARIANCE(amount) FROM t")
+    assert [noise.measure.statistic for noise in found.noises] == ["present", "sum", "square"]
+    assert [cost.epsilon for cost in found.costs] == [1, 1, 1]
+    assert found.noises[2].measure.largest == found.noises[2].measure.grid
+
+
+def test_individuals_count_once_per_group():
+    assert plan("DP-SELECT 1 COUNT(DISTINCT person) FROM t").noises[0].scale == 1
+    text = "DP-SELECT 1 {delta} region, COUNT(DISTINCT person) FROM t GROUP BY region"
+    (noise,) = plan(text.format(delta=""), extra="max_groups = 4").noises
+    assert noise.scale == 4
+    (noise,) = plan(text.format(delta="DELTA 1e-3"), extra="max_groups = 9").noises
+    assert noise.kind == "gaussian"
+    assert float(noise.costs[0].sensitivity) == pytest.approx(3)
+    assert noise.costs[0].sensitivity >= 3
+
+
+def test_max_groups_comes_from_the_options_the_table_or_max_records():
+    text = "region, COUNT(*) FROM t GROUP BY region"
+    option = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, max_groups = {}) "
+    assert plan(f"DP-SELECT 1 {text}").max_groups == 20
+    assert plan(f"DP-SELECT 1 {text}", extra="max_groups = 5").max_groups == 5
+    assert plan(option.format(2) + text, extra="max_groups = 5").max_groups == 2
+    assert plan(option.format(99) + text).max_groups == 20
+    assert plan("DP-SELECT 1 COUNT(*) FROM t").max_groups == 1
+
+
+@pytest.mark.parametrize(
+    "aggregate", ["COUNT(*)", "SUM(balance)", "COUNT(DISTINCT person)", "COUNT(DISTINCT note)", "COUNT(note)"]
+)
+def test_replacing_an_individual_doubles_laplace_noise(aggregate):
+    text = f"DP-SELECT 1 region, {aggregate} AS n FROM t GROUP BY region"
+    assert plan(text, extra='neighbours = "replace"').noises[0].scale == 2 * plan(text).noises[0].scale
+
+
+@pytest.mark.parametrize(("aggregate", "factor"), [("COUNT(*)", math.sqrt(2)), ("SUM(balance)", 2)])
+def test_replacing_moves_gaussian_counts_by_the_square_root_of_two_and_signed_sums_by_two(aggregate, factor):
+    # Only a delta that nobody would ask for makes Gaussian noise the smaller one here.
+    text = f"DP-SELECT 1 DELTA 0.3 {aggregate} AS n FROM t"
+    once = plan(text).noises[0].costs[0]
+    twice = plan(text, extra='neighbours = "replace"').noises[0].costs[0]
+    assert once.kind == twice.kind == "gaussian"
+    assert float(twice.sensitivity / once.sensitivity) == pytest.approx(factor)
+
+
+def test_gaussian_noise_is_chosen_where_it_is_smaller():
+    by = "DP-SELECT 1 DELTA 1e-9 region, COUNT(DISTINCT person) FROM t GROUP BY region"
+    (noise,) = plan(by).noises
+    assert noise.kind == "gaussian"
+    exact = discrete_gaussian_sigma(
+        epsilon=1, delta=Fraction(1, 10**9), sensitivity=noise.costs[0].sensitivity, count=1
+    )
+    assert exact <= float(noise.scale) <= float(exact) * 1.001
+    assert float(noise.scale) < math.sqrt(2) * 20
+    assert plan("DP-SELECT 1 DELTA 1e-9 COUNT(*) FROM t").noises[0].kind == "laplace"
+
+
+def test_kinds_are_never_mixed_and_quantiles_stay_pure():
+    text = "DP-SELECT 1 DELTA 1e-9 region, COUNT(DISTINCT person), MEDIAN(amount) FROM t GROUP BY region"
+    assert {noise.kind for noise in plan(text).noises} == {"laplace", "exponential"}
+    many = "DP-SELECT 1 DELTA 1e-9 region, COUNT(DISTINCT person), COUNT(*) FROM t GROUP BY region"
+    assert len({noise.kind for noise in plan(many).noises}) == 1
+
+
+def test_open_groups_are_selected_at_a_threshold():
+    found = plan("DP-SELECT 1 DELTA 1e-7 note, COUNT(*) FROM t GROUP BY note")
+    chosen = found.selection
+    # Half of epsilon each, one individual in 20 groups; a hundredth of the reserve of 1e-7.
+    assert chosen.scale == 40
+    assert chosen.cost.delta == Fraction(1, 10**9)
+    assert chosen.threshold == selection_threshold(scale=40, sensitivity=20, delta="1e-9")
+    q = math.exp(-1 / 40)
+    assert 20 * q ** (chosen.threshold - 1) / (1 + q) <= 1e-9 < 20 * q ** (chosen.threshold - 2) / (1 + q)
+    assert found.costs[0] is chosen.cost
+    assert plan("DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region").selection is None
+
+
+def test_a_quantile_spends_a_half_and_two_quarters():
+    found = plan("DP-SELECT 1 MEDIAN(amount) FROM t")
+    (noise,) = found.noises
+    assert [cost.scale for cost in noise.costs] == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)]
+    assert spent(found) == 1
+    ranks = quantile_ranks(noise, found.unit)
+    # A score moves by max(1, 2 - 1) per record; the mechanism's rate is epsilon / (2 sensitivity).
+    assert [each.rate for each in ranks] == [Fraction(1, 80), Fraction(1, 160), Fraction(1, 160)]
+    assert ranks[1].shift < 0 < ranks[2].shift
+
+
+def test_within_is_the_least_epsilon():
+    statement = read_statement("DP-SELECT WITHIN 100 COUNT(*) FROM t")
+
+    def at(epsilon):
+        return plan_query(statement, catalog(), epsilon=epsilon, selection_delta=Fraction(0))
+
+    epsilon = least_epsilon(at, Fraction(100))
+    assert half_width(at(epsilon).noises[0], 0.05) <= 100
+    assert half_width(at(epsilon - Fraction(1, 10**6)).noises[0], 0.05) > 100
+    # 95 % of Laplace noise of scale b lie within about b ln 20.
+    assert float(epsilon) == pytest.approx(20 * math.log(20) / 100, rel=0.01)
+
+
+@pytest.mark.parametrize("aggregate", ["AVG(amount)", "MEDIAN(amount)", "STDDEV(amount)"])
+def test_within_is_for_counts_and_sums(aggregate):
+    statement = read_statement(f"DP-SELECT WITHIN 100 {aggregate} FROM t")
+    with pytest.raises(UnsupportedQuery, match="COUNT and SUM"):
+        least_epsilon(
+            lambda epsilon: plan_query(statement, catalog(), epsilon=epsilon, selection_delta=Fraction(0)),
+            Fraction(100),
+        )
+
+
+def test_the_same_statement_has_the_same_digest_however_it_is_written():
+    texts = [
+        "DP-SELECT 1 region, COUNT(*) AS n FROM t WHERE amount > 5 GROUP BY region",
+        "dp-select 1.0\n  region, count( * ) as n\nfrom T -- a remark\nwhere (amount > 5) group by region;",
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1) REGION, COUNT(*) AS N FROM t "
+        "WHERE amount > 5 GROUP BY region",
+    ]
+    digests = [plan(text.replace("(amount > 5)", "amount > 5")).digest for text in texts]
+    assert len(set(digests)) == 1
+
+
+def test_different_questions_have_different_digests():
+    texts = [
+        "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region",
+        "DP-SELECT 2 region, COUNT(*) FROM t GROUP BY region",
+        "DP-SELECT 1 DELTA 1e-9 region, COUNT(*) FROM t GROUP BY region",
+        "DP-SELECT 1 month, COUNT(*) FROM t GROUP BY month",
+        "DP-SELECT 1 region, COUNT(note) FROM t GROUP BY region",
+        "DP-SELECT 1 region, COUNT(*) FROM t WHERE note = 'a' GROUP BY region",
+        "DP-SELECT 1 region, COUNT(*) FROM t WHERE note = 'A' GROUP BY region",
+        "DP-SELECT 1 region, COUNT(*) FROM (SELECT region FROM t WHERE note = 'A') AS t GROUP BY region",
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 1, max_groups = 2) region, COUNT(*) FROM t "
+        "GROUP BY region",
+    ]
+    digests = [plan(text).digest for text in texts]
+    digests += [plan(texts[0], extra='neighbours = "replace"').digest]
+    digests += [plan(texts[0], extra="max_groups = 3").digest]
+    assert len(set(digests)) == len(digests)
+
+
+def test_row_selection_is_one_histogram_or_a_chain_of_pairs():
+    def parts(text):
+        statement = read_statement(text)
+        return plan_rows(statement, catalog(), epsilon=statement.epsilon).parts
+
+    (joint,) = parts("DP-SELECT 1 region, month FROM t")
+    assert (joint.groups, joint.noises[0].scale) == (36, 20)
+    chain = parts("DP-SELECT 1 region, amount, balance, month FROM t")
+    assert [part.groups for part in chain] == [3 * 32, 32 * 32, 32 * 12]
+    assert sum(spent(part) for part in chain) == 1
+
+
+def test_explain_states_the_plan():
+    found = plan("DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region")
+    text = explain_query(found, left=Fraction(10), admitted=True)
+    for words in ("at most 20 records", "3, public", "scale 20, sensitivity 20 (L1)", "fits", "epsilon 1;"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("COUNT(*) FROM nowhere", "no table"),
+        ("COUNT(*) FROM t WHERE nothing = 1", "no column"),
+        ("COUNT(*) FROM zones", "public"),
+        ("COUNT(*) FROM read_csv('x.csv')", "described tables only"),
+        ("COUNT(*) FROM main.t", "nothing more"),
+        ("COUNT(*) FROM t, zones", "without ON"),
+        ("COUNT(*) FROM t CROSS JOIN zones", "JOIN"),
+        ("COUNT(*) FROM t RIGHT JOIN zones ON t.region = zones.zone", "JOIN and LEFT JOIN"),
+        ("COUNT(*) FROM zones LEFT JOIN t ON t.region = zones.zone", "private table first"),
+        ("COUNT(*) FROM t JOIN zones ON t.region > zones.zone", "equalities"),
+        ("COUNT(*) FROM t JOIN zones ON t.month = zones.zone", "different types"),
+        ("COUNT(*) FROM t AS a JOIN t AS b ON a.region = b.region", "must match their units"),
+        ("COUNT(*) FROM t JOIN rows ON t.person = rows.person", "must match their units"),
+        ("SUM(note) FROM t", "has none"),
+        ("SUM(amount / balance) FROM t", "has none"),
+        ("SUM(DISTINCT amount) FROM t", "DISTINCT"),
+        ("SUM(person) FROM t", "unit's own value"),
+        ("MODE(region) FROM t", "no private form"),
+        ("STRING_AGG(note, ',') FROM t", "no private form"),
+        ("COUNT(*) OVER () FROM t", "window"),
+        ("COUNT(*) FROM t WHERE amount > (SELECT 1)", "subquery"),
+        ("COUNT(*) FROM t WHERE region IN (SELECT zone FROM zones)", "subquery"),
+        ("COUNT(*) FROM t WHERE EXISTS (SELECT 1)", "subquery|EXISTS"),
+        ("COUNT(*) FROM t WHERE random() < 0.5", "random"),
+        ("COUNT(*) FROM t WHERE at < current_date", "clock"),
+        ("COUNT(*) FROM t WHERE getenv('HOME') = 'x'", "not among the allowed"),
+        ("COUNT(*) FROM t WHERE SUM(amount) > 3", "one value per record"),
+        ("COUNT(*) FROM t WHERE CAST(note AS BLOB) = 'x'", "casts to"),
+        ("COUNT(*) FROM t WHERE extract(epoch FROM at) > 3", "extracts"),
+        ("region, COUNT(*) FROM t", "neither aggregated nor"),
+        ("person, COUNT(*) FROM t GROUP BY person", "single out"),
+        ("person % 2 AS p, COUNT(*) FROM t GROUP BY p", "single out"),
+        ("note, COUNT(*) FROM t GROUP BY note", "needs delta"),
+        ("note, MEDIAN(amount) FROM t GROUP BY note", "not public"),
+        ("region, COUNT(*) FROM t GROUP BY ROLLUP (region)", "ROLLUP"),
+        ("region, COUNT(*) FROM t GROUP BY region, region", "twice"),
+        ("region, COUNT(*) FROM t GROUP BY 3", "2 items"),
+        ("COUNT(*) AS n, SUM(amount) AS n FROM t", "same name"),
+        ("COUNT(*), COUNT(*) FROM t", "same name"),
+        ("region FROM t GROUP BY region", "no aggregate"),
+        ("*, COUNT(*) FROM t", "star"),
+        ("DISTINCT region, COUNT(*) FROM t GROUP BY region", "DISTINCT"),
+        ("COUNT(*) FROM t LIMIT 1 + 1", "whole number"),
+        ("COUNT(*) FROM (SELECT region FROM t)", "needs a name"),
+        ("COUNT(*) FROM (SELECT region FROM t LIMIT 5) AS x", "LIMIT"),
+        ("COUNT(*) FROM (SELECT DISTINCT region FROM t) AS x", "DISTINCT"),
+        ("SUM(n) FROM (SELECT region, COUNT(*) AS n FROM t GROUP BY region) AS x", "GROUP BY"),
+        ("SUM(n) FROM (SELECT COUNT(*) AS n FROM t) AS x", "aggregate in an inner"),
+        ("MEDIAN(amount), QUANTILE_CONT(amount, 2) AS q FROM t", "between 0 and 1"),
+        ("UPPER(COUNT(*)) AS n FROM t", "over aggregates"),
+    ],
+)
+def test_refusals_name_their_reason(text, reason):
+    with pytest.raises(UnsupportedQuery, match=reason) as caught:
+        plan(f"DP-SELECT 1 {text}")
+    assert "Nothing was spent" in str(caught.value)
+
+
+def test_a_quantile_with_too_many_digits_is_refused():
+    with pytest.raises(UnsupportedQuery):
+        plan("DP-SELECT 1 QUANTILE_CONT(amount, 0.123456789012345678) AS q FROM t")
+
+
+def test_a_negative_half_is_rounded_as_the_engine_rounds_it():
+    assert Measure(statistic="sum", low=Fraction(-5, 2), high=Fraction(0), grid=1).largest == 3
+
+
+def test_within_finds_epsilon_for_sums_of_large_numbers():
+    statement = read_statement("DP-SELECT WITHIN 1000000000 SUM(amount * 10000000) AS s FROM t")
+    assert least_epsilon(
+        lambda epsilon: plan_query(statement, catalog(), epsilon=epsilon, selection_delta=Fraction(0)),
+        Fraction(10**9),
+    )
+
+
+def test_a_name_that_an_interval_takes_is_refused():
+    with pytest.raises(UnsupportedQuery, match="same name"):
+        plan("DP-SELECT 1 COUNT(*) AS n, SUM(amount) AS n_low FROM t")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "COUNT(*) + 'a' AS n FROM t",
+        "region, region + 1 AS m, COUNT(*) FROM t GROUP BY region",
+        "region, COUNT(*) FROM t GROUP BY region HAVING COUNT(*)",
+        "region, COUNT(*) FROM t GROUP BY region HAVING region > 5",
+    ],
+)
+def test_what_cannot_be_finished_is_refused_beforehand(text):
+    with pytest.raises(UnsupportedQuery):
+        plan(f"DP-SELECT 1 {text}")
