@@ -40,6 +40,9 @@ def make_submission(
 
     Every epsilon of the pack is a measurement of its own and charged to `ledger.db` in the pack.
     """
+    if not pack.is_dir():
+        message = f"there is no folder {pack.name!r}; a pack is a folder"
+        raise SchemaError(message)
     parameters = read_parameters(pack / "parameters.json")
     missing = [name for name in _BY if name not in parameters.columns]
     if missing or not parameters.runs:

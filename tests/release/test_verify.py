@@ -152,7 +152,7 @@ def test_a_broken_measurement_file_is_found(out, content):
 
 def test_a_missing_file_is_named(out):
     (out / "writeup.md").unlink()
-    with pytest.raises(sf.ReleaseError, match=r"writeup\.md"):
+    with pytest.raises(sf.VerificationFailed, match=r"writeup\.md"):
         sf.verify(out)
     with pytest.raises(sf.ReleaseError, match="not a release"):
         sf.verify(out.parent)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, print_json
+from sfumato.cli.output import Json, ProjectOption, console, note_missing_ledger, print_json
 
 __all__ = ["budget"]
 
@@ -23,13 +23,14 @@ def budget(
     from sfumato.exact import format_exact
 
     curator = sfumato.open(project)
+    note_missing_ledger(curator)
     report = curator.accept_budget() if accept else curator.budget()
     charges = [
         {
             "sequence": entry.sequence,
             "recorded_at": entry.recorded_at,
             "table": entry.table,
-            "recipe": entry.description.get("recipe", {}).get("recipe", ""),
+            "by": _describe(entry.description),
             "epsilon": _add(cost.epsilon for cost in entry.costs),
             "rho": format_exact(sum((cost.rho for cost in entry.costs), start=report.total * 0)),
         }
@@ -52,17 +53,18 @@ def budget(
     show = console()
     show.print(f"epsilon {report.left} of {report.total} left, {report.spent} spent")
     if charges:
-        table = Table("entry", "when", "table", "recipe", "epsilon", "rho")
+        table = Table("entry", "when", "table", "by", "epsilon", "rho")
         for charge in charges:
-            table.add_row(
-                str(charge["sequence"]),
-                charge["recorded_at"],
-                charge["table"],
-                charge["recipe"],
-                charge["epsilon"] or "-",
-                charge["rho"],
-            )
+            table.add_row(*(str(value or "-") for value in charge.values()))
         show.print(table)
+
+
+def _describe(description: dict[str, Any]) -> str:
+    """The recipe or the statement that was charged."""
+    if "statement" in description:
+        return str(description["statement"])
+    recipe = description.get("recipe", {})
+    return f"{recipe.get('recipe', '')} by {', '.join(recipe.get('by', []))}"
 
 
 def _add(epsilons: object) -> str | None:

@@ -64,6 +64,7 @@ def describe_check(result: Check) -> dict[str, Any]:
         ],
         "left": str(result.left),
         "admitted": result.admitted,
+        "answered": result.answered,
     }
 
 
@@ -89,4 +90,5 @@ def show_check(result: Check) -> None:
         )
     out.print(table)
     verdict = "fits" if result.admitted else "does NOT fit"
+    verdict = "was answered before and is free" if result.answered else verdict
     out.print(f"  budget     epsilon {record['left']} left; this release {verdict}; nothing was spent")

@@ -34,4 +34,9 @@ def contest(
         print_json({"contest": sprint, "submission": str(target), "total": release.certificate["total"]})
         return
     show = console()
-    show.print(f"Wrote {target}; spent epsilon {release.certificate['total']['epsilon']} in all.")
+    spent = (
+        "nothing (answered before)"
+        if release.repeated
+        else f"epsilon {release.certificate['total']['epsilon']}"
+    )
+    show.print(f"Wrote {target}; spent {spent}.")

@@ -13,7 +13,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Json", "ProjectOption", "console", "note", "print_json", "progress"]
+    from sfumato.curator import Curator
+
+__all__ = ["Json", "ProjectOption", "console", "note", "note_missing_ledger", "print_json", "progress"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 ProjectOption = Annotated[str, typer.Option("--project", "-p", help="The project file.", show_default=True)]
@@ -27,6 +29,13 @@ def print_json(document: dict[str, Any]) -> None:
 def note(text: str) -> None:
     """Prints a line for the person on stderr."""
     sys.stderr.write(text + "\n")
+
+
+def note_missing_ledger(curator: Curator) -> None:
+    """Says on stderr that no ledger is there, so that a lost one is not taken for an unspent one."""
+    if not curator.ledger_path.exists():
+        name = curator.ledger_path.name
+        note(f"no ledger {name!r} yet: the first charge makes one. If there was one, put it back first")
 
 
 def console(*, stderr: bool = False) -> Console:

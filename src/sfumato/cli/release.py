@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, print_json, progress
+from sfumato.cli.output import Json, ProjectOption, console, note_missing_ledger, print_json, progress
 
 __all__ = ["release"]
 
@@ -24,6 +24,7 @@ def release(
     import sfumato
 
     curator = sfumato.open(project)
+    note_missing_ledger(curator)
     with progress(quiet=json) as stage:
         result = curator.release(recipe, epsilon=epsilon, delta=delta, out=out, force=force, progress=stage)
     report = curator.budget()

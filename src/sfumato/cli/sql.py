@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, note, print_json, progress
+from sfumato.cli.output import Json, ProjectOption, console, note, note_missing_ledger, print_json, progress
 from sfumato.errors import SfumatoError
 
 if TYPE_CHECKING:
@@ -41,9 +41,16 @@ def sql(
     import sfumato
     from sfumato.release import check_file, write_file
 
+    if command is not None and file is not None:
+        message = "give a statement (-c) or a file (-f), not both"
+        raise typer.BadParameter(message)
+    if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
+        message = "--out takes a name that ends in .csv, .json or .parquet"
+        raise typer.BadParameter(message)
     if out is not None:
         check_file(Path(out), force=force)
     curator = sfumato.open(project)
+    note_missing_ledger(curator)
     shown: Format = "json" if json else output
     if command is None and file is None:
         _run_shell(curator, shown)
@@ -54,7 +61,8 @@ def sql(
         if out is None:
             _print(answer, shown)
     if out is not None and answer is not None:
-        write_file(Path(out), _to_bytes(answer, Path(out).suffix.lstrip(".") or shown), force=force)
+        write_file(Path(out), _to_bytes(answer, Path(out).suffix.lstrip(".")), force=force)
+        note(f"wrote {out}")
 
 
 def _read_file(name: str) -> list[str]:
@@ -85,8 +93,8 @@ def _run(curator: Curator, text: str, *, quiet: bool) -> Answer:
     _announce(curator, text)
     with progress(quiet=quiet) as stage:
         answer = curator.sql(text, progress=stage)
-    if not quiet and sys.stderr.isatty():
-        note(_describe(answer))
+    if not quiet:
+        note(f"{_describe(answer)}; epsilon {curator.budget().left} left")
     return answer
 
 

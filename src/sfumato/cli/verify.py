@@ -23,7 +23,8 @@ def verify(
     """
     import sfumato
 
-    ledger = sfumato.open(project).ledger_path if Path(project).exists() else None
+    named = project != "sfumato.toml"
+    ledger = sfumato.open(project).ledger_path if named or Path(project).exists() else None
     result = sfumato.verify(folder, ledger=ledger)
     if json:
         print_json(

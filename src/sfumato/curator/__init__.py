@@ -44,6 +44,7 @@ class Check:
     plan: Plan
     admitted: bool
     left: Amount
+    answered: bool = False
 
 
 class Curator:
@@ -103,7 +104,13 @@ class Curator:
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
         self._engine.check(plan.table, plan.marginals)
         report = self.budget()
-        return Check(plan=plan, admitted=admits(report.budget, report.sums, plan.costs), left=report.left)
+        answered = False
+        if self.ledger_path.exists():
+            ledger = self._ledger()
+            version = self._engine.version(plan.table, secret=ledger.secret)
+            answered = ledger.find_answer(plan_digest=plan.digest, table_version=version) is not None
+        admitted = answered or admits(report.budget, report.sums, plan.costs)
+        return Check(plan=plan, admitted=admitted, left=report.left, answered=answered)
 
     def release(
         self,

@@ -115,7 +115,8 @@ class _Desk:
             plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
             least_epsilon(lambda _, plan=plan: plan, Fraction(2**60))  # type: ignore[misc]
             if statement.explain:
-                return self._explain((plan,))
+                more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
+                return self._explain((plan,), more=more)
             report = self.report()
             if last is not None and not admits(report.budget, report.sums, plan.costs):
                 return _finish(*last, spent)
@@ -183,11 +184,15 @@ class _Desk:
         ledger.store_answer(entry, pack_noisy(noisy))
         return noisy, plan.epsilon
 
-    def _explain(self, plans: tuple[QueryPlan, ...]) -> Answer:
+    def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
+        tables: dict[str, Table | PublicTable] = {**self.project.tables, **self.project.public}
+        for plan in plans:
+            self.engine.bind(plan, tables)
         report = self.report()
         costs = tuple(cost for plan in plans for cost in plan.costs)
         admitted = admits(report.budget, report.sums, costs)
         text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
+        text += more
         table = pa.table({"plan": text.splitlines()})
         return Answer(table=table, explanation=text)
 

@@ -53,7 +53,7 @@ class DuckDBEngine:
             stored.append(table.unit.column)
         for name in stored:
             if name not in source.columns:
-                what = "its unit column" if name == table.unit.column else "column"
+                what = "unit column" if name == table.unit.column else "column"
                 # A text file without a header line would show its first record here.
                 known = f" (it has: {', '.join(source.columns)})" if source.format == "parquet" else ""
                 message = f"table {table.name!r}: source {table.source!r} has no {what} {name!r}{known}"
@@ -98,6 +98,8 @@ class DuckDBEngine:
                         weights = arrays[len(columns)] if len(arrays) > len(columns) else None
                         for tally in tallies:
                             tally.add(codes, weights, rows=batch.num_rows)
+        except duckdb.InterruptException:
+            raise KeyboardInterrupt from None
         except Exception:
             # Any message from below may quote a record.
             message = f"table {table.name!r}: source {table.source!r} could not be read to the end"
@@ -143,6 +145,8 @@ class DuckDBEngine:
                 self._create_tables(connection, plan.relation.tables, tables, names_in(plan))
                 progress("aggregating")
                 return count_aggregates(connection, plan)
+        except duckdb.InterruptException:
+            raise KeyboardInterrupt from None
         except Exception:
             message = f"the tables {', '.join(plan.relation.tables)} could not be read to the end"
             raise SourceError(message) from None
@@ -157,7 +161,7 @@ class DuckDBEngine:
                 bind_plan(connection, plan)
         except duckdb.BinderException as error:
             # A binder knows types and names only. Any other error may come from what a file holds.
-            reason = str(error).splitlines()[0].removeprefix("Binder Error: ")[:200]
+            reason = str(error).splitlines()[0].removeprefix("Binder Error: ")[:200].rstrip(". ")
             message = f"not answered: {reason}. Nothing was spent"
             raise UnsupportedQuery(message) from None
         except Exception:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.recipes.base import Recipe, parse_delta, parse_epsilons
 from sfumato.recipes.cell_counts import CellCounts
-from sfumato.schema import read_toml
+from sfumato.schema import read_toml, refuse_unknown_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,8 @@ def parse_recipe(document: Mapping[str, Any]) -> RecipeFile:
         raise RecipeError(message)
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))
+    known = tuple(each.name for each in fields(RECIPES[kind]))
+    refuse_unknown_keys(keys, known, where=kind)
     try:
         recipe: Recipe = RECIPES[kind](**keys)
     except TypeError as error:

@@ -72,6 +72,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         certificate = json.loads(files["certificate.json"])
     except FileNotFoundError as error:
         name = Path(error.filename).name
+        if (folder / "certificate.json").exists():
+            message = f"{name} is missing from the release {folder.resolve().name!r}"
+            raise VerificationFailed(message) from None
         message = f"{folder.resolve().name!r} is not a release: it has no {name}"
         raise ReleaseError(message) from None
     except OSError as error:

@@ -1,6 +1,6 @@
 """Public facts: what may be known about a table before a single record is read."""
 
-from sfumato.schema.column import OTHER, Column, Policy, column_spec, parse_column
+from sfumato.schema.column import OTHER, Column, Policy, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.draft import draft_project
@@ -32,5 +32,6 @@ __all__ = [
     "read_parameters",
     "read_project",
     "read_toml",
+    "refuse_unknown_keys",
     "table_spec",
 ]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.arrays import to_arrow
-from sfumato.errors import LedgerError
+from sfumato.errors import LedgerError, ReleaseError
 from sfumato.sql.finish import NoisyAggregates
 
 if TYPE_CHECKING:
@@ -50,8 +50,11 @@ class Answer:
 
     def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
         """The answer as a polars frame; polars must be installed."""
-        import polars  # type: ignore[import-not-found, unused-ignore]
-
+        try:
+            import polars  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            message = "polars is not installed; install it, or use to_arrow()"
+            raise ReleaseError(message) from None
         return polars.from_arrow(self.table)
 
     def __repr__(self) -> str:

@@ -207,6 +207,8 @@ def _parse(body: str) -> exp.Select:
         raise UnsupportedQuery(message) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
         kind = type(trees[0]).__name__.upper() if trees and trees[0] is not None else "nothing"
+        if kind in ("ALIAS", "COLUMN", "COMMAND", "nothing"):
+            kind = "this; a statement begins with DP-SELECT, SELECT or EXPLAIN"
         message = f"only SELECT is answered, not {kind}; records are changed outside sfumato"
         raise UnsupportedQuery(message)
     return trees[0]
