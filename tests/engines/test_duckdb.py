@@ -231,7 +231,7 @@ def test_exact_counts_print_without_values_and_do_not_pickle(tmp_path):
         ({"source": "twice.csv"}, "distinct name"),
         ({"source": "case.csv"}, "differ in case only"),
         ({"source": "case.parquet"}, "differ in case only"),
-        ({"unit": "id", "max_records": 2}, "no its unit column 'id'"),
+        ({"unit": "id", "max_records": 2}, "no unit column 'id'"),
         ({"columns": {"c": {"from": "d", "values": ["a"]}}}, "no column 'd'"),
         ({"columns": {"c": {"from": "nested", "values": ["a"]}}}, "nested or binary"),
         ({"columns": {"c": {"from": "n", "period": "month"}}}, "needs a stored date"),

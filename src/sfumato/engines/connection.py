@@ -17,14 +17,25 @@ if TYPE_CHECKING:
 
     from sfumato.engines.source import FileSource
 
-__all__ = ["connect", "escape_pattern", "read_counted", "scan_files", "sql_kind"]
+__all__ = ["SLOW_OPTIMIZER", "connect", "escape_pattern", "read_counted", "scan_files", "sql_kind"]
 
 _MEMORY_LIMIT = "600MB"
 
+SLOW_OPTIMIZER = "top_n_window_elimination"
+"""It turns a cut by rank into an aggregate that is ten times slower and needs more memory."""
+
 
 @contextmanager
-def connect() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A fresh embedded database with limits, closed and cleaned up at the end."""
+def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A fresh embedded database with limits, closed and cleaned up at the end.
+
+    `plainly`, for expressions that people write: without optimisers that look at the smallest and largest
+    value of a column, or move a part of an expression out of the TRY that guards it. With them one record
+    could decide whether the others' expressions fail.
+    """
+    left_out = [SLOW_OPTIMIZER]
+    if plainly:
+        left_out += ["statistics_propagation", "common_subexpressions"]
     with tempfile.TemporaryDirectory(prefix="sfumato-") as spill:
         connection = duckdb.connect()
         try:
@@ -35,8 +46,7 @@ def connect() -> Iterator[duckdb.DuckDBPyConnection]:
                 "preserve_insertion_order = false",
                 "TimeZone = 'UTC'",
                 "autoinstall_known_extensions = false",
-                # It turns a cut by rank into an aggregate that is ten times slower and needs more memory.
-                "disabled_optimizers = 'top_n_window_elimination'",
+                f"disabled_optimizers = '{','.join(left_out)}'",
             ):
                 connection.execute(f"SET {setting}")
             yield connection

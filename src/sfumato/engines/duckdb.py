@@ -141,7 +141,7 @@ class DuckDBEngine:
         from sfumato.engines.query import count_aggregates, names_in
 
         try:
-            with connect() as connection:
+            with connect(plainly=True) as connection:
                 self._create_tables(connection, plan.relation.tables, tables, names_in(plan))
                 progress("aggregating")
                 return count_aggregates(connection, plan)
@@ -156,7 +156,7 @@ class DuckDBEngine:
         from sfumato.engines.query import bind_plan, names_in
 
         try:
-            with connect() as connection:
+            with connect(plainly=True) as connection:
                 self._create_tables(connection, plan.relation.tables, tables, names_in(plan), rows=False)
                 bind_plan(connection, plan)
         except duckdb.BinderException as error:
@@ -165,8 +165,8 @@ class DuckDBEngine:
             message = f"not answered: {reason}. Nothing was spent"
             raise UnsupportedQuery(message) from None
         except Exception:
-            message = "not answered: the statement does not fit its tables. Nothing was spent"
-            raise UnsupportedQuery(message) from None
+            # Not about types: it may come from what a file holds, and must not be a refusal for free.
+            return
 
     def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
         """The exact answer to a checked query of public tables."""
@@ -188,7 +188,7 @@ class DuckDBEngine:
         rows: bool = True,
     ) -> None:
         from sfumato.engines.query import create_table
-        from sfumato.sql import UNIT
+        from sfumato.sql import UNIT, code_name
 
         for name in dict.fromkeys(wanted):
             table = tables[name]
@@ -206,8 +206,17 @@ class DuckDBEngine:
                 )
                 continue
             source = self._find(table)
-            counted = {each for each, stored in source.columns.items() if stored.counted}
-            counted = {each for each in counted if each.lower() in names}
+            used = {
+                stored
+                for each, column in table.columns.items()
+                if each.lower() in names or code_name(each).lower() in names
+                for stored in column.stored
+            }
+            counted = {
+                each
+                for each, stored in source.columns.items()
+                if stored.counted and (each in used or each.lower() in names)
+            }
             scan = scan_files(source)
             if counted:
                 readable = {each for each, stored in source.columns.items() if stored.kind != "other"}

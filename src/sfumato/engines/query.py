@@ -13,6 +13,7 @@ import numpy as np
 from sqlglot import exp
 
 from sfumato.arrays import to_numpy
+from sfumato.engines.connection import SLOW_OPTIMIZER
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_column, value_list
 from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, code_name
 
@@ -100,7 +101,9 @@ def count_aggregates(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> 
     """
     bounded = plan.unit.column is not None or plan.relation.joined
     query = _encoded(plan, with_unit=bounded)
-    connection.execute(f"CREATE TEMP VIEW _sf_encoded AS {query}")
+    connection.execute(f"CREATE TEMP TABLE _sf_encoded AS {query}")
+    # No expression of the statement is evaluated from here on, so all optimisers may help.
+    connection.execute(f"SET disabled_optimizers = '{SLOW_OPTIMIZER}'")
     statistics = {noise.measure.statistic for noise in plan.noises}
     if bounded and not plan.keys and statistics <= {"records", "individuals"}:
         return _clip_counts(connection, plan)
@@ -182,10 +185,10 @@ def _value(measure: Measure) -> str | None:
     if measure.statistic == "distinct":
         return raw
     if measure.statistic == "present" and not measure.is_number:
-        return f"CASE WHEN {raw} IS NOT NULL THEN 1 END"
+        return f"CASE WHEN {raw} IS NOT NULL THEN 1::UTINYINT END"
     number = f"TRY_CAST({raw} AS DOUBLE)"
     if measure.statistic == "present":
-        return f"CASE WHEN NOT isnan({number}) THEN 1 END"
+        return f"CASE WHEN NOT isnan({number}) THEN 1::UTINYINT END"
     low, high, centre = (float(each) for each in (measure.low, measure.high, measure.centre))
     # NULL stays NULL and NaN becomes NULL: neither may turn into a bound.
     clamped = (
@@ -193,7 +196,8 @@ def _value(measure: Measure) -> str | None:
         f"WHEN {number} > {high!r}::DOUBLE THEN {high!r}::DOUBLE ELSE {number} END"
     )
     if measure.statistic == "sum":
-        return f"CAST(round(({clamped} - {centre!r}::DOUBLE) * {measure.grid}) AS BIGINT)"
+        small = "INTEGER" if measure.largest < 2**31 else "BIGINT"
+        return f"CAST(round(({clamped} - {centre!r}::DOUBLE) * {measure.grid}) AS {small})"
     if measure.statistic == "square":
         half = float((measure.high - measure.low) / 2)
         share = f"({clamped} - {centre!r}::DOUBLE) / {half!r}::DOUBLE"

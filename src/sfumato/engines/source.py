@@ -19,6 +19,9 @@ __all__ = ["FileSource", "Kind", "Stored", "file_version", "find_files"]
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
+_FAR, _FARTHER = 60_000_000_000_000, 250_000_000_000_000
+"""The moments that are read, in milliseconds before and after 1970."""
+
 _DELIMITERS = ",;\t|"
 
 
@@ -128,10 +131,8 @@ def _describe_csv(paths: tuple[Path, ...], name: str) -> FileSource:
 def _describe_stored(kind: pa.DataType) -> Stored:
     if pa.types.is_dictionary(kind):
         return _describe_stored(kind.value_type)
-    if pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"):
-        return Stored("date", "TRY(epoch_ms({}))", counted=True)
-    if pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None:
-        return Stored("date", "TRY_CAST({} AS TIMESTAMPTZ)")
+    if pa.types.is_timestamp(kind):
+        return _describe_moment(kind)
     exact = (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
@@ -140,6 +141,18 @@ def _describe_stored(kind: pa.DataType) -> Stored:
         or _arrow_kind(kind) == "text"
     )
     return Stored(_arrow_kind(kind), is_identifier=exact)
+
+
+def _describe_moment(kind: pa.DataType) -> Stored:
+    # Not every moment that can be stored can be written as text; those outside the years 70 to 9891 are none.
+    if kind.unit in ("s", "ms"):
+        within = f"CASE WHEN {{0}} BETWEEN {-_FAR} AND {_FARTHER} THEN {{0}} END"
+        return Stored("date", f"TRY(epoch_ms({within}))", counted=True)
+    if kind.unit == "us":
+        count = "epoch_us({0})"
+        within = f"CASE WHEN {count} BETWEEN {-_FAR * 1000} AND {_FARTHER * 1000} THEN {count} END"
+        return Stored("date", f"TRY(make_timestamp({within}))")
+    return Stored("date", "TRY_CAST({0} AS TIMESTAMPTZ)" if kind.tz is not None else "{0}")
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:

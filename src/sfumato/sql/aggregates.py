@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from sfumato.sql.bounds import bounds_of, is_whole
 from sfumato.sql.check import refuse
+from sfumato.sql.qualify import qualify, require_condition
 from sfumato.sql.relation import Field, Relation
-from sfumato.sql.scope import qualify
 
 if TYPE_CHECKING:
     from sfumato.sql.bounds import Bounds
@@ -84,6 +84,7 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     condition: exp.Expr | None = None
     if isinstance(node, exp.Filter):
         condition = qualify(node.expression.this, relation, where="FILTER")
+        require_condition(condition, relation, where="FILTER")
         node = node.this
     if isinstance(node, exp.WithinGroup):
         return _read_within_group(node, relation, condition)
@@ -91,6 +92,7 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
         return _read_count(node, relation, condition)
     if isinstance(node, exp.CountIf):
         test = qualify(node.this, relation, where="COUNT_IF")
+        require_condition(test, relation, where="COUNT_IF")
         return _single(Measure(statistic="present", tree=_when(_and(condition, test), exp.Literal.number(1))))
     operand = _operand(node, relation)
     tree = _when(condition, operand)

@@ -126,6 +126,7 @@ _TYPES = frozenset(
         "VARCHAR",
         "DATE",
         "TIMESTAMP",
+        "TIMESTAMPNTZ",
     ]
 )
 _PARTS = frozenset(["YEAR", "QUARTER", "MONTH", "DAY", "DOW", "ISODOW", "DAYOFWEEK", "HOUR", "MINUTE"])

@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from sfumato.schema import Label
 from sfumato.sql.check import refuse
+from sfumato.sql.qualify import qualify
 from sfumato.sql.relation import Relation, code_name
-from sfumato.sql.scope import qualify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

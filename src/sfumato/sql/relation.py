@@ -20,7 +20,7 @@ __all__ = ["UNIT", "Catalog", "Field", "Kind", "Relation", "Source", "code_name"
 
 UNIT = "unit of sfumato"
 
-Kind = Literal["integer", "number", "text", "boolean", "date"]
+Kind = Literal["integer", "number", "text", "boolean", "date", "unknown"]
 
 
 def code_name(name: str) -> str:

@@ -14,19 +14,35 @@ from sqlglot import exp
 
 from sfumato.schema import Bins, IntegerRange, Period, Values
 from sfumato.sql.bounds import Bounds, bounds_of, is_whole
-from sfumato.sql.check import check_scalar, find_aggregates, refuse
+from sfumato.sql.check import find_aggregates, refuse
+from sfumato.sql.joins import join_relations
+from sfumato.sql.qualify import qualify, require_condition
 from sfumato.sql.relation import UNIT, Catalog, Field, Kind, Relation, Source, code_name
-from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sfumato.schema import Column
 
-__all__ = ["expand_star", "qualify", "resolve_sources"]
+__all__ = ["expand_star", "resolve_sources"]
 
 
 _MOST_JOINS = 8
+_CAST_KINDS: dict[str, Kind] = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "integer",
+    "SMALLINT": "integer",
+    "INT": "integer",
+    "BIGINT": "integer",
+    "FLOAT": "number",
+    "DOUBLE": "number",
+    "DECIMAL": "number",
+    "TEXT": "text",
+    "VARCHAR": "text",
+    "DATE": "date",
+    "TIMESTAMP": "date",
+    "TIMESTAMPNTZ": "date",
+}
 
 
 def resolve_sources(query: exp.Select, catalog: Catalog) -> Relation:
@@ -45,25 +61,14 @@ def resolve_sources(query: exp.Select, catalog: Catalog) -> Relation:
         raise refuse(message)
     relation = _resolve_item(from_.this, catalog, ctes)
     for join in query.args.get("joins") or []:
-        relation = _join(relation, join, catalog, ctes)
+        right = _resolve_item(join.this, catalog, ctes)
+        relation = join_relations(relation, right, join)
     where = query.args.get("where")
     if where is not None:
         condition = qualify(where.this, relation, where="WHERE")
+        require_condition(condition, relation, where="WHERE")
         relation = replace(relation, tree=relation.tree.where(condition, append=True))
     return relation
-
-
-def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
-    """A checked copy of `node` in which every column says which relation it comes from."""
-    check_scalar(node, where=where)
-
-    def name_table(part: exp.Expr) -> exp.Expr:
-        if not isinstance(part, exp.Column):
-            return part
-        alias, found = relation.find(part)
-        return exp.column(found.name, table=alias, quoted=True)
-
-    return node.copy().transform(name_table)
 
 
 def _read_ctes(query: exp.Select, catalog: Catalog) -> dict[str, exp.Select]:
@@ -270,117 +275,6 @@ def _derive(name: str, node: exp.Expr, relation: Relation) -> Field:
         return Field(name=name, kind="integer" if is_whole(node, lookup) else "number", bounds=bounds)
     if isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not)):
         return Field(name=name, kind="boolean")
-    return Field(name=name, kind="text")
-
-
-def _join(left: Relation, join: exp.Join, catalog: Catalog, ctes: dict[str, exp.Select]) -> Relation:
-    right = _resolve_item(join.this, catalog, ctes)
-    side, method = (join.side or "").upper(), (join.kind or "").upper()
-    if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
-        message = "JOIN and LEFT JOIN are supported, with ON or USING"
-        raise refuse(message)
-    if set(left.fields) & set(right.fields):
-        message = "two tables of a join have the same name; give one another with AS"
-        raise refuse(message)
-    both = left.unit is not None and right.unit is not None
-    if side == "LEFT" and left.unit is None and right.unit is not None:
-        message = "LEFT JOIN from a public to a private table; put the private table first"
-        raise refuse(message)
-    joined = replace(left, fields={**left.fields, **right.fields})
-    if both:
-        _require_unit_match(join, joined, left, right)
-    condition = _join_condition(join, left, right, joined)
-    if both:
-        match = exp.EQ(
-            this=exp.column(UNIT, table=left.unit_alias, quoted=True),
-            expression=exp.column(UNIT, table=right.unit_alias, quoted=True),
-        )
-        condition = exp.and_(condition, match)
-    right_item = right.tree.args["from_"].this
-    return Relation(
-        tree=left.tree.join(right_item, on=condition, join_type="LEFT" if side == "LEFT" else "INNER"),
-        fields=joined.fields,
-        unit=_join_units(left.unit, right.unit),
-        unit_alias=left.unit_alias or right.unit_alias,
-        tables=left.tables + right.tables,
-        joined=True,
-    )
-
-
-def _join_condition(join: exp.Join, left: Relation, right: Relation, joined: Relation) -> exp.Expr:
-    """Equalities of columns of one kind: a hash join, and no conversion that could fail for a record."""
-    using, on = join.args.get("using") or [], join.args.get("on")
-    if using:
-        pairs = [
-            (
-                qualify(exp.column(name.name), left, where="USING"),
-                qualify(exp.column(name.name), right, where="USING"),
-            )
-            for name in using
-        ]
-    elif on is not None:
-        condition = qualify(on, joined, where="ON")
-        parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
-        pairs = [(part.this, part.expression) if isinstance(part, exp.EQ) else (part, part) for part in parts]
-    else:
-        message = "a join without ON or USING multiplies records without a bound"
-        raise refuse(message)
-    return exp.and_(*(_match(one, other, joined) for one, other in pairs))
-
-
-def _match(one: exp.Expr, other: exp.Expr, joined: Relation) -> exp.Expr:
-    if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
-        message = "ON takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE"
-        raise refuse(message)
-    kinds = [_comparable(joined.find(side)[1].kind) for side in (one, other)]
-    if kinds[0] != kinds[1]:
-        text = f"{one.sql()} = {other.sql()}"[:80]
-        message = f"a join compares columns of different types: {text}; cast one in an inner query"
-        raise refuse(message)
-    stored = {joined.find(side)[1].kind for side in (one, other)}
-    if stored & {"date", "number"}:
-        # Values of different types are converted to be compared, which may fail for far-off ones.
-        common = exp.DataType.build("TIMESTAMP" if "date" in stored else "DOUBLE")
-        return exp.EQ(
-            this=exp.TryCast(this=one.copy(), to=common.copy()),
-            expression=exp.TryCast(this=other.copy(), to=common.copy()),
-        )
-    return exp.EQ(this=one.copy(), expression=other.copy())
-
-
-def _comparable(kind: Kind) -> str:
-    return "number" if kind in ("integer", "number") else kind
-
-
-def _require_unit_match(join: exp.Join, joined: Relation, left: Relation, right: Relation) -> None:
-    on = join.args.get("on")
-    for name in join.args.get("using") or []:
-        column = exp.column(name.name)
-        if left.find(column)[1].is_unit and right.find(column)[1].is_unit:
-            return
-    for part in (on.flatten() if isinstance(on, exp.And) else [on]) if on is not None else []:
-        if (
-            isinstance(part, exp.EQ)
-            and isinstance(part.this, exp.Column)
-            and isinstance(part.expression, exp.Column)
-        ):
-            sides = [joined.find(part.this), joined.find(part.expression)]
-            if all(found.is_unit for _, found in sides) and {alias for alias, _ in sides} == {
-                left.unit_alias,
-                right.unit_alias,
-            }:
-                return
-    message = (
-        "a join of private tables must match their units (ON a.unit = b.unit): otherwise a row would "
-        "belong to two individuals"
-    )
-    raise refuse(message)
-
-
-def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
-    if left is None or right is None:
-        return left or right
-    if left.column is None or right.column is None or left.neighbours != right.neighbours:
-        message = "joined private tables need a unit column each, and the same neighbours"
-        raise refuse(message)
-    return replace(left, max_records=max(left.max_records, right.max_records))
+    if isinstance(node, exp.Cast):
+        return Field(name=name, kind=_CAST_KINDS.get(node.to.this.name, "unknown"))
+    return Field(name=name, kind="unknown")

@@ -74,6 +74,9 @@ def read_statement(text: str) -> Statement:
     if ";" in mask_text(body):
         message = "several statements in one string; send them one by one"
         raise UnsupportedQuery(message)
+    if "$" in mask_text(body):
+        message = "dollar quotes and parameters; write text in single quotes"
+        raise UnsupportedQuery(message)
     explain = _EXPLAIN.match(body)
     if explain:
         body = body[explain.end() :]
@@ -211,6 +214,8 @@ def _parse(body: str) -> exp.Select:
             kind = "this; a statement begins with DP-SELECT, SELECT or EXPLAIN"
         message = f"only SELECT is answered, not {kind}; records are changed outside sfumato"
         raise UnsupportedQuery(message)
+    for node in trees[0].walk():
+        node.comments = None
     return trees[0]
 
 
