@@ -24,6 +24,7 @@ from sfumato.sql import (
     NoisyAggregates,
     QueryPlan,
     Source,
+    check_within,
     describe_scales,
     explain_query,
     finish_query,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from sfumato.engines import Engine
     from sfumato.engines.query import TrueAggregates
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Statement
+    from sfumato.sql import Catalog, Statement, Within
 
 __all__ = ["answer_statement"]
 
@@ -87,7 +88,7 @@ class _Desk:
         if selects_rows(statement.query):
             return self._select_rows(statement, catalog, progress=progress)
         if statement.within is not None and statement.within.relative:
-            return self._approach(statement, catalog, progress=progress)
+            return self._approach(statement, statement.within, catalog, progress=progress)
         plan = self._plan_statement(statement, catalog)
         if statement.explain:
             return self._explain((plan,))
@@ -106,14 +107,15 @@ class _Desk:
             epsilon = least_epsilon(plan_at, statement.within.amount)
         return plan_at(epsilon)
 
-    def _approach(self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]) -> Answer:
+    def _approach(
+        self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
+    ) -> Answer:
         """Answers with doubled epsilon until every value is within the wanted share of itself."""
-        goal = statement.within
         epsilon, spent = _FIRST_TRY, Fraction(0)
         last: tuple[QueryPlan, NoisyAggregates] | None = None
-        while goal is not None:
+        while True:
             plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
-            least_epsilon(lambda _, plan=plan: plan, Fraction(2**60))  # type: ignore[misc]
+            check_within(plan)
             if statement.explain:
                 more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
                 return self._explain((plan,), more=more)
@@ -129,7 +131,6 @@ class _Desk:
             if reached or epsilon >= _LAST_TRY:
                 return _finish(plan, noisy, spent)
             epsilon *= 2
-        raise AssertionError
 
     def _select_rows(
         self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
@@ -162,8 +163,7 @@ class _Desk:
         found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
         if found is not None:
             return unpack_noisy(found[1], plan), Fraction(0)
-        tables: dict[str, Table | PublicTable] = {**self.project.tables, **self.project.public}
-        self.engine.bind(plan, tables)
+        self.engine.bind(plan, self._tables)
         progress("charging the ledger")
         entry = ledger.charge(
             description=plan.to_record(),
@@ -173,7 +173,7 @@ class _Desk:
             costs=plan.costs,
         )
         try:
-            true_aggregates = self.engine.aggregate(plan, tables, progress=progress)
+            true_aggregates = self.engine.aggregate(plan, self._tables, progress=progress)
             if self._version(plan, ledger) != version:
                 message = "the tables changed while they were read; run the statement again"
                 raise SourceError(message)
@@ -185,9 +185,8 @@ class _Desk:
         return noisy, plan.epsilon
 
     def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
-        tables: dict[str, Table | PublicTable] = {**self.project.tables, **self.project.public}
         for plan in plans:
-            self.engine.bind(plan, tables)
+            self.engine.bind(plan, self._tables)
         report = self.report()
         costs = tuple(cost for plan in plans for cost in plan.costs)
         admitted = admits(report.budget, report.sums, costs)
@@ -207,7 +206,7 @@ class _Desk:
 
     def _version(self, plan: QueryPlan, ledger: Ledger) -> str:
         names = sorted(set(plan.relation.tables))
-        return digest([self.engine.version(self._table(name), secret=ledger.secret) for name in names])
+        return digest([self.engine.version(self._tables[name], secret=ledger.secret) for name in names])
 
     def _catalog(self, statement: Statement) -> Catalog:
         """The tables of the project; of those that the statement names, also their stored columns."""
@@ -225,8 +224,9 @@ class _Desk:
             )
         return catalog
 
-    def _table(self, name: str) -> Table | PublicTable:
-        return self.project.tables.get(name) or self.project.public[name]
+    @property
+    def _tables(self) -> dict[str, Table | PublicTable]:
+        return {**self.project.tables, **self.project.public}
 
 
 def _add_noise(plan: QueryPlan, true_aggregates: TrueAggregates) -> NoisyAggregates:

@@ -62,11 +62,6 @@ class Values:
         """The value behind every code."""
         return self.values
 
-    @property
-    def is_text(self) -> bool:
-        """Whether the values are text."""
-        return isinstance(self.values[0], str)
-
 
 @dataclass(frozen=True, slots=True)
 class Tuples:

@@ -11,7 +11,7 @@ from sfumato.sql.quantiles import Ranks, quantile_ranks, quantile_scores
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rows import RowPlan, finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import Statement, Within, read_statement
-from sfumato.sql.within import least_epsilon
+from sfumato.sql.within import check_within, least_epsilon
 
 __all__ = [
     "CELLS",
@@ -28,6 +28,7 @@ __all__ = [
     "Source",
     "Statement",
     "Within",
+    "check_within",
     "code_name",
     "describe_scales",
     "explain_query",

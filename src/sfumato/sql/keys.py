@@ -15,7 +15,7 @@ from sfumato.sql.relation import Relation, code_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Key", "read_key", "read_keys"]
+__all__ = ["Key", "read_key", "read_keys", "spell_position"]
 
 _PARTS: dict[str, tuple[int, int]] = {
     "QUARTER": (1, 4),
@@ -69,19 +69,25 @@ def read_keys(query: exp.Select, relation: Relation) -> tuple[Key, ...]:
 
 
 def _target(item: exp.Expr, query: exp.Select) -> exp.Expr:
-    if isinstance(item, exp.Literal) and item.is_int:
-        position = int(item.this)
-        if not 1 <= position <= len(query.expressions):
-            message = f"GROUP BY {position}: the select list has {len(query.expressions)} items"
-            raise refuse(message)
-        target: exp.Expr = query.expressions[position - 1].unalias()
-        return target
+    item = spell_position(item, query, where="GROUP BY")
     if isinstance(item, exp.Column) and not item.table:
         for selected in query.expressions:
             if isinstance(selected, exp.Alias) and selected.alias.lower() == item.name.lower():
                 named: exp.Expr = selected.this
                 return named
     return item
+
+
+def spell_position(node: exp.Expr, query: exp.Select, *, where: str) -> exp.Expr:
+    """The item of the select list that a whole number stands for; anything else as it is."""
+    if not (isinstance(node, exp.Literal) and node.is_int):
+        return node
+    position = int(node.this)
+    if not 1 <= position <= len(query.expressions):
+        message = f"{where} {position}: the select list has {len(query.expressions)} items"
+        raise refuse(message)
+    target: exp.Expr = query.expressions[position - 1].unalias()
+    return target
 
 
 def read_key(node: exp.Expr, relation: Relation) -> Key:

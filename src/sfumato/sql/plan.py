@@ -18,7 +18,7 @@ from sfumato.canonical import digest
 from sfumato.sql.aggregates import Aggregate, Measure, read_aggregate
 from sfumato.sql.calibrate import Noise, Selection, calibrate_noise, plan_selection
 from sfumato.sql.check import AGGREGATE, KEY, check_output, find_aggregates, refuse
-from sfumato.sql.keys import Key, read_keys
+from sfumato.sql.keys import Key, read_keys, spell_position
 from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.scope import resolve_sources
 from sfumato.unit import PrivacyUnit
@@ -126,9 +126,11 @@ def plan_query(
     having = query.args.get("having")
     order = query.args.get("order")
     having_tree = None if having is None else reader.read(having.this, aliases=True)
+    ordered = order.expressions if order is not None else []
+    order_targets = [spell_position(each.this, query, where="ORDER BY") for each in ordered]
     order_trees = tuple(
-        (reader.read(_positional(each.this, query), aliases=True), bool(each.args.get("desc")))
-        for each in (order.expressions if order is not None else [])
+        (reader.read(target, aliases=True), bool(each.args.get("desc")))
+        for each, target in zip(ordered, order_targets, strict=True)
     )
     for output in outputs:
         if not _is_key(output.tree):
@@ -305,17 +307,6 @@ def _is_key(tree: exp.Expr) -> bool:
 
 def _name(item: exp.Expr, text: str) -> str:
     return str(item.alias) if isinstance(item, exp.Alias) else text
-
-
-def _positional(node: exp.Expr, query: exp.Select) -> exp.Expr:
-    if isinstance(node, exp.Literal) and node.is_int:
-        position = int(node.this)
-        if not 1 <= position <= len(query.expressions):
-            message = f"ORDER BY {position}: the select list has {len(query.expressions)} items"
-            raise refuse(message)
-        target: exp.Expr = query.expressions[position - 1].unalias()
-        return target
-    return node
 
 
 def _whole(clause: exp.Expr | None, name: str) -> int | None:

@@ -53,11 +53,6 @@ class Source:
     table: Table | None = None
     labels: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
 
-    @property
-    def is_private(self) -> bool:
-        """Whether its records are people's."""
-        return self.table is not None
-
 
 Catalog = dict[str, Source]
 
@@ -72,7 +67,6 @@ class Relation:
     unit_alias: str | None
     tables: tuple[str, ...]
     joined: bool = False
-    ctes: Mapping[str, exp.Select] = field(default_factory=dict)
 
     def find(self, node: exp.Column) -> tuple[str, Field]:
         """The relation's alias and the field that `node` names."""

@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 
     from sfumato.sql.plan import QueryPlan
 
-__all__ = ["least_epsilon"]
+__all__ = ["check_within", "least_epsilon"]
 
 _STEP = Fraction(1, 10**6)
 _MOST = Fraction(10**6)
+
+
+def check_within(plan: QueryPlan) -> None:
+    """Nothing, or a refusal of aggregates whose error depends on the records."""
+    if any(each.kind != "measure" for each in plan.aggregates) or any(
+        noise.kind == "exponential" for noise in plan.noises
+    ):
+        message = "WITHIN is for COUNT and SUM, whose error does not depend on the records"
+        raise refuse(message)
 
 
 def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) -> Fraction:
@@ -30,11 +39,7 @@ def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) ->
             if epsilon < 1:  # so little epsilon that the noise does not fit the integers
                 return False
             raise
-        if any(each.kind != "measure" for each in plan.aggregates) or any(
-            noise.kind == "exponential" for noise in plan.noises
-        ):
-            message = "WITHIN is for COUNT and SUM, whose error does not depend on the records"
-            raise refuse(message)
+        check_within(plan)
         return all(half_width(noise, 0.05) <= amount * noise.measure.grid for noise in plan.noises)
 
     low, high = 0, 1
