@@ -1,10 +1,13 @@
 """What the tests share: small projects, and the public tables beside the project."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from sfumato.recipes.files import RECIPES
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -54,3 +57,12 @@ def project(tmp_path, people):
     file = tmp_path / "sfumato.toml"
     file.write_text(PROJECT)
     return file
+
+
+@pytest.fixture
+def probe(monkeypatch):
+    """The module of a recipe that asks by what it has seen, known to recipe files for this test."""
+    monkeypatch.syspath_prepend(Path(__file__).parent / "helpers")
+    module = import_module("probe_recipe")
+    monkeypatch.setitem(RECIPES, "probe", module.Probe)
+    return module

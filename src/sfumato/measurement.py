@@ -1,7 +1,7 @@
-"""What may be asked of a table and what comes back: a request, and its noisy measurement.
+"""What may be asked of a table and what comes back: requests and measurements, choices and outcomes.
 
-Both are public. A request says which marginal and which noise; its cost follows from the table's
-description alone. A measurement is the request with the noisy values.
+All of it is public. A request says which marginal, which queries over it and which noise; a choice says
+which marginals compete and how they are scored. Their costs follow from the table's description alone.
 """
 
 from __future__ import annotations
@@ -11,35 +11,62 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sfumato.accounting import Cost, histogram_sensitivity
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Callable
 
+    from sfumato.queries import Queries
     from sfumato.schema import Table
 
-__all__ = ["LARGEST_SCALE", "Measurement", "NoiseKind", "Request", "request_cost", "request_sensitivity"]
+__all__ = [
+    "LARGEST_SCALE",
+    "NORM_GRID",
+    "Answer",
+    "Ask",
+    "Choice",
+    "Chosen",
+    "Gap",
+    "Measurement",
+    "NoiseKind",
+    "NormChoice",
+    "Request",
+    "ask_cost",
+    "request_cost",
+    "request_grid",
+    "request_sensitivity",
+    "request_size",
+]
 
 NoiseKind = Literal["laplace", "gaussian"]
 
 LARGEST_SCALE = 2**50
 
+# An individual over its norm is scaled by whole multiples of 1 / NORM_GRID, so that sums are exact.
+NORM_GRID = 2**20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A marginal to be counted and the noise to be added to each of its cells.
+    """A marginal to be counted, queries over its cells, and the noise to be added to each answer.
 
-    `scale` is in units of 1 / grid of the table: the scale of Laplace noise or the standard deviation
-    of Gaussian noise.
+    Without `queries` every cell is an answer. With `norm`, each individual's contribution to the
+    answers is scaled down to that L2 norm, in records, instead of being held to max_records.
+    `scale` is in units of 1 / request_grid(table, request): the scale of Laplace noise or the standard
+    deviation of Gaussian noise.
     """
 
     name: str
     columns: tuple[str, ...]
     noise: NoiseKind
     scale: Fraction
+    queries: Queries | None = None
+    norm: Fraction | None = None
 
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
@@ -51,6 +78,13 @@ class Request:
         if parse_positive(self.scale, name=f"the noise scale of {self.name!r}") > LARGEST_SCALE:
             message = f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
             raise RecipeError(message)
+        if (self.queries is not None or self.norm is not None) and self.noise != "gaussian":
+            message = (
+                f"request {self.name!r}: queries and norms are bounded in L2, so their noise is gaussian"
+            )
+            raise RecipeError(message)
+        if self.norm is not None:
+            object.__setattr__(self, "norm", parse_positive(self.norm, name=f"the norm of {self.name!r}"))
 
     @property
     def standard_deviation(self) -> float:
@@ -68,13 +102,18 @@ class Request:
         return math.log(20) * float(self.scale)
 
     def to_record(self) -> dict[str, Any]:
-        """The request as a plain record."""
-        return {
+        """The request as a plain record; queries are told by their number and their digest."""
+        record: dict[str, Any] = {
             "name": self.name,
             "columns": list(self.columns),
             "noise": self.noise,
             "scale": self.scale,
         }
+        if self.queries is not None:
+            record["queries"] = self.queries.to_record()
+        if self.norm is not None:
+            record["norm"] = self.norm
+        return record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,17 +124,140 @@ class Measurement:
     noisy_values: NDArray[np.int64]
     grid: int = 1
 
+    @property
+    def ask(self) -> Request:
+        """What this is the answer to."""
+        return self.request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A marginal that competes in a choice by how far its counts are from a public estimate of them.
+
+    The score is weight * (L1 distance between counts and estimate) - penalty, all in whole units of
+    1 / grid of the table. `estimate` is called when the score is needed, so that estimates of many
+    marginals need not lie in memory together.
+    """
+
+    columns: tuple[str, ...]
+    estimate: Callable[[], NDArray[np.int64]]
+    weight: int = 1
+    penalty: int = 0
+
+    def __post_init__(self) -> None:
+        if self.weight < 1:
+            message = "the weight of a candidate must be a whole number of at least 1"
+            raise RecipeError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Marginals of which one is to be chosen, the farther from its estimate the more likely.
+
+    Privacy: one individual moves each score by at most the largest weight times its contribution, so
+    the exponential mechanism at `epsilon` has the cost of kind "exponential" (docs/proofs/choice.md).
+    """
+
+    name: str
+    candidates: tuple[Gap, ...]
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if not self.candidates:
+            message = f"choice {self.name!r} has no candidate"
+            raise RecipeError(message)
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record, without its estimates."""
+        return {
+            "name": self.name,
+            "candidates": [list(each.columns) for each in self.candidates],
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormChoice:
+    """L2 norms, ascending, of which one is to be chosen: about `quantile` of all individuals are within it.
+
+    An individual is within a norm if its contribution to the marginal of `columns` is.
+
+    Privacy: with quantile = a / b, a norm scores -|(b - a) * (individuals within) - a * (the others)|,
+    which one individual moves by at most max(a, b - a), or b if it is replaced (docs/proofs/choice.md).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    norms: tuple[Fraction, ...]
+    quantile: Fraction
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if not self.norms or list(self.norms) != sorted(set(self.norms)) or self.norms[0] <= 0:
+            message = f"choice {self.name!r} needs norms above zero, ascending"
+            raise RecipeError(message)
+        if not 0 < self.quantile < 1:
+            message = f"the quantile of {self.name!r} must lie between 0 and 1"
+            raise RecipeError(message)
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record."""
+        return {
+            "name": self.name,
+            "columns": list(self.columns),
+            "norms": list(self.norms),
+            "quantile": self.quantile,
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A choice and the index of the candidate that was drawn."""
+
+    choice: Choice | NormChoice
+    index: int
+
+    @property
+    def ask(self) -> Choice | NormChoice:
+        """What this is the answer to."""
+        return self.choice
+
+
+Ask = Request | Choice | NormChoice
+Answer = Measurement | Chosen
+
+
+def request_grid(table: Table, request: Request) -> int:
+    """The denominator of the answers to `request`: they are whole multiples of 1 / grid."""
+    grid = table.grid if request.norm is None else NORM_GRID
+    return grid if request.queries is None else grid * request.queries.grid
+
+
+def request_size(table: Table, request: Request) -> int:
+    """The number of answers to `request`."""
+    return table.cells(request.columns) if request.queries is None else request.queries.rows
+
 
 def request_sensitivity(table: Table, request: Request) -> Fraction:
-    """The most that the counts of neighbouring tables differ, in the norm that the noise needs.
+    """The most that the answers of neighbouring tables differ, in the norm that the noise needs.
 
     Laplace noise needs the L1 norm, Gaussian noise L2. One individual adds at most
-    `table.contribution` to the cells of a marginal, in both norms (all of it may fall into one cell).
+    `table.contribution` to the cells of a marginal, in both norms (all of it may fall into one cell),
+    and no more to the answers of queries, whose columns have norm 1 at most. A `norm` is enforced on
+    the answers themselves. Answers of queries with negative weights may be opposite to each other.
     """
+    if request.norm is None:
+        contribution = Fraction(table.contribution * request_grid(table, request), table.grid)
+    else:
+        contribution = request.norm * request_grid(table, request)
     return histogram_sensitivity(
-        contribution=Fraction(table.contribution),
+        contribution=contribution,
         norm="L1" if request.noise == "laplace" else "L2",
         neighbours=table.unit.neighbours,
+        signed=request.queries is not None and bool((request.queries.weights < 0).any()),
     )
 
 
@@ -106,6 +268,18 @@ def request_cost(table: Table, request: Request) -> Cost:
         scale=request.scale,
         sensitivity=request_sensitivity(table, request),
         norm="L1" if request.noise == "laplace" else "L2",
+        neighbours=table.unit.neighbours,
+        unit=table.unit.column or "row",
+    )
+
+
+def ask_cost(table: Table, ask: Ask) -> Cost:
+    """What answering `ask` costs an individual of `table`."""
+    if isinstance(ask, Request):
+        return request_cost(table, ask)
+    return Cost(
+        kind="exponential",
+        scale=ask.epsilon,
         neighbours=table.unit.neighbours,
         unit=table.unit.column or "row",
     )

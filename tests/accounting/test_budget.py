@@ -42,6 +42,7 @@ charges = st.one_of(
         count=st.integers(1, 3),
     ),
     st.builds(Cost, kind=st.just("gaussian"), scale=st.fractions(min_value=Fraction(3, 2), max_value=60)),
+    st.builds(Cost, kind=st.just("filter"), scale=st.fractions(min_value=Fraction(1, 50), max_value=1)),
     st.builds(
         Cost,
         kind=st.just("selection"),
@@ -135,6 +136,21 @@ def test_narrow_gaussian_noise_closes_the_gaussian_branch():
     assert not admits(budget, Spent(), [narrow])
     assert admits(Budget(1, "1e-6"), Spent(), [narrow])
     assert left(budget, add_costs(Spent(), [narrow])) == 0
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gaussian"])
+def test_a_filter_fits_where_its_steps_would(accounting):
+    # Sixteen steps of one half stay within a limit of two, whatever they are asked to be.
+    limit = Cost(kind="filter", scale=Fraction(1, 2))
+    step = Cost(kind="gaussian", scale=Fraction(10**6), sensitivity=Fraction(125_000))
+    assert 15 * step.mu_squared <= limit.mu_squared <= 17 * step.mu_squared
+    budget = Budget(3, "1e-6", accounting=accounting)
+    assert admits(budget, Spent(), [limit])
+    assert not admits(Budget(3), Spent(), [limit])
+    filtered, stepwise = add_costs(Spent(), [limit]), add_costs(Spent(), [step] * 15)
+    assert filtered.epsilon is None
+    assert filtered.rho >= stepwise.rho
+    assert left(budget, filtered) <= left(budget, stepwise)
 
 
 def test_amounts_print_exactly_and_survive_copies():

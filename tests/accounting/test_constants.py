@@ -2,7 +2,8 @@
 
 import math
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from sfumato.accounting import (
     discrete_laplace_rho,
+    exponential_mu,
     exponential_rho,
     laplace_rho,
     pure_to_mu,
@@ -101,6 +103,74 @@ def test_pure_mu_touches_the_kink_from_below(epsilon):
     assert slightly_less > kink
 
 
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 2.5, 6.0, 12.0])
+def test_a_bounded_range_costs_most_in_the_middle(epsilon):
+    # Ratios of e^(epsilon - t) and e^-t only: Bern(a) against Bern(a'), logits epsilon apart.
+    def needed(start):
+        return NormalDist().inv_cdf(sigmoid(start + epsilon)) - NormalDist().inv_cdf(sigmoid(start))
+
+    mu = float(exponential_mu(Fraction(epsilon)))
+    grid = [-epsilon / 2 + offset / 50 for offset in range(-500, 501)]
+    values = [needed(start) for start in grid]
+    assert max(values) == values[500] == pytest.approx(mu, rel=1e-9)
+    assert max(values) <= mu
+    # It rises up to the middle and falls after it; far out the differences drown in rounding.
+    assert all(later > earlier - 1e-12 for earlier, later in pairwise(values[:501]))
+    assert all(later < earlier + 1e-12 for earlier, later in pairwise(values[500:]))
+
+
+def trade_off(first, second):
+    """The corners (type I, type II error) of the best tests between two laws on few outcomes."""
+    order = sorted(range(len(first)), key=lambda k: first[k] / second[k])
+    alphas = [0.0, *accumulate(first[k] for k in order)]
+    betas = [1 - power for power in [0.0, *accumulate(second[k] for k in order)]]
+    return list(zip(alphas, betas, strict=True))
+
+
+def gaussian_curve(alpha, mu):
+    if not 0 < alpha < 1:
+        return 1.0 if alpha <= 0 else 0.0
+    return NormalDist().cdf(NormalDist().inv_cdf(1 - alpha) - mu)
+
+
+def exponential_law(scores, epsilon):
+    weights = [math.exp(epsilon * score / 2) for score in scores]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+@given(
+    st.lists(st.tuples(st.floats(-3, 3), st.floats(-1, 1)), min_size=2, max_size=7),
+    st.floats(0.05, 6),
+)
+def test_no_exponential_mechanism_is_easier_to_tell_apart_than_its_mu(scores, epsilon):
+    first = exponential_law([score for score, _ in scores], epsilon)
+    second = exponential_law([score + move for score, move in scores], epsilon)
+    mu = float(exponential_mu(Fraction(epsilon)))
+    for one, other in ((first, second), (second, first)):
+        assert all(gaussian_curve(alpha, mu) <= beta + 1e-9 for alpha, beta in trade_off(one, other))
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
+def test_two_opposed_candidates_attain_the_mu_of_the_exponential_mechanism(epsilon):
+    corners = trade_off(exponential_law([1, 0], epsilon), exponential_law([0, 1], epsilon))
+    mu = float(exponential_mu(Fraction(epsilon)))
+    assert any(gaussian_curve(alpha, mu * 0.999) > beta for alpha, beta in corners)
+
+
+def test_permute_and_flip_breaks_the_mu_of_the_exponential_mechanism():
+    epsilon = 4.0
+    flip = 1 - math.exp(-epsilon / 2) / 2
+    corners = trade_off([flip, 1 - flip], [1 - flip, flip])
+    assert any(
+        gaussian_curve(alpha, float(exponential_mu(Fraction(4)))) > beta + 0.01 for alpha, beta in corners
+    )
+    assert all(gaussian_curve(alpha, float(pure_to_mu(Fraction(4)))) <= beta for alpha, beta in corners)
+
+
 def test_pure_mu_of_enormous_epsilon_is_the_simple_bound():
     assert pure_to_mu(Fraction(701)) == sqrt_up(Fraction(8 * 701))
     assert pure_to_mu(Fraction(701)) > pure_to_mu(Fraction(699))
@@ -115,7 +185,7 @@ def test_square_roots_are_rounded_up_by_less_than_a_unit(number):
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), None, "x"])
 def test_bad_parameters_are_refused(bad):
-    for function in (pure_to_rho, laplace_rho, exponential_rho, pure_to_mu):
+    for function in (pure_to_rho, laplace_rho, exponential_rho, exponential_mu, pure_to_mu):
         with pytest.raises(RecipeError):
             function(bad)
 

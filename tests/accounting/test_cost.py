@@ -1,12 +1,13 @@
 """The record of a cost: what it accepts, what it derives, how it is written."""
 
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.accounting import Cost, exponential_rho, pure_to_rho
+from sfumato.accounting import Cost, CostKind, exponential_mu, exponential_rho, pure_to_mu, pure_to_rho
 from sfumato.canonical import canonical_json
 from sfumato.errors import RecipeError
 
@@ -15,9 +16,7 @@ positive = st.fractions(min_value=Fraction(1, 1000), max_value=1000)
 
 @st.composite
 def costs(draw):
-    kind = draw(
-        st.sampled_from(["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection"])
-    )
+    kind = draw(st.sampled_from(get_args(CostKind)))
     sensitivity = draw(positive) if kind in ("laplace", "gaussian") else Fraction(1)
     delta = Fraction(0)
     if kind == "selection":
@@ -46,6 +45,9 @@ def test_each_kind_has_its_own_constants():
     assert (pure.epsilon, pure.rho) == (2, 4 * pure_to_rho(Fraction(1, 2)))
     assert Cost(kind="permute-and-flip", scale=Fraction(2)).rho == pure_to_rho(Fraction(2))
     assert Cost(kind="exponential", scale=Fraction(2)).rho == exponential_rho(Fraction(2))
+    assert Cost(kind="exponential", scale=Fraction(2)).mu >= exponential_mu(Fraction(2))
+    assert Cost(kind="exponential", scale=Fraction(2)).mu < Cost(kind="pure", scale=Fraction(2)).mu
+    assert Cost(kind="permute-and-flip", scale=Fraction(2)).mu >= pure_to_mu(Fraction(2))
     gaussian = Cost(kind="gaussian", scale=Fraction(10), sensitivity=Fraction(3), count=2)
     assert gaussian.epsilon is None
     assert gaussian.rho == Fraction(9, 100)
@@ -54,6 +56,27 @@ def test_each_kind_has_its_own_constants():
     laplace = Cost(kind="laplace", scale=Fraction(3), sensitivity=Fraction(2))
     assert (laplace.epsilon, laplace.norm) == (Fraction(2, 3), "L1")
     assert laplace.mu**2 >= laplace.mu_squared > 0
+
+
+def test_a_filter_costs_its_limit():
+    filtered = Cost(kind="filter", scale=Fraction(3, 4))
+    assert (filtered.epsilon, filtered.norm, filtered.failure) == (None, "none", 0)
+    assert (filtered.mu_squared, filtered.mu, filtered.rho) == (
+        Fraction(9, 16),
+        Fraction(3, 4),
+        Fraction(9, 32),
+    )
+    assert Cost(kind="filter", scale=Fraction(3, 4), count=4).mu == Fraction(3, 2)
+    for change in ({"sensitivity": 2}, {"norm": "L2"}, {"delta": Fraction(1, 10**9)}, {"scale": 0}):
+        with pytest.raises(RecipeError):
+            Cost(**{"kind": "filter", "scale": Fraction(1), **change})
+
+
+@given(costs())
+def test_no_step_of_a_filter_has_a_higher_rate_than_its_mu_says(cost):
+    # A limit on the sum of mu squared bounds the rates, too: mu-GDP implies mu^2/2-zCDP.
+    if cost.kind in ("gaussian", "filter") and cost.mu_squared is not None:
+        assert cost.rho <= cost.mu_squared / 2 + Fraction(1, 10**18)
 
 
 def test_narrow_gaussian_noise_has_no_certain_mu():
@@ -82,6 +105,7 @@ def test_narrow_gaussian_noise_has_no_certain_mu():
         {"count": 1.5},
         {"count": 10**10},
         {"kind": "pure", "sensitivity": 2},
+        {"kind": "filter", "sensitivity": 2},
     ],
 )
 def test_what_is_not_a_cost_is_refused(change):

@@ -8,12 +8,13 @@ import stat
 import threading
 from contextlib import closing
 from fractions import Fraction
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Budget, Cost, Ledger, Spent, add_costs, admits
+from sfumato.accounting import Budget, Cost, CostKind, Ledger, Spent, add_costs, admits
 from sfumato.errors import BudgetExceeded, LedgerError, RecipeError
 
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))
@@ -60,6 +61,24 @@ def test_ten_tenths_fit_and_the_eleventh_does_not(path):
     assert str(report.spent) == "1"
     assert len(report.entries) == 11
     assert report.head == ledger.verify()
+
+
+def test_every_kind_of_cost_is_written_and_read_back(path):
+    costs = (
+        TENTH,
+        WIDE,
+        Cost(kind="laplace", scale=Fraction(10), sensitivity=Fraction(2)),
+        Cost(kind="exponential", scale=Fraction(1, 10)),
+        Cost(kind="permute-and-flip", scale=Fraction(1, 10)),
+        Cost(kind="selection", scale=Fraction(100), delta=Fraction(1, 10**9)),
+        Cost(kind="filter", scale=Fraction(1, 3), count=2),
+    )
+    assert {cost.kind for cost in costs} == set(get_args(CostKind))
+    charge(Ledger(path, Budget(10, "1e-6", selection="1e-8")), *costs)
+    again = Ledger(path)
+    assert again.entries()[-1].costs == costs
+    assert again.report().sums == add_costs(Spent(), costs)
+    assert again.report().sums.epsilon is None
 
 
 def test_refused_gaussian_charges_name_their_rho(path):

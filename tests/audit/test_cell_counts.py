@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato import curator as curator_module
+from sfumato.curator import conversation as conversation_module
 from sfumato.engines import duckdb as engine_module
 from sfumato.noise import add_noise
 
@@ -101,7 +101,7 @@ class Bench:
             return values
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(curator_module, "add_noise", stand_in)
+            patch.setattr(conversation_module, "add_noise", stand_in)
             release = self.release(records, **options)
         return seen, release
 

@@ -99,8 +99,8 @@ def test_every_recipe_has_its_keys_and_its_proof(kind):
     assert (ROOT / "docs" / "proofs" / f"{kind}.md").is_file()
 
 
-def test_every_file_column_and_field_of_a_release_is_described(project):
-    release = sf.open(project).release(project.parent / "recipe.toml")
+def test_every_file_column_and_field_of_a_release_is_described(project, probe):
+    release = sf.open(project).release(probe.Probe(table="t"), epsilon=1)
     told = section(read("docs/command-line.md"), "## The release folder")
     measurements = pq.read_schema(io.BytesIO(release.files["measurements.parquet"])).names
     rows = re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE)

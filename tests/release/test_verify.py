@@ -172,13 +172,13 @@ def test_invented_measurements_are_not_the_recorded_answer(out, project):
 
     import numpy as np
 
-    from sfumato.release import build_release
+    from sfumato.release import repeat_release
 
     curator = sf.open(project)
     honest = curator.release(RECIPE, epsilon=[1, 2])
     invented = tuple(replace(each, noisy_values=np.full(36, 99)) for each in honest.measurements)
     plan = curator.check(RECIPE, epsilon=[1, 2]).plan
-    forged = build_release(plan, invented, ledger=honest.certificate["ledger"], keep=lambda _: None)
+    forged = repeat_release(plan, pack_measurements(invented), ledger=honest.certificate["ledger"])
     forged.write(out, force=True)
     sf.verify(out)
     with pytest.raises(sf.VerificationFailed, match="not the answer"):
@@ -231,3 +231,127 @@ def test_labels_that_need_quotes_are_quoted(tmp_path):
         rows = list(csv.reader(lines))
     assert [row[0] for row in rows] == ["c", 'a,"b"', "x\ny", ""]
     sf.verify(tmp_path / "out")
+
+
+@pytest.fixture
+def adaptive(project, probe):
+    """The folder of a release whose recipe asked by what it had seen."""
+    folder = project.parent / "adaptive"
+    sf.open(project).release(probe.Probe(table="t"), epsilon=1, out=folder)
+    return folder
+
+
+def edit_rows(folder, change):
+    """Changes the rows of the measurements, as a careful forger would."""
+    rows = pq.read_table(folder / "measurements.parquet").to_pylist()
+    change(rows)
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    rewrite(folder, "measurements.parquet", sink.getvalue())
+
+
+def find_row(rows, start):
+    return next(row for row in rows if row["measurement"].startswith(start))
+
+
+def flip(rows):
+    row = find_row(rows, "choice 0")
+    row["noisy_value"] = 1 - row["noisy_value"]
+
+
+def test_an_adaptive_release_verifies(adaptive):
+    assert sf.verify(adaptive, ledger=adaptive.parent / "ledger.db").total["epsilon"] == "1"
+    edit_rows(adaptive, lambda rows: None)
+    sf.verify(adaptive)
+    with pytest.raises(sf.VerificationFailed, match="not the answer"):
+        sf.verify(adaptive, ledger=adaptive.parent / "ledger.db")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        flip,
+        lambda rows: find_row(rows, "choice 0").update(noisy_value=2),
+        lambda rows: find_row(rows, "choice 0").update(noisy_value=-1),
+        lambda rows: find_row(rows, "choice 1").update(noise_scale=1.0),
+        lambda rows: find_row(rows, "choice 1").update(cell=1),
+        lambda rows: find_row(rows, "choice 1").update(measurement="choice 7"),
+        lambda rows: find_row(rows, "by region").update(cell=2),
+        lambda rows: find_row(rows, "round 1").update(noise_scale=1.0),
+        lambda rows: rows[-1].update(noisy_value=None),
+        lambda rows: rows.append(rows[-1]),
+        lambda rows: rows.append({**rows[-1], "measurement": "more"}),
+        lambda rows: rows.pop(),
+        lambda rows: rows.pop(0),
+        lambda rows: rows.reverse(),
+        lambda rows: rows.clear(),
+        lambda rows: [row.update(note="trust me") for row in rows],
+    ],
+)
+def test_an_edited_transcript_is_found(adaptive, change):
+    edit_rows(adaptive, change)
+    with pytest.raises(sf.VerificationFailed):
+        sf.verify(adaptive)
+
+
+def test_an_edited_value_of_a_transcript_is_found(adaptive):
+    def change(rows):
+        values = [row for row in rows if row["measurement"] == "by region"]
+        values[0]["noisy_value"] += 10**6
+
+    edit_rows(adaptive, change)
+    # If the region was measured again, the first measurement of it changes nothing that is released.
+    with pytest.raises(sf.VerificationFailed, match=r"not the answer|model\.parquet|does not follow"):
+        sf.verify(adaptive, ledger=adaptive.parent / "ledger.db")
+
+
+@pytest.mark.parametrize("content", [b"", None, b"another model"])
+def test_another_model_is_found(adaptive, content):
+    if content is None:
+        (adaptive / "model.parquet").unlink()
+        edit_certificate(adaptive, lambda certificate: certificate["files"].pop("model.parquet"))
+    else:
+        rewrite(adaptive, "model.parquet", content)
+    with pytest.raises(sf.VerificationFailed, match=r"model\.parquet"):
+        sf.verify(adaptive)
+
+
+def test_a_model_that_the_recipe_does_not_make_is_found(out):
+    rewrite(out, "model.parquet", b"a model")
+    edit_certificate(
+        out, lambda certificate: certificate.update(files=dict(sorted(certificate["files"].items())))
+    )
+    with pytest.raises(sf.VerificationFailed, match=r"model\.parquet"):
+        sf.verify(out)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["postprocessing"].update(rounds=1),
+        lambda c: c.pop("postprocessing"),
+        lambda c: c["plan"]["allowance"][0].update(scale="0.5"),
+        lambda c: c["plan"].pop("allowance"),
+        lambda c: c["measurements"][1].update(candidates=3),
+        lambda c: c["measurements"].pop(),
+    ],
+)
+def test_an_edited_certificate_of_a_transcript_is_found(adaptive, change):
+    edit_certificate(adaptive, change)
+    with pytest.raises(sf.VerificationFailed):
+        sf.verify(adaptive)
+
+
+def test_measurements_with_another_column_are_found(out):
+    table = pq.read_table(out / "measurements.parquet")
+    table = table.append_column("true_value", table["noisy_value"])
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    rewrite(out, "measurements.parquet", sink.getvalue())
+    with pytest.raises(sf.VerificationFailed, match="no other"):
+        sf.verify(out)
+
+
+def test_a_recipe_adds_only_files_that_a_release_has():
+    with pytest.raises(sf.RecipeError, match=r"exact\.csv"):
+        sf.recipes.Product(table=pa.table({}), files={"exact.csv": b""})

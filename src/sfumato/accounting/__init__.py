@@ -6,6 +6,7 @@ from sfumato.accounting.budget import Accounting, Amount, Budget, Spent, add_cos
 from sfumato.accounting.chain import Entry
 from sfumato.accounting.constants import (
     discrete_laplace_rho,
+    exponential_mu,
     exponential_rho,
     laplace_rho,
     pure_to_mu,
@@ -50,6 +51,7 @@ __all__ = [
     "discrete_gaussian_delta",
     "discrete_gaussian_sigma",
     "discrete_laplace_rho",
+    "exponential_mu",
     "exponential_rho",
     "gaussian_delta",
     "gaussian_epsilon",

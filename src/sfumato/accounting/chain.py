@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato.accounting.budget import Budget, Spent, add_costs, admits
@@ -17,7 +19,17 @@ if TYPE_CHECKING:
 
     from sfumato.unit import Neighbours
 
-__all__ = ["FORMAT", "GENESIS", "Entry", "EntryKind", "History", "make_entry", "replay_chain"]
+__all__ = [
+    "FORMAT",
+    "GENESIS",
+    "Entry",
+    "EntryKind",
+    "History",
+    "current_time",
+    "make_entry",
+    "open_chain",
+    "replay_chain",
+]
 
 FORMAT = 2
 GENESIS = "0" * 64
@@ -100,6 +112,26 @@ class History:
         """Whether `entry` is one of the recorded entries, unchanged."""
         index = entry.sequence - 1
         return 0 <= index < len(self.entries) and self.entries[index] == entry
+
+
+def current_time() -> str:
+    """The time as entries record it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def open_chain(budget: Budget, secret: bytes) -> Entry:
+    """The first entry of a new chain: its budget, a random name, and the digest of its secret."""
+    return make_entry(
+        history=None,
+        recorded_at=current_time(),
+        kind="open",
+        description={
+            "budget": budget.to_record(),
+            "format": FORMAT,
+            "ledger": secrets.token_hex(16),
+            "secret_sha256": hashlib.sha256(secret).hexdigest(),
+        },
+    )
 
 
 def make_entry(

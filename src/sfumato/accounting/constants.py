@@ -17,6 +17,7 @@ from sfumato.exact import parse_positive, round_up
 __all__ = [
     "PLACES",
     "discrete_laplace_rho",
+    "exponential_mu",
     "exponential_rho",
     "laplace_rho",
     "pure_to_mu",
@@ -55,6 +56,18 @@ def exponential_rho(epsilon: Fraction) -> Fraction:
     """
     epsilon = parse_positive(epsilon, name="epsilon")
     return round_up(epsilon**2 / 8, places=PLACES)
+
+
+def exponential_mu(epsilon: Fraction) -> Fraction:
+    """The Gaussian-DP parameter of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
+
+    It is 2 * Phi^-1(e^(epsilon / 2) / (1 + e^(epsilon / 2))), rounded up: by its bounded range the
+    worst case is that of a pure mechanism with half the epsilon. Permute-and-flip has no such range.
+
+    >>> exponential_mu(Fraction(1)) == pure_to_mu(Fraction(1, 2))
+    True
+    """
+    return pure_to_mu(parse_positive(epsilon, name="epsilon") / 2)
 
 
 def laplace_rho(epsilon: Fraction) -> Fraction:

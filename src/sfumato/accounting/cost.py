@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from sfumato.accounting.constants import (
     PLACES,
     discrete_laplace_rho,
+    exponential_mu,
     exponential_rho,
     pure_to_mu,
     pure_to_rho,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SMOOTHING", "Cost", "CostKind", "Norm"]
 
-CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection"]
+CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection", "filter"]
 Norm = Literal["L1", "L2", "none"]
 
 SMOOTHING = 4
@@ -44,14 +45,18 @@ _MOST = 10**9
 class Cost:
     """One mechanism, used `count` times, with all that its privacy depends on.
 
-    `scale` is b for Laplace and sigma for Gaussian noise; for the other kinds it is the pure
-    epsilon they were calibrated to. `sensitivity` is in the same steps as `scale`: the L1 norm for
+    `scale` is b for Laplace and sigma for Gaussian noise, and the most that all steps of a "filter"
+    may cost together, as a Gaussian-DP parameter; for the other kinds it is the pure epsilon they
+    were calibrated to. `sensitivity` is in the same steps as `scale`: the L1 norm for
     Laplace, the L2 norm for Gaussian, 1 for the other kinds. A step is that of the grid on which
     the noise is drawn, or anything coarser.
 
     "selection" is the choice of groups by Laplace noise of scale b on their numbers of individuals
     and a threshold: `sensitivity` is the most groups of one individual, a whole number, and `delta`
     the probability with which one use may fail. All other kinds never fail, and their delta is 0.
+
+    "filter" is a sequence of mechanisms that never fail, each chosen on seeing the earlier answers,
+    which stops before the sum of their mu_squared exceeds scale^2.
 
     *Privacy:* `epsilon`, `rho` and `mu` hold for every choice of later queries, under
     `neighbours`; for a selection they hold unless it fails. Proofs: docs/proofs/accounting.md,
@@ -83,7 +88,7 @@ class Cost:
             raise RecipeError(message)
         object.__setattr__(self, "norm", norm)
         if norm == "none" and self.sensitivity != 1:
-            message = f"the scale of kind {self.kind} is its epsilon, so its sensitivity must be 1"
+            message = f"the scale of kind {self.kind} says all of its cost, so its sensitivity must be 1"
             raise RecipeError(message)
         if self.neighbours not in get_args(Neighbours):
             message = f"neighbours must be one of {get_args(Neighbours)}, got {self.neighbours!r}"
@@ -102,8 +107,8 @@ class Cost:
 
     @property
     def epsilon(self) -> Fraction | None:
-        """The exact pure epsilon of all repetitions; None for Gaussian noise, which has none."""
-        if self.kind == "gaussian":
+        """The exact pure epsilon of all repetitions; None for Gaussian noise and filters, without one."""
+        if self.kind in ("gaussian", "filter"):
             return None
         return self.count * _epsilon(self)
 
@@ -115,6 +120,10 @@ class Cost:
     @property
     def mu_squared(self) -> Fraction | None:
         """The square of `mu`, which adds up over charges."""
+        if self.kind == "filter":
+            return round_up(self.count * self.scale**2, places=PLACES)
+        if self.kind == "exponential":
+            return round_up(self.count * _exponential_mu(self.scale) ** 2, places=PLACES)
         if self.kind != "gaussian":
             return round_up(self.count * _pure_mu(_epsilon(self)) ** 2, places=PLACES)
         variance = self.scale**2 - SMOOTHING
@@ -222,8 +231,15 @@ def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
             return exponential_rho(scale)
         case "permute-and-flip" | "pure":
             return pure_to_rho(scale)
+        case "filter":
+            return scale**2 / 2
 
 
 @lru_cache(maxsize=4096)
 def _pure_mu(epsilon: Fraction) -> Fraction:
     return pure_to_mu(epsilon)
+
+
+@lru_cache(maxsize=4096)
+def _exponential_mu(epsilon: Fraction) -> Fraction:
+    return exponential_mu(epsilon)

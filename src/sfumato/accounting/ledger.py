@@ -7,16 +7,15 @@ import hmac
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from sfumato.accounting import store
-from sfumato.accounting.budget import Amount, Budget, Spent, add_costs, admits, left
-from sfumato.accounting.chain import FORMAT, Entry, EntryKind, History, make_entry, replay_chain
+from sfumato.accounting import chain, store
+from sfumato.accounting.budget import Amount, Budget, Spent, admits, left
+from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
 from sfumato.accounting.cost import Cost
-from sfumato.errors import BudgetExceeded, LedgerError, RecipeError
-from sfumato.exact import format_exact
+from sfumato.accounting.refusal import explain_refusal
+from sfumato.errors import LedgerError, RecipeError
 
 if TYPE_CHECKING:
     import os
@@ -82,7 +81,7 @@ class Ledger:
                 message = f"ledger {self._path.name!r} does not exist; give a budget to open one"
                 raise LedgerError(message)
             secret = secrets.token_bytes(32)
-            store.create_store(self._path, secret=secret, first=_opening(budget, secret))
+            store.create_store(self._path, secret=secret, first=chain.open_chain(budget, secret))
         history = self._load_secret()
         if budget is not None and budget != history.limit:
             message = (
@@ -124,8 +123,11 @@ class Ledger:
         table: str,
         table_version: str,
         costs: tuple[Cost, ...],
+        resumable: bool = False,
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
+
+        With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
 
         *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
         spends twice. There is no refund: whether an answer failed may itself depend on the data.
@@ -142,15 +144,8 @@ class Ledger:
         with self._history(write=True) as (connection, history):
             self._check_neighbours(history, costs)
             if not admits(history.limit, history.spent, costs):
-                remaining = left(history.limit, history.spent)
-                name = f"ledger {self._path.name!r}"
-                message = _explain_failures(history, costs, name=name) or (
-                    f"the charge asks for {_describe_costs(costs)}; epsilon {remaining} of "
-                    f"{history.limit.describe()} is left in {name}. Nothing "
-                    "was spent; ask for less or with more noise"
-                )
-                raise BudgetExceeded(message, left=remaining)
-            return _append(
+                raise explain_refusal(history.limit, history.spent, costs, name=self._path.name)
+            entry = _append(
                 connection,
                 history,
                 kind="charge",
@@ -159,24 +154,55 @@ class Ledger:
                 table=table,
                 table_version=table_version,
             )
+            if resumable:
+                nothing = hashlib.sha256(b"").hexdigest()
+                store.replace_progress(connection, sequence=entry.sequence, payload=b"", sha256=nothing)
+            return entry
 
-    def store_answer(self, entry: Entry, payload: bytes) -> None:
-        """Nothing; keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
+    def store_progress(self, entry: Entry, payload: bytes, *, after: bytes | None) -> None:
+        """Nothing; keeps the noisy `payload`, what is answered so far of the charge `entry`.
 
-        Storing the same payload again changes nothing; another payload is refused, because a
-        second draw of noise would be a second answer.
+        `after` is the progress it goes on from, None if there was none. If another is stored, the
+        payload is refused: of two processes that go on with one charge, only one is heard.
         """
         sha256 = hashlib.sha256(payload).hexdigest()
         with self._history(write=True) as (connection, history):
-            if entry.kind != "charge" or not history.holds(entry):
-                message = f"ledger {self._path.name!r} has no such charge to answer"
+            self._check_charge(history, entry)
+            if entry.sequence in history.answers:
+                message = f"charge {entry.sequence} already has an answer"
                 raise LedgerError(message)
+            self._check_progress(connection, entry, sha256, after)
+            store.replace_progress(connection, sequence=entry.sequence, payload=payload, sha256=sha256)
+
+    def find_progress(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
+        """The first charge for this plan on this version that has progress and no answer yet."""
+        with self._history() as (connection, history):
+            for entry in history.entries:
+                named = entry.plan_digest == plan_digest and entry.table_version == table_version
+                if not named or entry.kind != "charge" or entry.sequence in history.answers:
+                    continue
+                stored = store.read_progress(connection, entry.sequence)
+                if stored is not None and hashlib.sha256(stored[0]).hexdigest() == stored[1]:
+                    return entry, stored[0]
+        return None
+
+    def store_answer(self, entry: Entry, payload: bytes, *, after: bytes | None = None) -> None:
+        """Nothing; keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
+
+        Storing the same payload again changes nothing; another payload is refused, because a
+        second draw of noise would be a second answer. `after` is as for `store_progress`.
+        """
+        sha256 = hashlib.sha256(payload).hexdigest()
+        with self._history(write=True) as (connection, history):
+            self._check_charge(history, entry)
             sealed = history.answers.get(entry.sequence)
             if sealed == sha256:
                 return
             if sealed is not None:
                 message = f"charge {entry.sequence} already has another answer"
                 raise LedgerError(message)
+            self._check_progress(connection, entry, sha256, after)
+            store.drop_progress(connection, entry.sequence)
             store.insert_answer(connection, sequence=entry.sequence, payload=payload, sha256=sha256)
             _append(
                 connection,
@@ -314,6 +340,23 @@ class Ledger:
         message = f"the stored answer to charge {sequence} was edited or removed"
         raise self._damaged(message)
 
+    def _check_charge(self, history: History, entry: Entry) -> None:
+        if entry.kind != "charge" or not history.holds(entry):
+            message = f"ledger {self._path.name!r} has no such charge to answer"
+            raise LedgerError(message)
+
+    def _check_progress(
+        self, connection: sqlite3.Connection, entry: Entry, sha256: str, after: bytes | None
+    ) -> None:
+        stored = store.read_progress(connection, entry.sequence)
+        expected = None if after is None else hashlib.sha256(after).hexdigest()
+        if (None if stored is None else stored[1]) not in (expected, sha256):
+            message = (
+                f"another process goes on with charge {entry.sequence} of ledger {self._path.name!r}; "
+                "run the same release again when it is done"
+            )
+            raise LedgerError(message)
+
     def _check_neighbours(self, history: History, costs: tuple[Cost, ...]) -> None:
         relations = {cost.neighbours for cost in costs}
         if history.neighbours is not None:
@@ -331,20 +374,6 @@ class Ledger:
         )
 
 
-def _opening(budget: Budget, secret: bytes) -> Entry:
-    return make_entry(
-        history=None,
-        recorded_at=_now(),
-        kind="open",
-        description={
-            "budget": budget.to_record(),
-            "format": FORMAT,
-            "ledger": secrets.token_hex(16),
-            "secret_sha256": hashlib.sha256(secret).hexdigest(),
-        },
-    )
-
-
 def _append(
     connection: sqlite3.Connection,
     history: History,
@@ -357,7 +386,7 @@ def _append(
 ) -> Entry:
     entry = make_entry(
         history=history,
-        recorded_at=_now(),
+        recorded_at=chain.current_time(),
         kind=kind,
         description=description,
         plan_digest=plan_digest,
@@ -366,29 +395,3 @@ def _append(
     )
     store.insert_entry(connection, entry)
     return entry
-
-
-def _describe_costs(costs: tuple[Cost, ...]) -> str:
-    total = add_costs(Spent(), costs)
-    if total.epsilon is not None:
-        return f"epsilon {format_exact(total.epsilon)}"
-    return f"rho {float(total.rho):.6g}"
-
-
-def _explain_failures(history: History, costs: tuple[Cost, ...], *, name: str) -> str:
-    """Why the part of delta for selection refuses `costs`, or nothing if it does not."""
-    budget, spent = history.limit, history.spent
-    asked = add_costs(Spent(), costs).delta
-    rest = budget.selection - spent.delta
-    if asked <= rest:
-        return ""
-    return (
-        f"the charge may fail with probability {format_exact(asked)}; {format_exact(rest)} of the "
-        f"{format_exact(budget.selection)} that {budget.describe()} keeps for selection is left in "
-        f"{name}. Nothing was spent; select with a smaller delta, or raise `[budget] selection_delta` "
-        "(below delta) and run `sfumato budget --accept`"
-    )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")

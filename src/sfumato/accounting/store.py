@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 __all__ = [
     "Row",
     "create_store",
+    "drop_progress",
     "insert_answer",
     "insert_entry",
     "open_store",
     "parse_row",
     "read_answer",
     "read_answered",
+    "read_progress",
     "read_rows",
     "read_secret",
+    "replace_progress",
 ]
 
 Row = tuple[object, ...]
@@ -46,6 +49,11 @@ _TABLES = {
         description BLOB NOT NULL, plan_digest TEXT NOT NULL, table_name TEXT NOT NULL,
         table_version TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
     "meta": "CREATE TABLE meta (format INTEGER NOT NULL, secret BLOB NOT NULL)",
+}
+# Made when it is first needed; ledgers without it are whole.
+_PROGRESS = {
+    "progress": """CREATE TABLE progress (
+        sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
 }
 _REMEDIES = (
     ("SQLITE_BUSY", "is locked by another process; wait for it, or raise the timeout"),
@@ -200,6 +208,34 @@ def read_answered(connection: sqlite3.Connection) -> set[int]:
     return {row[0] for row in connection.execute("SELECT sequence FROM answers")}
 
 
+def replace_progress(connection: sqlite3.Connection, *, sequence: int, payload: bytes, sha256: str) -> None:
+    """Nothing; stores what is answered so far of the charge `sequence`, in place of what was there."""
+    if not _has_progress(connection):
+        connection.execute(_PROGRESS["progress"])
+    connection.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?)", (sequence, payload, sha256))
+
+
+def read_progress(connection: sqlite3.Connection, sequence: int) -> tuple[bytes, str] | None:
+    """What is answered so far of the charge `sequence`, and its recorded digest."""
+    if not _has_progress(connection):
+        return None
+    row = connection.execute(
+        "SELECT payload, sha256 FROM progress WHERE sequence = ?", (sequence,)
+    ).fetchone()
+    return None if row is None else (bytes(row[0]), str(row[1]))
+
+
+def drop_progress(connection: sqlite3.Connection, sequence: int) -> None:
+    """Nothing; forgets the progress of a charge that is answered."""
+    if _has_progress(connection):
+        connection.execute("DELETE FROM progress WHERE sequence = ?", (sequence,))
+
+
+def _has_progress(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'progress'").fetchone()
+    return found is not None
+
+
 def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=timeout, isolation_level=None)
     try:
@@ -228,7 +264,7 @@ def _connect_reader(path: Path, *, timeout: float) -> sqlite3.Connection:
 def _check_layout(connection: sqlite3.Connection, name: str) -> None:
     """Refuses other databases, other formats, and triggers that could undo a charge."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
-    if found != _TABLES:
+    if found not in (_TABLES, _TABLES | _PROGRESS):
         message = f"{name!r} is not a ledger, or its tables were changed; restore it from a backup"
         raise LedgerError(message)
     rows = connection.execute("SELECT format FROM meta").fetchall()

@@ -64,7 +64,8 @@ def _describe(description: dict[str, Any]) -> str:
     if "statement" in description:
         return str(description["statement"])
     recipe = description.get("recipe", {})
-    return f"{recipe.get('recipe', '')} by {', '.join(recipe.get('by', []))}"
+    kind, by = str(recipe.get("recipe", "")), recipe.get("by")
+    return f"{kind} by {', '.join(by)}" if isinstance(by, list) else kind
 
 
 def _add(epsilons: object) -> str | None:

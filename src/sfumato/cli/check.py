@@ -39,8 +39,14 @@ def check(
 def describe_check(result: Check) -> dict[str, Any]:
     """A dry run as a plain record."""
     from sfumato.exact import format_exact
+    from sfumato.measurement import request_cost, request_grid, request_size
 
     plan = result.plan
+    planned = [
+        (request, request_cost(plan.table, request), request_grid(plan.table, request))
+        for request in plan.requests
+    ]
+    allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
     return {
         "recipe": plan.recipe.kind,
         "table": plan.table.name,
@@ -51,20 +57,22 @@ def describe_check(result: Check) -> dict[str, Any]:
         "measurements": [
             {
                 "name": request.name,
-                "cells": plan.table.cells(request.columns),
+                "cells": request_size(plan.table, request),
                 "noise": request.noise,
-                "scale": float(request.scale / plan.table.grid),
-                "sensitivity": float(cost.sensitivity / plan.table.grid),
+                "scale": float(request.scale / grid),
+                "sensitivity": float(cost.sensitivity / grid),
                 "norm": cost.norm,
-                "expected_error_95": request.interval / plan.table.grid,
+                "expected_error_95": request.interval / grid,
                 "epsilon": None if cost.epsilon is None else format_exact(cost.epsilon),
                 "rho": float(cost.rho),
             }
-            for request, cost in zip(plan.requests, plan.costs, strict=True)
+            for request, cost, grid in planned
         ],
+        **allowance,
         "left": str(result.left),
         "admitted": result.admitted,
         "answered": result.answered,
+        "begun": result.begun,
     }
 
 
@@ -88,7 +96,12 @@ def show_check(result: Check) -> None:
             f"+-{row['expected_error_95']:.4g}",
             row["epsilon"] or f"rho {row['rho']:.4g}",
         )
-    out.print(table)
+    if result.plan.requests:
+        out.print(table)
+    if result.plan.allowance is not None:
+        rho = sum(float(cost.rho) for cost in result.plan.costs)
+        out.print(f"  asks       as it goes, by what it has seen, within rho {rho:.4g} charged at the start")
     verdict = "fits" if result.admitted else "does NOT fit"
+    verdict = "was begun before and is finished free of charge" if result.begun else verdict
     verdict = "was answered before and is free" if result.answered else verdict
     out.print(f"  budget     epsilon {record['left']} left; this release {verdict}; nothing was spent")

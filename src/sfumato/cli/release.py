@@ -2,39 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, note_missing_ledger, print_json, progress
+from sfumato.cli.output import Json, ProjectOption, console, note, note_missing_ledger, print_json, progress
+
+if TYPE_CHECKING:
+    from sfumato.curator import Curator
 
 __all__ = ["release"]
 
 
 def release(
-    recipe: Annotated[str, typer.Argument(help="The recipe file.")],
-    out: Annotated[str, typer.Option("--out", "-o", help="The folder to write; it must not exist yet.")],
+    recipe: Annotated[str | None, typer.Argument(help="The recipe file.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="The folder to write; it must not exist yet.")
+    ] = None,
     project: ProjectOption = "sfumato.toml",
     epsilon: Annotated[list[str] | None, typer.Option(help="In place of the recipe's; may repeat.")] = None,
     delta: Annotated[str | None, typer.Option(help="In place of the recipe's.")] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Finish the release begun in this folder; spends nothing.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing release.")] = False,
     json: Json = False,
 ) -> None:
     """Charge the ledger, then count, add noise, and write the release folder."""
     import sfumato
 
+    if resume is not None and any(given is not None for given in (recipe, out, epsilon, delta)):
+        message = "--resume takes recipe, folder, epsilon and delta from the folder; give it alone"
+        raise typer.BadParameter(message)
+    if resume is None and (recipe is None or out is None):
+        message = "give a recipe file and --out FOLDER, or --resume FOLDER"
+        raise typer.BadParameter(message)
+    folder = str(out or resume)
     curator = sfumato.open(project)
     note_missing_ledger(curator)
-    with progress(quiet=json) as stage:
-        result = curator.release(recipe, epsilon=epsilon, delta=delta, out=out, force=force, progress=stage)
+    try:
+        with progress(quiet=json) as stage:
+            if recipe is None:
+                result = curator.resume(folder, progress=stage)
+            else:
+                result = curator.release(
+                    recipe, epsilon=epsilon, delta=delta, out=folder, force=force, progress=stage
+                )
+    except KeyboardInterrupt:
+        _tell_kept(curator, folder, project)
+        raise
     report = curator.budget()
     total = result.certificate["total"]
     if json:
         print_json(
             {
-                "folder": out,
+                "folder": folder,
                 "rows": result.table.num_rows,
                 "repeated": result.repeated,
+                "resumed": result.resumed,
                 "total": total,
                 "left": str(report.left),
                 "files": sorted(result.files),
@@ -44,8 +70,23 @@ def release(
     show = console()
     if result.repeated:
         show.print("The same plan was answered before on this table: the stored release, nothing spent.")
+    elif result.resumed:
+        show.print(f"Finished what was begun before, nothing more spent; epsilon {report.left} left.")
     else:
         pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
         show.print(f"Spent {pure}; epsilon {report.left} of {report.total} left.")
-    show.print(f"Wrote {out}: {', '.join(sorted(result.files))}")
-    show.print(f"next: sfumato verify {out}")
+    show.print(f"Wrote {folder}: {', '.join(sorted(result.files))}")
+    show.print(f"next: sfumato verify {folder}")
+
+
+def _tell_kept(curator: Curator, folder: str, project: str) -> None:
+    """Says on stderr what an interrupted release has kept, and how to finish it."""
+    kept = curator.kept(folder)
+    if kept is None:
+        return
+    option = "" if project == "sfumato.toml" else f" --project {shlex.quote(project)}"
+    measurements = "1 measurement" if kept == 1 else f"{kept} measurements"
+    note(
+        f"the charge and {measurements} are kept; finish, free of charge, with: "
+        f"sfumato release --resume {shlex.quote(folder)}{option}"
+    )

@@ -1,8 +1,8 @@
-"""The one door: the only module that hands an exact count to the noise, after the charge is durable.
+"""The one door: the only package that hands an exact count to the noise, after the charge is durable.
 
 The order of a release is fixed. Everything that rests on public facts is checked; the charge is
 written to the ledger; only then are records read, counted and noised. A failure before the charge
-costs nothing, a failure after it keeps the charge.
+costs nothing, a failure after it keeps the charge. `conversation` has the counts and the noise.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits
+from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine, find_files
-from sfumato.errors import RecipeError, SfumatoError, SourceError
-from sfumato.measurement import Measurement
-from sfumato.noise import add_noise
+from sfumato.errors import RecipeError, ReleaseError
 from sfumato.recipes import (
     Plan,
     Recipe,
@@ -24,12 +23,22 @@ from sfumato.recipes import (
     read_recipe,
     refuse_large_answers,
 )
-from sfumato.release import Release, build_release, check_folder, describe_entry, repeat_release
+from sfumato.release import (
+    PackedAnswers,
+    Release,
+    build_release,
+    check_folder,
+    describe_entry,
+    read_note,
+    repeat_release,
+    write_note,
+)
 from sfumato.schema import Project, read_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sfumato.accounting import Entry
     from sfumato.engines import Engine
     from sfumato.schema import Table
     from sfumato.sql import Answer
@@ -39,19 +48,24 @@ __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A dry run: the plan, whether it would be admitted, and what is left before it."""
+    """A dry run: the plan, whether it would be admitted, and what is left before it.
+
+    A release that was answered before, or was begun and not finished, costs nothing.
+    """
 
     plan: Plan
     admitted: bool
     left: Amount
     answered: bool = False
+    begun: bool = False
 
 
 class Curator:
     """Answers about the tables of one project, each charged to its ledger before it is computed."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, file: str = "sfumato.toml") -> None:
         self._project = project
+        self._file = file
         self._engine: Engine = DuckDBEngine(project.folder)
         self._budget = Budget(
             epsilon=project.epsilon,
@@ -102,15 +116,16 @@ class Curator:
     ) -> Check:
         """What a release would ask, cost and err. Reads no record and spends nothing."""
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
-        self._engine.check(plan.table, plan.marginals)
+        self._check_plan(plan)
         report = self.budget()
-        answered = False
+        answered = begun = False
         if self.ledger_path.exists():
             ledger = self._ledger()
             version = self._engine.version(plan.table, secret=ledger.secret)
             answered = ledger.find_answer(plan_digest=plan.digest, table_version=version) is not None
-        admitted = answered or admits(report.budget, report.sums, plan.costs)
-        return Check(plan=plan, admitted=admitted, left=report.left, answered=answered)
+            begun = ledger.find_progress(plan_digest=plan.digest, table_version=version) is not None
+        admitted = answered or begun or admits(report.budget, report.sums, plan.costs)
+        return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
 
     def release(
         self,
@@ -126,45 +141,38 @@ class Curator:
 
         Privacy: every measurement is charged before a record is read, and the noise covers the
         sensitivity that follows from the table's description. The same plan on an unchanged table
-        returns the stored measurements at no cost.
+        returns the stored measurements at no cost, and one that asks as it goes and was interrupted is
+        finished under the charge it made.
 
         >>> import sfumato
         >>> curator = sfumato.open("sfumato.toml")  # doctest: +SKIP
         >>> curator.release("monthly.toml", epsilon=1.0, out="out/")  # doctest: +SKIP
         """
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
-        self._engine.check(plan.table, plan.marginals)
-        if out is not None:
-            folder = self._project.folder
-            check_folder(Path(out), force=force, keep=(self.ledger_path, folder, folder / plan.table.source))
+        return self._release(plan, out=None if out is None else Path(out), force=force, progress=progress)
+
+    def resume(self, out: Path | str, *, progress: Callable[[str], None] = lambda _: None) -> Release:
+        """The release that was begun in the folder `out`, finished under its charge. Spends nothing.
+
+        Privacy: what was kept is used as it is; only what nobody has seen yet is drawn anew
+        (docs/proofs/ledger.md).
+        """
+        plan = self._begun(Path(out))
+        return self._release(plan, out=Path(out), force=True, charge=False, progress=progress)
+
+    def kept(self, out: Path | str) -> int | None:
+        """The number of answers kept of the release begun in `out`; None if it cannot be resumed."""
+        try:
+            plan = self._begun(Path(out))
+        except ReleaseError:
+            return None
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
         found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
-        if found is not None:
-            entry, packed = found
-            release = repeat_release(plan, packed, ledger=describe_entry(entry))
-        else:
-            progress("charging the ledger")
-            entry = ledger.charge(
-                description=plan.to_record(),
-                plan_digest=plan.digest,
-                table=plan.table.name,
-                table_version=version,
-                costs=plan.costs,
-            )
-            measurements = self._measure(plan, version=version, secret=ledger.secret, progress=progress)
-            progress("post-processing")
-            release = build_release(
-                plan,
-                measurements,
-                ledger=describe_entry(entry),
-                keep=lambda packed: ledger.store_answer(entry, packed),
-            )
-        if out is not None:
-            progress("writing the release")
-            release.write(out, force=force)
-            release = replace(release, folder=Path(out))
-        return release
+        found = found or ledger.find_progress(plan_digest=plan.digest, table_version=version)
+        if found is None:
+            return None
+        return len(PackedAnswers(found[1], plan.table).names) if found[1] else 0
 
     def sql(self, text: str, *, progress: Callable[[str], None] = lambda _: None) -> Answer:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
@@ -185,31 +193,88 @@ class Curator:
             progress=progress,
         )
 
-    def _measure(
-        self, plan: Plan, *, version: str, secret: bytes, progress: Callable[[str], None]
-    ) -> tuple[Measurement, ...]:
-        """Exact counts in, noisy measurements out. The caller has charged `plan.costs`."""
-        marginals = plan.marginals
-        try:
-            counts = self._engine.count(plan.table, marginals, progress=progress)
-            if self._engine.version(plan.table, secret=secret) != version:
-                message = f"table {plan.table.name!r}: its source changed while it was read; run it again"
-                raise SourceError(message)
-        except SfumatoError as error:
-            message = f"{error}. The charge is kept, because a refund would tell about the records"
-            raise SourceError(message) from None
-        true_counts = dict(zip(marginals, counts, strict=True))
-        progress("adding noise")
-        return tuple(
-            Measurement(
-                request=request,
-                noisy_values=add_noise(
-                    true_counts[request.columns].true_values, kind=request.noise, scale=request.scale
-                ),
-                grid=plan.table.grid,
-            )
-            for request in plan.requests
+    def _release(
+        self,
+        plan: Plan,
+        *,
+        out: Path | None,
+        force: bool,
+        charge: bool = True,
+        progress: Callable[[str], None],
+    ) -> Release:
+        """The release of `plan`: stored, finished or new; new only if it may `charge`."""
+        self._check_plan(plan)
+        if out is not None:
+            folder = self._project.folder
+            check_folder(out, force=force, keep=(self.ledger_path, folder, folder / plan.table.source))
+        ledger = self._ledger()
+        version = self._engine.version(plan.table, secret=ledger.secret)
+        found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
+        if found is not None:
+            entry, packed = found
+            release = repeat_release(plan, packed, ledger=describe_entry(entry), progress=progress)
+            release = replace(release, repeated=True)
+        else:
+            begun = ledger.find_progress(plan_digest=plan.digest, table_version=version)
+            if begun is None and not charge:
+                message = (
+                    "nothing is kept of this release: its table, its project file or its ledger is not what "
+                    "it was. Nothing was spent; run `sfumato release` again, which is a new charge"
+                )
+                raise ReleaseError(message)
+            entry, kept = begun or self._charge(ledger, plan, version=version, progress=progress)
+            if out is not None and plan.allowance is not None:
+                write_note(out, plan, project=self._file, force=force)
+            release = self._converse(plan, ledger=ledger, entry=entry, kept=kept, progress=progress)
+            release = replace(release, resumed=begun is not None)
+        if out is not None:
+            progress("writing the release")
+            release.write(out, force=force)
+            release = replace(release, folder=out)
+        return release
+
+    def _charge(
+        self, ledger: Ledger, plan: Plan, *, version: str, progress: Callable[[str], None]
+    ) -> tuple[Entry, bytes | None]:
+        """The durable charge of `plan` and its progress: nothing yet, or None if it cannot be resumed."""
+        progress("charging the ledger")
+        entry = ledger.charge(
+            description=plan.to_record(),
+            plan_digest=plan.digest,
+            table=plan.table.name,
+            table_version=version,
+            costs=plan.costs,
+            resumable=plan.allowance is not None,
         )
+        return entry, None if plan.allowance is None else b""
+
+    def _converse(
+        self,
+        plan: Plan,
+        *,
+        ledger: Ledger,
+        entry: Entry,
+        kept: bytes | None,
+        progress: Callable[[str], None],
+    ) -> Release:
+        """The release under the charge `entry`, of which `kept` is answered."""
+        with Conversation(
+            plan, engine=self._engine, ledger=ledger, entry=entry, kept=kept, progress=progress
+        ) as conversation:
+            answers, product = conversation.run()
+            # Storing waits for the disk, deriving for the processor.
+            return build_release(
+                plan, answers, product, ledger=describe_entry(entry), packed=conversation.packed
+            )
+
+    def _check_plan(self, plan: Plan) -> None:
+        counted = {name for columns in plan.marginals for name in columns}
+        others = tuple((name,) for name in plan.columns if name not in counted)
+        self._engine.check(plan.table, (*plan.marginals, *others))
+
+    def _begun(self, out: Path) -> Plan:
+        begun = read_note(out)
+        return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
     def _plan(self, recipe: Recipe | Path | str, *, epsilon: object, delta: object) -> Plan:
         if isinstance(recipe, (str, Path)):
@@ -235,7 +300,7 @@ class Curator:
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:
     """The curator of the project file at `path`. Reads no record and spends nothing."""
-    return Curator(read_project(path))
+    return Curator(read_project(path), file=Path(path).name)
 
 
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from sfumato.engines.query import TrueAggregates
+    from sfumato.measurement import NormChoice, Request
     from sfumato.schema import Label, PublicTable, Table
     from sfumato.sql import QueryPlan
 
@@ -27,6 +28,8 @@ LARGEST_MARGINAL = 2**27
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TrueCounts:
     """The exact counts of one marginal over its whole domain, row-major, in units of 1 / grid.
+
+    Or the exact answers of queries over it, or numbers of individuals within norms of it.
 
     Never leaves the private room: it prints without values and cannot be pickled.
     """
@@ -59,6 +62,14 @@ class Engine(Protocol):
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
         """The counts of every marginal, each individual held to `table.contribution`."""
+
+    def count_clipped(
+        self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The answers to requests with a norm, each individual held to it, in units of 1 / request_grid."""
+
+    def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of individuals within each norm of `choice`, then that of all individuals."""
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from sfumato.engines.encode import quote_text
+from sfumato.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
     from sfumato.engines.source import FileSource
 
-__all__ = ["SLOW_OPTIMIZER", "connect", "escape_pattern", "read_counted", "scan_files", "sql_kind"]
+__all__ = [
+    "SLOW_OPTIMIZER",
+    "connect",
+    "escape_pattern",
+    "hide_failures",
+    "read_counted",
+    "scan_files",
+    "sql_kind",
+]
 
 _MEMORY_LIMIT = "600MB"
 
@@ -52,6 +61,18 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
         finally:
             connection.close()
+
+
+@contextmanager
+def hide_failures(what: str) -> Iterator[None]:
+    """Turns any failure into one sentence about `what`: a message from below may quote a record."""
+    try:
+        yield
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
+    except Exception:
+        message = f"{what} could not be read to the end"
+        raise SourceError(message) from None
 
 
 def read_counted(source: FileSource, used: set[str], counted: set[str]) -> pa.RecordBatchReader:

@@ -7,6 +7,7 @@ a window, so that the cost of bounding is one grouping by individual.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,21 +15,30 @@ import duckdb
 import numpy as np
 
 from sfumato.arrays import to_numpy
+from sfumato.engines import norms
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
-from sfumato.engines.connection import connect, escape_pattern, read_counted, scan_files, sql_kind
+from sfumato.engines.connection import (
+    connect,
+    escape_pattern,
+    hide_failures,
+    read_counted,
+    scan_files,
+    sql_kind,
+)
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
 from sfumato.engines.source import FileSource, file_version, find_files
 from sfumato.errors import SourceError, UnsupportedQuery
 from sfumato.schema import PublicTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from numpy.typing import NDArray
     from sqlglot import exp
 
     from sfumato.engines.query import TrueAggregates
+    from sfumato.measurement import NormChoice, Request
     from sfumato.schema import Column, Label, Table
     from sfumato.sql import QueryPlan
 
@@ -85,26 +95,41 @@ class DuckDBEngine:
         source = self._find(table)
         columns = _all_columns(marginals)
         tallies = [_Tally(table, marginal) for marginal in marginals]
-        try:
-            with connect() as connection:
-                _create_encoded(connection, source, table, columns)
-                progress("bounding contributions")
-                queries = _bounded_queries(connection, table, columns)
-                progress("counting")
-                for query in queries:
-                    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-                        arrays = [to_numpy(column) for column in batch.columns]
-                        codes = dict(zip(columns, arrays, strict=False))
-                        weights = arrays[len(columns)] if len(arrays) > len(columns) else None
-                        for tally in tallies:
-                            tally.add(codes, weights, rows=batch.num_rows)
-        except duckdb.InterruptException:
-            raise KeyboardInterrupt from None
-        except Exception:
-            # Any message from below may quote a record.
-            message = f"table {table.name!r}: source {table.source!r} could not be read to the end"
-            raise SourceError(message) from None
+        with hide_failures(_name(table)), connect() as connection:
+            _create_encoded(connection, source, table, columns)
+            progress("bounding contributions")
+            queries = _bounded_queries(connection, table, columns)
+            progress("counting")
+            for query in queries:
+                for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+                    arrays = [to_numpy(column) for column in batch.columns]
+                    codes = dict(zip(columns, arrays, strict=False))
+                    weights = arrays[len(columns)] if len(arrays) > len(columns) else None
+                    for tally in tallies:
+                        tally.add(codes, weights, rows=batch.num_rows)
         return tuple(tally.finish() for tally in tallies)
+
+    def count_clipped(
+        self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The answers to requests with a norm, each in units of 1 / request_grid(table, request).
+
+        Privacy: one individual adds at most norm * request_grid to the answers of each request, in L2,
+        whatever the records hold; proof in docs/proofs/contribution-norms.md.
+        """
+        norms.check_clipped(table, requests)
+        columns = _all_columns(tuple(request.columns for request in requests))
+        with self._number_individuals(table, columns, progress) as connection:
+            return tuple(norms.clip_counts(connection, table, columns, requests))
+
+    def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of individuals within each norm of `choice`, then that of all individuals.
+
+        Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
+        """
+        norms.check_choice(table, choice)
+        with self._number_individuals(table, choice.columns, progress) as connection:
+            return norms.count_within(connection, table, choice.columns, choice)
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from headers and footers alone."""
@@ -140,16 +165,11 @@ class DuckDBEngine:
         """
         from sfumato.engines.query import count_aggregates, names_in
 
-        try:
-            with connect(plainly=True) as connection:
-                self._create_tables(connection, plan.relation.tables, tables, names_in(plan))
-                progress("aggregating")
-                return count_aggregates(connection, plan)
-        except duckdb.InterruptException:
-            raise KeyboardInterrupt from None
-        except Exception:
-            message = f"the tables {', '.join(plan.relation.tables)} could not be read to the end"
-            raise SourceError(message) from None
+        hidden = hide_failures(f"the tables {', '.join(plan.relation.tables)}")
+        with hidden, connect(plainly=True) as connection:
+            self._create_tables(connection, plan.relation.tables, tables, names_in(plan))
+            progress("aggregating")
+            return count_aggregates(connection, plan)
 
     def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
         """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
@@ -177,6 +197,18 @@ class DuckDBEngine:
         except duckdb.Error as error:
             message = f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
             raise SourceError(message) from None
+
+    @contextmanager
+    def _number_individuals(
+        self, table: Table, columns: tuple[str, ...], progress: Callable[[str], None]
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        source = self._find(table)
+        with hide_failures(_name(table)), connect() as connection:
+            _create_encoded(connection, source, table, columns, drop=False)
+            progress("bounding contributions")
+            norms.number_individuals(connection, columns)
+            progress("counting")
+            yield connection
 
     def _create_tables(
         self,
@@ -289,10 +321,22 @@ class _Tally:
         return TrueCounts(self._columns, self._counts)
 
 
+def _name(table: Table) -> str:
+    return f"table {table.name!r}: source {table.source!r}"
+
+
 def _create_encoded(
-    connection: duckdb.DuckDBPyConnection, source: FileSource, table: Table, columns: tuple[str, ...]
+    connection: duckdb.DuckDBPyConnection,
+    source: FileSource,
+    table: Table,
+    columns: tuple[str, ...],
+    *,
+    drop: bool = True,
 ) -> None:
-    """Creates `encoded`: the individual as u, the codes as c0, c1, ..., without dropped records."""
+    """Creates `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain.
+
+    With `drop`, records with a NULL among their codes are left out. Those of nobody always are.
+    """
     codes = []
     for index, name in enumerate(columns):
         column = table.column(name)
@@ -300,7 +344,7 @@ def _create_encoded(
         code = encode_column(column, source.columns, list_type=f"list{index}")
         codes.append(f"{code} AS c{index}")
     selected = list(codes)
-    kept = [f"c{index} IS NOT NULL" for index in range(len(columns))]
+    kept = [f"c{index} IS NOT NULL" for index in range(len(columns))] if drop else []
     if table.unit.column is not None:
         selected.insert(0, f"{quote_name(table.unit.column)} AS u")
         kept.append("u IS NOT NULL")

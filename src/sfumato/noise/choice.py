@@ -54,8 +54,8 @@ def exponential_choice(scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray
 
     Privacy: if one individual moves each score of a row by at most D, the index chosen at rate
     epsilon / (2 D) is epsilon-differentially private (McSherry and Talwar 2007) and
-    epsilon^2 / 8-zero-concentrated private (Cesar and Rogers 2021): the cost of kind "exponential".
-    The costs of rows add up.
+    epsilon^2 / 8-zero-concentrated private (Cesar and Rogers 2021): the cost of kind "exponential",
+    whose Gaussian parameter is in docs/proofs/accounting.md. The costs of rows add up.
 
     >>> exponential_choice(np.array([[0, 900, 0], [7, 7, 907]]), rate=1)
     array([1, 2])

@@ -1,14 +1,28 @@
 """Whole algorithms: from a described table to requests, and from measurements to a release."""
 
-from sfumato.recipes.base import Plan, Recipe, parse_delta, parse_epsilons, refuse_large_answers
+from sfumato.recipes.base import (
+    EXTRA_FILES,
+    Conversation,
+    Plan,
+    Product,
+    Recipe,
+    parse_delta,
+    parse_epsilons,
+    refuse_large_answers,
+)
 from sfumato.recipes.cell_counts import CellCounts
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
+from sfumato.recipes.follow import follow_recipe
 
 __all__ = [
+    "EXTRA_FILES",
     "CellCounts",
+    "Conversation",
     "Plan",
+    "Product",
     "Recipe",
     "RecipeFile",
+    "follow_recipe",
     "parse_delta",
     "parse_epsilons",
     "parse_recipe",

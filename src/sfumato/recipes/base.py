@@ -1,27 +1,63 @@
-"""What a recipe is: a plan made of public facts, and a pure function from measurements to tables."""
+"""What a recipe is: a plan made of public facts, then questions and what is made of their noisy answers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sfumato.canonical import digest
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, parse_positive
-from sfumato.measurement import Request, request_cost
+from sfumato.measurement import Answer, Ask, Request, request_cost, request_size
 from sfumato.schema import Table, table_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.accounting import Cost
-    from sfumato.measurement import Measurement
 
-_MOST_CELLS = 2**27
+__all__ = [
+    "EXTRA_FILES",
+    "MOST_ANSWERS",
+    "Conversation",
+    "Plan",
+    "Product",
+    "Recipe",
+    "parse_delta",
+    "parse_epsilons",
+    "refuse_large_answers",
+]
+
+EXTRA_FILES = ("model.parquet",)
+MOST_ANSWERS = 2**27
+
 _LEAST_DELTA = Fraction(1, 10**100)
 
-__all__ = ["Plan", "Recipe", "parse_delta", "parse_epsilons", "refuse_large_answers"]
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Product:
+    """What a recipe makes of its answers: the table, and what else belongs into the release.
+
+    `files` are further files of the release, of EXTRA_FILES. `varied` names the whole-number columns of
+    the table whose values rarely repeat. `facts` are public facts about the post-processing, plain
+    enough for JSON, which the certificate tells.
+    """
+
+    table: pa.Table
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    varied: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.files) - set(EXTRA_FILES))
+        if unknown:
+            message = f"a release has no file {unknown[0]!r}; a recipe may add {', '.join(EXTRA_FILES)}"
+            raise RecipeError(message)
+
+
+Conversation = Generator[tuple[Ask, ...], tuple[Answer, ...], Product]
 
 
 class Recipe(Protocol):
@@ -41,8 +77,12 @@ class Recipe(Protocol):
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """What will be asked of `table`, from public facts alone."""
 
-    def finish(self, plan: Plan, measurements: tuple[Measurement, ...]) -> pa.Table:
-        """The released table: a pure function of public facts and noisy values."""
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """The product: a pure function of public facts and of the answers to what it asks on the way.
+
+        Every batch of questions it yields is answered by a tuple in the same order: a Measurement for
+        a Request, a Chosen for a choice. Names are unique within a run.
+        """
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up: idea, preprocessing, privatisation, postprocessing."""
@@ -50,7 +90,12 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A recipe applied to a described table: every request, before a record is read."""
+    """A recipe applied to a described table: what may be asked and its cost, before a record is read.
+
+    A recipe that knows all its requests lists them. One that asks by what it has seen lists what it
+    knows, and states the costs to be charged up front as its `allowance`; `counted` are then all
+    marginals whose counts it may ask about, `clipped` those it may ask about with a norm only.
+    """
 
     recipe: Recipe
     table: Table
@@ -58,30 +103,42 @@ class Plan:
     epsilons: tuple[Fraction, ...]
     delta: Fraction
 
+    allowance: tuple[Cost, ...] | None = None
+    counted: tuple[tuple[str, ...], ...] | None = None
+    clipped: tuple[tuple[str, ...], ...] = ()
+
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
         """Every combination of columns that is counted, once."""
-        return tuple(dict.fromkeys(request.columns for request in self.requests))
+        if self.counted is not None:
+            return self.counted
+        return tuple(dict.fromkeys(request.columns for request in self.requests if request.norm is None))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is asked for, once."""
-        return tuple(dict.fromkeys(name for request in self.requests for name in request.columns))
+        """Every column that may be asked for, once."""
+        asked = (*self.marginals, *self.clipped, *(request.columns for request in self.requests))
+        return tuple(dict.fromkeys(name for columns in asked for name in columns))
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """What every request costs, derived from the table's description."""
+        """What is charged up front: the allowance, or the cost of every request."""
+        if self.allowance is not None:
+            return self.allowance
         return tuple(request_cost(self.table, request) for request in self.requests)
 
     def to_record(self) -> dict[str, Any]:
-        """The plan as a plain record."""
-        return {
+        """The plan as a plain record; what may be counted follows from recipe and table."""
+        record = {
             "recipe": self.recipe.to_record(),
             "table": {self.table.name: table_spec(self.table, self.columns)},
             "epsilons": list(self.epsilons),
             "delta": self.delta,
             "requests": [request.to_record() for request in self.requests],
         }
+        if self.allowance is not None:
+            record["allowance"] = [cost.to_record() for cost in self.allowance]
+        return record
 
     @property
     def digest(self) -> str:
@@ -91,10 +148,10 @@ class Plan:
 
 def refuse_large_answers(plan: Plan) -> None:
     """Nothing, or an error if the answers of a plan are too many to be kept in a ledger."""
-    cells = sum(plan.table.cells(request.columns) for request in plan.requests)
-    if cells > _MOST_CELLS:
+    cells = sum(request_size(plan.table, request) for request in plan.requests)
+    if cells > MOST_ANSWERS:
         message = (
-            f"the release would have {cells:,} cells, more than {_MOST_CELLS:,}; "
+            f"the release would have {cells:,} cells, more than {MOST_ANSWERS:,}; "
             "use fewer columns, coarser domains or fewer epsilons"
         )
         raise RecipeError(message)

@@ -14,12 +14,15 @@ from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.arrays import to_arrow
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, round_up
-from sfumato.measurement import Request, request_sensitivity
-from sfumato.recipes.base import Plan
+from sfumato.measurement import Measurement, Request, request_sensitivity
+from sfumato.recipes.base import Plan, Product
 from sfumato.recipes.layout import cell_columns, released_names
 
 if TYPE_CHECKING:
-    from sfumato.measurement import Measurement
+    from collections.abc import Callable
+
+    from sfumato.measurement import Answer
+    from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
 __all__ = ["CellCounts"]
@@ -77,17 +80,10 @@ class CellCounts:
         requests = tuple(self._request(table, epsilon, delta) for epsilon in epsilons)
         return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
-    def finish(self, plan: Plan, measurements: tuple[Measurement, ...]) -> pa.Table:
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Every cell with its count: rounded to whole records, negatives set to 0."""
-        columns = cell_columns(plan.table, tuple(self.by))
-        parts = []
-        for epsilon, measurement in zip(plan.epsilons, measurements, strict=True):
-            counts = np.maximum(round_to_records(measurement.noisy_values, measurement.grid), 0)
-            named = {**columns, "count": to_arrow(counts)}
-            if len(plan.epsilons) > 1:
-                named = {"epsilon": to_arrow(np.full(counts.size, float(epsilon))), **named}
-            parts.append(pa.table(named))
-        return pa.concat_tables(parts, promote_options="default")
+        answers = yield plan.requests
+        return Product(table=self._tabulate(plan, answers), varied=("count",))
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
@@ -110,6 +106,18 @@ class CellCounts:
                 "`measurements.parquet` keeps the counts as they were."
             ),
         }
+
+    def _tabulate(self, plan: Plan, answers: tuple[Answer, ...]) -> pa.Table:
+        columns = cell_columns(plan.table, tuple(self.by))
+        parts = []
+        for epsilon, measurement in zip(plan.epsilons, answers, strict=True):
+            assert isinstance(measurement, Measurement)
+            counts = np.maximum(round_to_records(measurement.noisy_values, measurement.grid), 0)
+            named = {**columns, "count": to_arrow(counts)}
+            if len(plan.epsilons) > 1:
+                named = {"epsilon": to_arrow(np.full(counts.size, float(epsilon))), **named}
+            parts.append(pa.table(named))
+        return pa.concat_tables(parts, promote_options="default")
 
     def _request(self, table: Table, epsilon: Fraction, delta: Fraction) -> Request:
         name = f"counts at epsilon {format_exact(epsilon)}"

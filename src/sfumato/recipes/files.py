@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RECIPES", "RecipeFile", "parse_recipe", "read_recipe"]
 
-RECIPES: dict[str, type[CellCounts]] = {"cell-counts": CellCounts}
+# Each is a dataclass whose fields are the keys of its recipe file.
+RECIPES: dict[str, Callable[..., Recipe]] = {"cell-counts": CellCounts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +59,10 @@ def parse_recipe(document: Mapping[str, Any]) -> RecipeFile:
         raise RecipeError(message)
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))
-    known = tuple(each.name for each in fields(RECIPES[kind]))
+    known = tuple(each.name for each in fields(RECIPES[kind]))  # type: ignore[arg-type]
     refuse_unknown_keys(keys, known, where=kind)
     try:
-        recipe: Recipe = RECIPES[kind](**keys)
+        recipe = RECIPES[kind](**keys)
     except TypeError as error:
         message = f"{kind}: {str(error).split(') ', 1)[-1].replace('__init__() ', '')}"
         raise RecipeError(message) from None

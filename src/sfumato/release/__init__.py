@@ -1,12 +1,15 @@
 """Public rooms: the release folder, its certificate, its write-up, and their verification."""
 
 from sfumato.release.certificate import describe_entry
-from sfumato.release.files import pack_measurements, unpack_measurements
+from sfumato.release.files import PackedAnswers, pack_measurements
 from sfumato.release.folder import check_file, check_folder, write_file, write_folder
 from sfumato.release.release import Release, build_release, repeat_release
+from sfumato.release.resume import Begun, read_note, write_note
 from sfumato.release.verify import Verification, verify
 
 __all__ = [
+    "Begun",
+    "PackedAnswers",
     "Release",
     "Verification",
     "build_release",
@@ -14,9 +17,10 @@ __all__ = [
     "check_folder",
     "describe_entry",
     "pack_measurements",
+    "read_note",
     "repeat_release",
-    "unpack_measurements",
     "verify",
     "write_file",
     "write_folder",
+    "write_note",
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, round_up
+from sfumato.measurement import Choice, Request, ask_cost
 from sfumato.recipes import Plan, parse_delta, parse_epsilons, parse_recipe
 from sfumato.schema import parse_table
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sfumato.accounting import Cost, Entry
+    from sfumato.measurement import Answer, Ask
+    from sfumato.schema import Table
 
 __all__ = ["FORMAT", "build_certificate", "describe_entry", "pack_json", "read_plan", "sum_costs"]
 
@@ -29,8 +32,18 @@ FORMAT = "sfumato certificate 1"
 _DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
 
 
-def build_certificate(plan: Plan, *, ledger: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The certificate of a release of `plan`, charged as the `ledger` entry says, with these files."""
+def build_certificate(
+    plan: Plan,
+    answers: tuple[Answer, ...],
+    *,
+    ledger: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The certificate of a release of `plan`, charged as the `ledger` entry says, with these files.
+
+    `facts` is what the recipe tells of its post-processing.
+    """
     table = plan.table
     return {
         "format": FORMAT,
@@ -48,17 +61,7 @@ def build_certificate(plan: Plan, *, ledger: Mapping[str, Any], files: Mapping[s
         },
         "plan": json.loads(json.dumps(plan.to_record(), default=format_exact)),
         "plan_sha256": plan.digest,
-        "measurements": [
-            {
-                "name": request.name,
-                "cells": table.cells(request.columns),
-                **{key: _text(value) for key, value in cost.to_record().items()},
-                "epsilon": _text(cost.epsilon),
-                "rho": _text(cost.rho),
-                "mu": _text(cost.mu),
-            }
-            for request, cost in zip(plan.requests, plan.costs, strict=True)
-        ],
+        "measurements": [_describe_ask(table, answer.ask) for answer in answers],
         "composition": (
             "epsilons add; rhos of zero-concentrated privacy add and convert to epsilon at a delta; "
             "mus of Gaussian privacy add in squares; the smallest of the readings holds"
@@ -72,12 +75,33 @@ def build_certificate(plan: Plan, *, ledger: Mapping[str, Any], files: Mapping[s
             }
             for name in plan.columns
         },
+        **({"postprocessing": dict(facts)} if facts else {}),
         "ledger": dict(ledger),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("sfumato", "numpy", "pyarrow", "duckdb")},
         },
+    }
+
+
+def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
+    cost = ask_cost(table, ask)
+    if isinstance(ask, Request):
+        told: dict[str, Any] = {"cells": table.cells(ask.columns)}
+        if ask.queries is not None:
+            told["queries"] = ask.queries.to_record()
+        if ask.norm is not None:
+            told["contribution_norm"] = _text(ask.norm)
+    else:
+        told = {"candidates": len(ask.candidates if isinstance(ask, Choice) else ask.norms)}
+    return {
+        "name": ask.name,
+        **told,
+        **{key: _text(value) for key, value in cost.to_record().items()},
+        "epsilon": _text(cost.epsilon),
+        "rho": _text(cost.rho),
+        "mu": _text(cost.mu),
     }
 
 

@@ -15,55 +15,95 @@ import pyarrow.parquet as pq
 
 from sfumato.arrays import label_array, to_arrow, to_numpy
 from sfumato.errors import ReleaseError
-from sfumato.measurement import Measurement, Request
+from sfumato.measurement import Choice, Chosen, Measurement, Request, request_grid, request_size
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.measurement import Answer, Ask
     from sfumato.schema import Table
 
 _SPECIAL = frozenset('",\r\n')
+_COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")
 
-__all__ = ["pack_measurements", "table_to_csv", "table_to_parquet", "unpack_measurements"]
+__all__ = ["PackedAnswers", "pack_measurements", "table_to_csv", "table_to_parquet"]
 
 
-def pack_measurements(measurements: tuple[Measurement, ...]) -> bytes:
-    """All measurements as one Parquet file: noisy, unclipped, with the scale of their noise.
+def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
+    """All answers as one Parquet file: noisy values, unclipped, with the scale of their noise.
 
-    Value and scale are in units of 1 / grid; the certificate states the grid.
+    Value and scale are in units of 1 / grid; the certificate states the grid. A choice is one row: the
+    index that was drawn, with a scale of 0.
     """
-    names = tuple(measurement.request.name for measurement in measurements)
-    sizes = [measurement.noisy_values.size for measurement in measurements]
-    scales = np.array([float(measurement.request.scale) for measurement in measurements])
-    which = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
-    cells = [np.arange(size, dtype=np.int64) for size in sizes]
+    parts = [_parts(answer) for answer in answers]
+    names = tuple(name for name, _, _ in parts)
+    scales = np.array([scale for _, _, scale in parts])
+    which = np.repeat(np.arange(len(names), dtype=np.int32), [values.size for _, values, _ in parts])
+    cells = [np.arange(values.size, dtype=np.int64) for _, values, _ in parts]
     table = pa.table(
         {
             "measurement": label_array(which, names),
             "cell": to_arrow(np.concatenate(cells)),
-            "noisy_value": to_arrow(np.concatenate([each.noisy_values for each in measurements])),
+            "noisy_value": to_arrow(np.concatenate([values for _, values, _ in parts])),
             "noise_scale": to_arrow(scales[which]),
         }
     )
     return table_to_parquet(table, varied=("cell", "noisy_value"), statistics=False)
 
 
-def unpack_measurements(
-    payload: bytes, requests: tuple[Request, ...], table: Table
-) -> tuple[Measurement, ...]:
-    """The measurements of a packed file, which must answer exactly `requests`, in order."""
-    try:
-        packed = pq.read_table(io.BytesIO(payload))
-        sizes = [table.cells(request.columns) for request in requests]
-        if packed.num_rows != sum(sizes):
-            message = f"measurements.parquet has {packed.num_rows:,} cells, its plan {sum(sizes):,}"
+class PackedAnswers:
+    """The rows of a packed file, taken one batch of questions after the other."""
+
+    __slots__ = ("_rows", "_start", "_table")
+
+    def __init__(self, payload: bytes, table: Table) -> None:
+        self._table = table
+        self._start = 0
+        try:
+            self._rows = pq.read_table(io.BytesIO(payload))
+        except (pa.ArrowInvalid, OSError) as error:
+            message = f"measurements.parquet cannot be read ({type(error).__name__})"
+            raise ReleaseError(message) from None
+        if self._rows.column_names != list(_COLUMNS):
+            message = f"measurements.parquet must have the columns {', '.join(_COLUMNS)} and no other"
             raise ReleaseError(message)
-        measurements, start = [], 0
-        for request, size in zip(requests, sizes, strict=True):
-            measurements.append(_unpack(packed.slice(start, size), request, table.grid))
-            start += size
-    except (pa.ArrowInvalid, KeyError, OSError) as error:
-        message = f"measurements.parquet cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
-    return tuple(measurements)
+
+    @property
+    def left(self) -> int:
+        """The number of rows that were not taken yet."""
+        return int(self._rows.num_rows - self._start)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all answers, in no particular order."""
+        return tuple(pc.unique(self._rows["measurement"]).to_pylist())
+
+    def take(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
+        """The answers to `asks`, which the next rows must be, in order."""
+        return tuple(self._take(ask) for ask in asks)
+
+    def _take(self, ask: Ask) -> Answer:
+        size = request_size(self._table, ask) if isinstance(ask, Request) else 1
+        if size > self.left:
+            message = f"measurements.parquet ends before the answer to {ask.name!r}"
+            raise ReleaseError(message)
+        part = self._rows.slice(self._start, size)
+        self._start += size
+        scale = float(ask.scale) if isinstance(ask, Request) else 0.0
+        for name, expected in (("measurement", ask.name), ("noise_scale", scale)):
+            if pc.unique(part[name]).to_pylist() != [expected]:
+                message = f"measurements.parquet: {ask.name!r} states another {name} than its plan"
+                raise ReleaseError(message)
+        cells, values = (_whole_numbers(part[name], ask.name) for name in ("cell", "noisy_value"))
+        if not np.array_equal(cells, np.arange(size)):
+            message = f"measurements.parquet: the cells of {ask.name!r} are not in their order"
+            raise ReleaseError(message)
+        if isinstance(ask, Request):
+            return Measurement(request=ask, noisy_values=values, grid=request_grid(self._table, ask))
+        if not 0 <= values[0] < len(ask.candidates if isinstance(ask, Choice) else ask.norms):
+            message = f"measurements.parquet: {ask.name!r} has no candidate of that index"
+            raise ReleaseError(message)
+        return Chosen(choice=ask, index=int(values[0]))
 
 
 def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...], statistics: bool = True) -> bytes:
@@ -108,16 +148,15 @@ def _needs_quotes(table: pa.Table) -> bool:
     return any(not text or not _SPECIAL.isdisjoint(text) for text in texts)
 
 
-def _unpack(part: pa.Table, request: Request, grid: int) -> Measurement:
-    for name, expected in (
-        ("measurement", request.name),
-        ("noise_scale", float(request.scale)),
-    ):
-        if pc.unique(part[name]).to_pylist() != [expected]:
-            message = f"measurements.parquet: {request.name!r} states another {name} than its plan"
-            raise ReleaseError(message)
-    values = part["noisy_value"].combine_chunks()
+def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
+    if isinstance(answer, Measurement):
+        return answer.ask.name, answer.noisy_values, float(answer.request.scale)
+    return answer.ask.name, np.array([answer.index], np.int64), 0.0
+
+
+def _whole_numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.int64]:
+    values = column.combine_chunks()
     if values.type != pa.int64() or values.null_count:
-        message = f"measurements.parquet: {request.name!r} holds values that are not whole numbers"
+        message = f"measurements.parquet: {name!r} holds values that are not whole numbers"
         raise ReleaseError(message)
-    return Measurement(request=request, noisy_values=to_numpy(values), grid=grid)
+    return to_numpy(values)

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.errors import ReleaseError
+from sfumato.recipes import EXTRA_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FILES", "check_file", "check_folder", "write_file", "write_folder"]
+__all__ = ["FILES", "RESUME", "check_file", "check_folder", "write_file", "write_folder"]
 
 
 FILES = ("certificate.json", "measurements.parquet", "table.csv", "table.parquet", "writeup.md")
+RESUME = "resume.json"
 
 
 def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None:
@@ -25,14 +27,16 @@ def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None
 
     `keep` names files, such as the ledger, that a replaced folder must not hold.
     """
-    if out.exists() and not force:
+    held = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    # A folder of a release that was only begun holds nothing to lose.
+    if out.exists() and not force and held != {RESUME}:
         message = f"{out.name!r} exists already; choose another folder, or --force to replace it"
         raise ReleaseError(message)
     if out.exists() and not out.is_dir():
         message = f"{out.name!r} is a file, not a folder"
         raise ReleaseError(message)
     # Only a release is ever replaced: never a folder that holds anything else.
-    if out.exists() and not {path.name for path in out.iterdir()} <= set(FILES):
+    if not held <= {*FILES, *EXTRA_FILES, RESUME}:
         message = f"{out.name!r} holds something that is not part of a release; choose another folder"
         raise ReleaseError(message)
     target = out.resolve()

@@ -1,19 +1,17 @@
-"""A release: the table and everything that proves it, made from measurements by a pure function."""
+"""A release: the table and everything that proves it, made from noisy answers by a pure function."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sfumato.errors import ReleaseError
+from sfumato.measurement import Measurement
+from sfumato.recipes import follow_recipe
 from sfumato.release.certificate import build_certificate, pack_json, sum_costs
-from sfumato.release.files import (
-    pack_measurements,
-    table_to_csv,
-    table_to_parquet,
-    unpack_measurements,
-)
+from sfumato.release.files import PackedAnswers, table_to_csv, table_to_parquet
 from sfumato.release.folder import write_folder
 from sfumato.release.writeup import build_writeup
 
@@ -22,26 +20,36 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sfumato.measurement import Measurement
-    from sfumato.recipes import Plan
+    from sfumato.measurement import Answer
+    from sfumato.recipes import Plan, Product
 
-__all__ = ["Release", "build_release", "derive_files", "repeat_release"]
+__all__ = ["Release", "build_release", "derive_files", "repeat_release", "replay_answers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:
-    """A finished release: the noisy table, its measurements, its certificate and its files."""
+    """A finished release: the noisy table, its answers, its certificate and its files.
+
+    `repeated` tells that it was stored before and cost nothing, `resumed` that it was begun before and
+    finished under the charge made then.
+    """
 
     table: pa.Table
-    measurements: tuple[Measurement, ...]
+    answers: tuple[Answer, ...]
     certificate: Mapping[str, Any]
     files: Mapping[str, bytes]
     folder: Path | None = None
     repeated: bool = False
+    resumed: bool = False
 
     def __repr__(self) -> str:
         spent = "nothing (repeated)" if self.repeated else self.certificate["total"]
         return f"Release({self.table.num_rows} rows, spent {spent})"
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """The answers that are noisy values, without the choices."""
+        return tuple(answer for answer in self.answers if isinstance(answer, Measurement))
 
     def to_arrow(self) -> pa.Table:
         """The released table as an Arrow table."""
@@ -57,54 +65,53 @@ class Release:
 
 
 def derive_files(
-    plan: Plan, measurements: tuple[Measurement, ...], *, ledger: Mapping[str, Any]
-) -> tuple[pa.Table, dict[str, bytes]]:
-    """The released table and its files: a pure function of plan, noisy values and ledger entry."""
-    table = plan.recipe.finish(plan, measurements)
+    plan: Plan, answers: tuple[Answer, ...], product: Product, *, ledger: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """The files that follow from the answers: a function of plan, noisy answers and ledger entry."""
     with ThreadPoolExecutor(1) as pool:
-        parquet = pool.submit(table_to_parquet, table, varied=("count",))
-        csv = table_to_csv(table)
+        parquet = pool.submit(table_to_parquet, product.table, varied=product.varied)
+        csv = table_to_csv(product.table)
         files = {"table.parquet": parquet.result(), "table.csv": csv}
     total = sum_costs(plan.costs, delta=plan.delta)
-    files["writeup.md"] = build_writeup(plan, total=total, ledger=ledger)
-    return table, files
+    files["writeup.md"] = build_writeup(plan, answers, total=total, ledger=ledger)
+    return {**files, **product.files}
 
 
 def build_release(
     plan: Plan,
-    measurements: tuple[Measurement, ...],
+    answers: tuple[Answer, ...],
+    product: Product,
     *,
     ledger: Mapping[str, Any],
-    keep: Callable[[bytes], None],
+    packed: Callable[[], bytes],
 ) -> Release:
-    """The release of `plan` from its measurements; `keep` is given them packed, to store them."""
-    with ThreadPoolExecutor(1) as pool:
-        # Storing waits for the disk, post-processing for the processor.
-        derivation = pool.submit(derive_files, plan, measurements, ledger=ledger)
-        packed = pack_measurements(measurements)
-        keep(packed)
-        table, derived = derivation.result()
-    return _assemble(plan, measurements, packed, table, derived, ledger=ledger)
-
-
-def repeat_release(plan: Plan, packed: bytes, *, ledger: Mapping[str, Any]) -> Release:
-    """The release of `plan` once more, from measurements that were kept."""
-    measurements = unpack_measurements(packed, plan.requests, plan.table)
-    table, derived = derive_files(plan, measurements, ledger=ledger)
-    release = _assemble(plan, measurements, packed, table, derived, ledger=ledger)
-    return replace(release, repeated=True)
-
-
-def _assemble(
-    plan: Plan,
-    measurements: tuple[Measurement, ...],
-    packed: bytes,
-    table: pa.Table,
-    derived: Mapping[str, bytes],
-    *,
-    ledger: Mapping[str, Any],
-) -> Release:
-    files = {**derived, "measurements.parquet": packed}
-    certificate = build_certificate(plan, ledger=ledger, files=files)
+    """The release of `plan`; `packed` gives the packed answers once they are stored."""
+    files = derive_files(plan, answers, product, ledger=ledger)
+    files["measurements.parquet"] = packed()
+    certificate = build_certificate(plan, answers, ledger=ledger, files=files, facts=product.facts)
     files["certificate.json"] = pack_json(certificate)
-    return Release(table=table, measurements=measurements, certificate=certificate, files=files)
+    return Release(table=product.table, answers=answers, certificate=certificate, files=files)
+
+
+def repeat_release(
+    plan: Plan,
+    packed: bytes,
+    *,
+    ledger: Mapping[str, Any],
+    progress: Callable[[str], None] = lambda _: None,
+) -> Release:
+    """The release of `plan` once more, from answers that were kept."""
+    answers, product = replay_answers(plan, packed, progress=progress)
+    return build_release(plan, answers, product, ledger=ledger, packed=lambda: packed)
+
+
+def replay_answers(
+    plan: Plan, packed: bytes, *, progress: Callable[[str], None] = lambda _: None
+) -> tuple[tuple[Answer, ...], Product]:
+    """The recipe followed once more: `packed` must answer exactly what it asks, in order."""
+    rows = PackedAnswers(packed, plan.table)
+    answers, product = follow_recipe(plan, answer=rows.take, progress=progress)
+    if rows.left:
+        message = f"measurements.parquet has {rows.left:,} rows more than its plan asks for"
+        raise ReleaseError(message)
+    return answers, product

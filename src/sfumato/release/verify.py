@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from sfumato.accounting import Ledger
 from sfumato.errors import LedgerError, ReleaseError, SfumatoError, VerificationFailed
+from sfumato.recipes import EXTRA_FILES
 from sfumato.release.certificate import FORMAT, build_certificate, describe_entry, pack_json, read_plan
-from sfumato.release.files import unpack_measurements
-from sfumato.release.folder import FILES
-from sfumato.release.release import derive_files
+from sfumato.release.folder import FILES, RESUME
+from sfumato.release.release import derive_files, replay_answers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,10 +49,11 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
     stated = files.pop("certificate.json")
     try:
         plan = read_plan(certificate)
-        measurements = unpack_measurements(files["measurements.parquet"], plan.requests, plan.table)
-        _, derived = derive_files(plan, measurements, ledger=certificate["ledger"])
-        again = build_certificate(plan, ledger=certificate["ledger"], files=files)
-    except (SfumatoError, KeyError, TypeError, ValueError, AttributeError) as error:
+        stated_entry = certificate["ledger"]
+        answers, product = replay_answers(plan, files["measurements.parquet"])
+        derived = derive_files(plan, answers, product, ledger=stated_entry)
+        again = build_certificate(plan, answers, ledger=stated_entry, files=files, facts=product.facts)
+    except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         message = f"the certificate does not describe a release that could have been made: {error}"
         raise VerificationFailed(message) from None
     checked = _check_tables(files, derived)
@@ -67,8 +68,13 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     try:
-        files = {name: (folder / name).read_bytes() for name in FILES}
-        others = {path.name for path in folder.iterdir()} - set(FILES)
+        held = {path.name for path in folder.iterdir()}
+        extra = [name for name in EXTRA_FILES if name in held]
+        if held == {RESUME}:
+            message = f"{folder.name!r} holds a release that is not finished; run `sfumato release --resume`"
+            raise ReleaseError(message)
+        files = {name: (folder / name).read_bytes() for name in (*FILES, *extra)}
+        others = held - {*FILES, *extra}
         certificate = json.loads(files["certificate.json"])
     except FileNotFoundError as error:
         name = Path(error.filename).name
@@ -111,8 +117,9 @@ def _check_certificate(stated: bytes, again: Mapping[str, Any], versions: object
 
 def _check_tables(files: Mapping[str, bytes], derived: Mapping[str, bytes]) -> list[str]:
     checked = []
-    for name in ("table.csv", "writeup.md"):
-        if files[name] != derived[name]:
+    extra = [name for name in EXTRA_FILES if name in files or name in derived]
+    for name in ("table.csv", "writeup.md", *extra):
+        if files.get(name) != derived.get(name):
             message = f"{name} does not follow from measurements.parquet"
             raise VerificationFailed(message)
         checked.append(f"{name} follows from the measurements, byte for byte")

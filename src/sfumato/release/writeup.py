@@ -6,20 +6,23 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sfumato.exact import format_exact, round_up
-from sfumato.measurement import request_cost
+from sfumato.measurement import Choice, Request, ask_cost, request_grid, request_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sfumato.measurement import Request
+    from sfumato.measurement import Answer, Ask
     from sfumato.recipes import Plan
     from sfumato.schema import Table
 
 __all__ = ["build_writeup"]
 
 
-def build_writeup(plan: Plan, *, total: Mapping[str, Any], ledger: Mapping[str, Any]) -> bytes:
+def build_writeup(
+    plan: Plan, answers: tuple[Answer, ...], *, total: Mapping[str, Any], ledger: Mapping[str, Any]
+) -> bytes:
     """The write-up of a release of `plan` as Markdown."""
+    asks = tuple(answer.ask for answer in answers)
     told = plan.recipe.describe(plan)
     sections = [
         f"# Privacy write-up: {plan.recipe.kind} of `{plan.table.name}`",
@@ -32,9 +35,9 @@ def build_writeup(plan: Plan, *, total: Mapping[str, Any], ledger: Mapping[str, 
         _public_facts(plan),
         "## Privatisation and proof",
         _sensitivity(plan),
-        _noise_table(plan),
+        _noise_table(plan.table, asks),
         told.get("privatisation", ""),
-        _composition(plan, total),
+        _composition(plan, asks, total),
         "## Post-processing",
         told["postprocessing"],
         "## How to check",
@@ -112,25 +115,33 @@ def _sensitivity(plan: Plan) -> str:
     return text
 
 
-def _noise_table(plan: Plan) -> str:
+def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
     lines = [
         "| measurement | cells | noise | scale | sensitivity | epsilon | rho | typical error |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for request in plan.requests:
-        cost = request_cost(plan.table, request)
+    for ask in asks:
+        cost = ask_cost(table, ask)
         epsilon = "-" if cost.epsilon is None else format_exact(cost.epsilon)
+        if not isinstance(ask, Request):
+            candidates = len(ask.candidates if isinstance(ask, Choice) else ask.norms)
+            lines.append(
+                f"| {ask.name} | one of {candidates:,} | exponential mechanism | - | - "
+                f"| {epsilon} | {_up(cost.rho)} | - |"
+            )
+            continue
+        grid = request_grid(table, ask)
         lines.append(
-            f"| {request.name} | {plan.table.cells(request.columns):,} | discrete {request.noise} "
-            f"| {_short(request, plan.table.grid)} | {float(cost.sensitivity) / plan.table.grid:.6g} "
+            f"| {ask.name} | {request_size(table, ask):,} | discrete {ask.noise} "
+            f"| {_short(ask, grid)} | {float(cost.sensitivity) / grid:.6g} "
             f"({cost.norm}) | {epsilon} | {_up(cost.rho)} "
-            f"| +-{request.interval / plan.table.grid:.4g} in 95 % of cells |"
+            f"| +-{ask.interval / grid:.4g} in 95 % of cells |"
         )
     return "\n".join(lines)
 
 
-def _composition(plan: Plan, total: Mapping[str, Any]) -> str:
-    kinds = {request.noise for request in plan.requests}
+def _composition(plan: Plan, asks: tuple[Ask, ...], total: Mapping[str, Any]) -> str:
+    kinds = {ask.noise if isinstance(ask, Request) else "exponential" for ask in asks}
     parts = []
     if "laplace" in kinds:
         parts.append(
@@ -143,12 +154,23 @@ def _composition(plan: Plan, total: Mapping[str, Any]) -> str:
             "Discrete Gaussian noise with parameter sigma on integer counts of L2 sensitivity s satisfies "
             "rho-zCDP with rho = s^2/(2 sigma^2) (Canonne, Kamath, Steinke 2020, theorem 14)."
         )
-    count = len(plan.requests)
+    if "exponential" in kinds:
+        parts.append(
+            "The exponential mechanism draws a candidate in proportion to exp(epsilon * score / 2s), where "
+            "one individual moves every score by at most s: it is epsilon-DP, and epsilon^2/8-zCDP (Cesar "
+            "and Rogers 2021)."
+        )
+    count = len(asks)
     many = (
         f"The {count} measurements are taken of the same table, so their costs add up."
         if count > 1
         else "There is one measurement, so its cost is the cost of the release."
     )
+    if plan.allowance is not None:
+        many += (
+            " Each was chosen on seeing the answers before it; the charge was made before the first, and "
+            "every batch was held to what was left of it."
+        )
     pure = f"epsilon {total['epsilon']} and " if total["epsilon"] is not None else ""
     parts.append(f"{many} In total: {pure}rho {_up(total['rho'])}.")
     return " ".join(parts)

@@ -1,0 +1,255 @@
+"""A recipe's questions at the door: answered with noise, and kept before anybody sees an answer.
+
+Part of the curator. The charge is durable before a conversation begins; after every batch all answers so
+far are made durable, and only then may anything that depends on them be shown or asked.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.accounting import histogram_sensitivity
+from sfumato.errors import RecipeError, ReleaseError, SfumatoError, SourceError
+from sfumato.measurement import (
+    Answer,
+    Ask,
+    Choice,
+    Chosen,
+    Measurement,
+    NormChoice,
+    Request,
+    request_grid,
+    request_size,
+)
+from sfumato.noise import add_noise, exponential_choice
+from sfumato.recipes import follow_recipe
+from sfumato.release import PackedAnswers, pack_measurements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from sfumato.accounting import Entry, Ledger
+    from sfumato.engines import Engine, TrueCounts
+    from sfumato.measurement import Gap
+    from sfumato.recipes import Plan, Product
+
+__all__ = ["Conversation"]
+
+_LARGEST_ESTIMATE = 2.0**60
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+class Conversation:
+    """The answers to one recipe under the durable charge `entry`, from `kept` on.
+
+    `kept` is the stored progress of the charge: None if there is none, empty if nothing is answered yet.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        engine: Engine,
+        ledger: Ledger,
+        entry: Entry,
+        kept: bytes | None,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._engine = engine
+        self._ledger = ledger
+        self._entry = entry
+        self._show = progress
+        self._kept = kept
+        self._rows = PackedAnswers(kept, plan.table) if kept else None
+        self._true_counts: dict[tuple[str, ...], TrueCounts] | None = None
+        self._answers: tuple[Answer, ...] = ()
+        self._final = False
+        self._pool = ThreadPoolExecutor(1)
+        self._storing: Future[None] | None = None
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def run(self) -> tuple[tuple[Answer, ...], Product]:
+        """All answers and what the recipe made of them; their storing may still be under way."""
+        try:
+            answers, product = follow_recipe(self._plan, answer=self._answer, progress=self._tell)
+        except BaseException:
+            self._settle()  # an error may tell of answers, too
+            raise
+        if self._rows is not None and self._rows.left:
+            raise self._misfit()
+        if not self._final:
+            self._final = True
+            self._store()
+        return answers, product
+
+    def packed(self) -> bytes:
+        """All answers as they are stored, once they are."""
+        self._settle()
+        assert self._kept is not None
+        return self._kept
+
+    def _answer(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
+        if self._rows is not None and self._rows.left:
+            try:
+                answers = self._rows.take(asks)
+            except ReleaseError:
+                raise self._misfit() from None
+            self._answers += answers
+            return answers
+        self._settle()
+        answers = self._draw(asks)
+        self._answers += answers
+        # Where every question was known beforehand, the last answer ends the conversation.
+        complete = tuple(answer.ask for answer in self._answers) == self._plan.requests
+        self._final = complete and self._plan.allowance is None
+        self._store()
+        if self._final:
+            self._show("post-processing")
+        return answers
+
+    def _draw(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
+        """Exact values in, noisy answers out. The caller has charged and checked `asks`."""
+        plan, tell = self._plan, self._show
+        clipped = tuple(ask for ask in asks if isinstance(ask, Request) and ask.norm is not None)
+        true_values: dict[str, NDArray[np.int64]] = {}
+        try:
+            if self._true_counts is None and any(_needs_counts(ask) for ask in asks):
+                counts = self._engine.count(plan.table, plan.marginals, progress=tell)
+                self._true_counts = dict(zip(plan.marginals, counts, strict=True))
+            if clipped:
+                answers = self._engine.count_clipped(plan.table, clipped, progress=tell)
+                for request, true_answer in zip(clipped, answers, strict=True):
+                    true_values[request.name] = true_answer.true_values
+            for ask in asks:
+                if isinstance(ask, NormChoice):
+                    within = self._engine.count_norms(plan.table, ask, progress=tell)
+                    true_values[ask.name] = within.true_values
+            if self._engine.version(plan.table, secret=self._ledger.secret) != self._entry.table_version:
+                message = f"table {plan.table.name!r}: its source changed while it was read; run it again"
+                raise SourceError(message)
+        except SfumatoError as error:
+            message = f"{error}. The charge is kept, because a refund would tell about the records"
+            raise SourceError(message) from None
+        tell("adding noise")
+        return tuple(self._add_noise(ask, true_values.get(ask.name)) for ask in asks)
+
+    def _add_noise(self, ask: Ask, true_values: NDArray[np.int64] | None) -> Answer:
+        table = self._plan.table
+        if isinstance(ask, Choice):
+            return self._choose(ask)
+        if isinstance(ask, NormChoice):
+            assert true_values is not None
+            return _choose_norm(ask, true_values, replace=table.unit.neighbours == "replace")
+        if true_values is None:
+            true_values = self._count(ask.columns)
+            if ask.queries is not None:
+                true_values = ask.queries.apply(true_values)
+        assert true_values.size == request_size(table, ask)
+        noisy = add_noise(true_values, kind=ask.noise, scale=ask.scale)
+        noisy.flags.writeable = False  # it is stored while the recipe has it in hand
+        return Measurement(request=ask, noisy_values=noisy, grid=request_grid(table, ask))
+
+    def _choose(self, choice: Choice) -> Chosen:
+        """The exponential mechanism over the gaps between counts and estimates.
+
+        Privacy: an individual moves an L1 distance by at most the L1 sensitivity of the counts, and a
+        score by its weight times that; holding a score within 64 bits moves it no further.
+        """
+        table = self._plan.table
+        estimates = (self._estimate(choice, gap) for gap in choice.candidates)
+        scores = [
+            _hold(gap.weight * _distance(self._count(gap.columns), estimate) - gap.penalty)
+            for gap, estimate in zip(choice.candidates, estimates, strict=True)
+        ]
+        sensitivity = histogram_sensitivity(
+            contribution=Fraction(table.contribution), norm="L1", neighbours=table.unit.neighbours
+        )
+        rate = choice.epsilon / (2 * max(gap.weight for gap in choice.candidates) * sensitivity)
+        return Chosen(choice=choice, index=_draw_index(scores, rate))
+
+    def _estimate(self, choice: Choice, gap: Gap) -> NDArray[np.int64]:
+        estimate = gap.estimate()
+        size = self._plan.table.cells(gap.columns)
+        if not isinstance(estimate, np.ndarray) or estimate.dtype != np.int64 or estimate.shape != (size,):
+            message = f"choice {choice.name!r}: an estimate must be {size:,} whole numbers of 64 bits"
+            raise RecipeError(message)
+        if np.abs(estimate.astype(np.float64)).max() > _LARGEST_ESTIMATE:
+            message = f"choice {choice.name!r}: an estimate holds a number beyond 2^60"
+            raise RecipeError(message)
+        return estimate
+
+    def _count(self, columns: tuple[str, ...]) -> NDArray[np.int64]:
+        assert self._true_counts is not None
+        return self._true_counts[columns].true_values
+
+    def _store(self) -> None:
+        self._settle()
+        self._storing = self._pool.submit(self._keep, self._answers, final=self._final)
+
+    def _keep(self, answers: tuple[Answer, ...], *, final: bool) -> None:
+        packed = pack_measurements(answers)
+        store = self._ledger.store_answer if final else self._ledger.store_progress
+        store(self._entry, packed, after=self._kept)
+        self._kept = packed
+
+    def _settle(self) -> None:
+        """Waits until all answers so far are durable."""
+        if self._storing is not None:
+            self._storing.result()
+            self._storing = None
+
+    def _tell(self, stage: str) -> None:
+        self._settle()
+        self._show(stage)
+
+    def _misfit(self) -> ReleaseError:
+        message = (
+            f"what is kept of charge {self._entry.sequence} is not what recipe {self._plan.recipe.kind!r} "
+            "asks now; finish it with the version of sfumato that began it"
+        )
+        return ReleaseError(message)
+
+
+def _needs_counts(ask: Ask) -> bool:
+    return isinstance(ask, Choice) or (isinstance(ask, Request) and ask.norm is None)
+
+
+def _choose_norm(choice: NormChoice, true_within: NDArray[np.int64], *, replace: bool) -> Chosen:
+    """The exponential mechanism over norms, by how far the number within is from the quantile.
+
+    Privacy: with quantile a / b, a score is -|b * within - a * all|. One individual more adds 1 to `all`
+    and 0 or 1 to `within`, which moves it by at most max(a, b - a); one in place of another, by b.
+    """
+    a, b = choice.quantile.numerator, choice.quantile.denominator
+    *within, everybody = true_within.tolist()
+    assert len(within) == len(choice.norms)
+    scores = [_hold(-abs(b * each - a * everybody)) for each in within]
+    rate = choice.epsilon / (2 * (b if replace else max(a, b - a)))
+    return Chosen(choice=choice, index=_draw_index(scores, rate))
+
+
+def _distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:
+    """The L1 distance, exactly: the halves of 2^27 words of 64 bits add up below 2^63."""
+    gaps = np.abs(true_counts - estimate).view(np.uint64)
+    low = int((gaps & np.uint64(2**32 - 1)).sum())
+    return (int((gaps >> np.uint64(32)).sum()) << 32) + low
+
+
+def _hold(score: int) -> int:
+    return min(max(score, _LEAST), _MOST)
+
+
+def _draw_index(scores: list[int], rate: Fraction) -> int:
+    return int(exponential_choice(np.array([scores], np.int64), rate=rate)[0])

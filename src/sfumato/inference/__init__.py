@@ -1,0 +1,28 @@
+"""Graphical models from noisy marginals: estimation, marginals, likelihoods and rows.
+
+Post-processing only: it sees measurements and public facts, and cannot import anything that reads records.
+"""
+
+from sfumato.inference.domain import Domain
+from sfumato.inference.estimate import LARGEST_TREE, Start, estimate, fit_parts
+from sfumato.inference.measured import Measurement, Part, Sparse, merge_measurements
+from sfumato.inference.model import Model
+from sfumato.inference.total import estimate_total
+from sfumato.inference.tree import Tree, build_tree, tree_cells
+
+__all__ = [
+    "LARGEST_TREE",
+    "Domain",
+    "Measurement",
+    "Model",
+    "Part",
+    "Sparse",
+    "Start",
+    "Tree",
+    "build_tree",
+    "estimate",
+    "estimate_total",
+    "fit_parts",
+    "merge_measurements",
+    "tree_cells",
+]

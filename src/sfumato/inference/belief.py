@@ -1,0 +1,101 @@
+"""Belief propagation: from potentials of cliques to their exact marginals, in probability space."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import RecipeError
+from sfumato.inference.axes import find_steps, marginalise, multiply, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from sfumato.inference.tree import Tree
+
+__all__ = ["Beliefs"]
+
+
+class Beliefs:
+    """The tables of a tree's cliques, in one array, and the passes that calibrate them.
+
+    One exponential per cell, then sums and products: upwards every clique hands its marginal over the
+    separator to its parent, downwards it gets the parent's back.
+    """
+
+    __slots__ = ("_down", "_up", "slices", "tree", "values")
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        ends = np.cumsum([tree.domain.cells(clique) for clique in tree.cliques]).tolist()
+        self.slices = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        self.values = np.empty(ends[-1])
+        self._up = [
+            find_steps(tree.domain, clique, separator)
+            for clique, separator in zip(tree.cliques, tree.separators, strict=True)
+        ]
+        self._down = [
+            find_steps(tree.domain, tree.cliques[max(parent, 0)], separator)
+            for parent, separator in zip(tree.parents, tree.separators, strict=True)
+        ]
+
+    def table(self, place: int) -> NDArray[np.float64]:
+        """The flat table of one clique."""
+        return self.values[self.slices[place]]
+
+    def floor(
+        self, zeros: Iterable[tuple[tuple[str, ...], NDArray[np.bool_]]]
+    ) -> NDArray[np.float64] | None:
+        """Potentials that keep impossible cells empty, or None if every cell is possible."""
+        floor: NDArray[np.float64] | None = None
+        for columns, mask in zeros:
+            place = self.tree.home(columns)
+            if place is None:
+                message = f"the tree has no clique for the zeros of {' x '.join(columns)}"
+                raise RecipeError(message)
+            if floor is None:
+                floor = np.zeros(self.values.size)
+            steps = find_steps(self.tree.domain, self.tree.cliques[place], columns)
+            spread(np.where(mask, -np.inf, 0.0), steps, floor[self.slices[place]])
+        return floor
+
+    def calibrate(self, potentials: NDArray[np.float64], *, total: float) -> float:
+        """The logarithm of the normaliser of `potentials`; the tables become marginals that sum to `total`."""
+        tree = self.tree
+        log_normaliser = 0.0
+        for part in self.slices:
+            highest = float(potentials[part].max())
+            if highest == -math.inf:
+                _check_mass(0.0)
+            np.subtract(potentials[part], highest, out=self.values[part])
+            log_normaliser += highest
+        np.exp(self.values, out=self.values)
+        upward: list[NDArray[np.float64]] = [np.empty(0)] * len(tree.cliques)
+        for place in range(len(tree.cliques) - 1, 0, -1):
+            message = marginalise(self.table(place), self._up[place])
+            highest = _check_mass(float(message.max()))
+            log_normaliser += math.log(highest)
+            upward[place] = message.copy()
+            message /= highest
+            multiply(message, self._down[place], self.table(tree.parents[place]))
+        root = self.table(0)
+        mass = _check_mass(float(root.sum()))
+        root *= total / mass
+        for place in range(1, len(tree.cliques)):
+            message = marginalise(self.table(tree.parents[place]), self._down[place])
+            reached = upward[place] > 0
+            np.divide(message, upward[place], out=message, where=reached)
+            message[~reached] = 0.0
+            multiply(message, self._up[place], self.table(place))
+        return log_normaliser + math.log(mass)
+
+
+def _check_mass(mass: float) -> float:
+    if not 0 < mass < math.inf:
+        message = "the model has no cell left that may hold records; check the structural zeros"
+        raise RecipeError(message)
+    return mass

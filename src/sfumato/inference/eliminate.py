@@ -1,0 +1,144 @@
+"""Marginals over columns that no one clique holds, by passing them along the tree."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import RecipeError
+from sfumato.inference.axes import find_steps, marginalise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from sfumato.inference.tree import Tree
+
+__all__ = ["Elimination"]
+
+Columns = tuple[str, ...]
+
+_LARGEST = 2**27
+
+
+class Elimination:
+    """Answers for one calibrated tree; what single columns pass on is remembered.
+
+    Towards any root, a clique hands over p(separator, wanted columns beyond it). The receiver divides
+    by p(separator), multiplies its own table and sums out what nobody needs any more.
+    """
+
+    def __init__(self, tree: Tree, table: Callable[[int], NDArray[np.float64]]) -> None:
+        self._tree = tree
+        self._table = table
+        self._near: list[dict[int, Columns]] = [{} for _ in tree.cliques]
+        for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
+            if parent >= 0:
+                self._near[place][parent] = separator
+                self._near[parent][place] = separator
+        self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
+        self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
+
+    def marginal(self, columns: Columns) -> NDArray[np.float64]:
+        """The counts of `columns`, in the order of the domain, as a flat array."""
+        wanted = set(columns)
+        cliques = self._tree.cliques
+        best = max(len(wanted & set(clique)) for clique in cliques)
+        roots = [place for place, clique in enumerate(cliques) if len(wanted & set(clique)) == best]
+        root = min(roots, key=lambda place: (self._distance(place, wanted), place))
+        names, values = self._collect(root, -1, columns)
+        return _arrange(values, names, columns, self._tree.domain.shape(names))
+
+    def _distance(self, root: int, wanted: set[str]) -> int:
+        """How many other cliques must speak when `root` collects."""
+        return sum(
+            1
+            for place in self._near[root]
+            if (wanted & self._beyond(place, root)) - set(self._tree.cliques[root])
+        )
+
+    def _beyond(self, place: int, sender: int) -> set[str]:
+        """The columns on the far side of the edge from `sender` to `place`."""
+        found = set(self._tree.cliques[place])
+        for other in self._near[place]:
+            if other != sender:
+                found |= self._beyond(other, place)
+        return found
+
+    def _collect(self, place: int, towards: int, wanted: Columns) -> tuple[Columns, NDArray[np.float64]]:
+        """p(separator towards the asker, wanted columns from here on), as names and a flat array."""
+        key = (place, towards, wanted)
+        if key in self._known:
+            return self._known[key]
+        domain, own = self._tree.domain, set(self._tree.cliques[place])
+        keep = set(self._near[place].get(towards, ())) | (set(wanted) & own)
+        asked: list[tuple[int, Columns]] = []
+        left = set(wanted) - own
+        for other, separator in self._near[place].items():
+            if other == towards:
+                continue
+            there = domain.order(left & self._beyond(other, place))
+            if there:
+                left -= set(there)
+                asked.append((other, there))
+                keep |= set(separator)
+        names = domain.order(keep)
+        values = self._project(place, names)
+        open_separators = {other: set(self._near[place][other]) for other, _ in asked}
+        for other, there in asked:
+            separator = self._near[place][other]
+            below, table = self._collect(other, place, there)
+            later = [shared for each, shared in open_separators.items() if each != other]
+            final = set(self._near[place].get(towards, ())) | set(wanted)
+            needed = final.union(*later)
+            names, values = self._join(names, values, below, table, separator, needed)
+            del open_separators[other]
+        if len(wanted) == 1 and towards >= 0:
+            self._known[key] = (names, values)
+        return names, values
+
+    def _project(self, place: int, names: Columns) -> NDArray[np.float64]:
+        key = (place, names)
+        if key not in self._projected:
+            steps = find_steps(self._tree.domain, self._tree.cliques[place], names)
+            self._projected[key] = marginalise(self._table(place), steps)
+        return self._projected[key]
+
+    def _join(
+        self,
+        names: Columns,
+        values: NDArray[np.float64],
+        below: Columns,
+        table: NDArray[np.float64],
+        separator: Columns,
+        needed: set[str],
+    ) -> tuple[Columns, NDArray[np.float64]]:
+        """Both tables joined over `separator`, of which only what is needed is kept."""
+        domain = self._tree.domain
+        batch = tuple(name for name in separator if name in needed)
+        summed = tuple(name for name in separator if name not in needed)
+        left = tuple(name for name in names if name not in separator)
+        right = tuple(name for name in below if name not in separator)
+        sizes = [math.prod(domain.shape(each)) for each in (batch, left, summed, right)]
+        if sizes[0] * sizes[1] * sizes[3] > _LARGEST:
+            message = f"the marginal over {' x '.join((*batch, *left, *right))} is too large"
+            raise RecipeError(message)
+        first = _arrange(values, names, (*batch, *left, *summed), domain.shape(names))
+        second = _arrange(table, below, (*batch, *summed, *right), domain.shape(below))
+        second = second.reshape(sizes[0], sizes[2], sizes[3])
+        mass = second.sum(axis=2, keepdims=True)
+        shares = np.divide(second, mass, out=np.zeros_like(second), where=mass > 0)
+        product = np.matmul(first.reshape(sizes[0], sizes[1], sizes[2]), shares)
+        return (*batch, *left, *right), product.reshape(-1)
+
+
+def _arrange(
+    values: NDArray[np.float64], names: Columns, wanted: Columns, shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    if names == wanted:
+        return values
+    axes = [names.index(name) for name in wanted]
+    return np.ascontiguousarray(values.reshape(shape).transpose(axes)).reshape(-1)

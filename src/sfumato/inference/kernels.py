@@ -1,0 +1,172 @@
+"""Loops over cells, compiled once and kept on disk.
+
+A clique's table is a flat array in row-major order. Marginalising keeps some axes and sums the others;
+neighbouring axes of one kind are merged, so that every pattern is (keep, sum) up to three times.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["add_over", "apply_rows", "eliminate", "multiply_over", "spread_rows", "sum_out"]
+
+
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})(
+        function
+    )
+    return compiled
+
+
+@_compile
+def sum_out(table, pattern, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Nothing; sets `out` to the sums of `table` over the summed axes of `pattern`."""
+    k0, s0, k1, s1, k2, s2 = pattern
+    out[:] = 0.0
+    place = 0
+    for a in range(k0):
+        for _ in range(s0):
+            for b in range(k1):
+                start = (a * k1 + b) * k2
+                for _ in range(s1):
+                    if s2 == 1:
+                        for c in range(k2):
+                            out[start + c] += table[place + c]
+                        place += k2
+                    else:
+                        for c in range(k2):
+                            total = 0.0
+                            for d in range(s2):
+                                total += table[place + d]
+                            out[start + c] += total
+                            place += s2
+
+
+@_compile
+def add_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Nothing; adds `small` to `table` along the kept axes of `pattern`."""
+    k0, s0, k1, s1, k2, s2 = pattern
+    place = 0
+    for a in range(k0):
+        for _ in range(s0):
+            for b in range(k1):
+                start = (a * k1 + b) * k2
+                for _ in range(s1):
+                    if s2 == 1:
+                        for c in range(k2):
+                            table[place + c] += small[start + c]
+                        place += k2
+                    else:
+                        for c in range(k2):
+                            value = small[start + c]
+                            for d in range(s2):
+                                table[place + d] += value
+                            place += s2
+
+
+@_compile
+def multiply_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Nothing; multiplies `table` by `small` along the kept axes of `pattern`."""
+    k0, s0, k1, s1, k2, s2 = pattern
+    place = 0
+    for a in range(k0):
+        for _ in range(s0):
+            for b in range(k1):
+                start = (a * k1 + b) * k2
+                for _ in range(s1):
+                    if s2 == 1:
+                        for c in range(k2):
+                            table[place + c] *= small[start + c]
+                        place += k2
+                    else:
+                        for c in range(k2):
+                            value = small[start + c]
+                            for d in range(s2):
+                                table[place + d] *= value
+                            place += s2
+
+
+@_compile
+def eliminate(adjacency, sizes, rule, order):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """The cells of the maximal cliques of a greedy elimination, whose order is written to `order`.
+
+    Rule 0 eliminates the column with the smallest clique first, rule 1 the one with the fewest new
+    edges, rule 2 the one whose new edges weigh least.
+    """
+    count = sizes.size
+    near = adjacency.copy()
+    left = np.ones(count, np.bool_)
+    cliques = np.zeros((count, count), np.bool_)
+    total = 0.0
+    for step in range(count):
+        best = -1
+        best_cost = np.inf
+        best_tie = np.inf
+        for v in range(count):
+            if not left[v]:
+                continue
+            cells = sizes[v]
+            for u in range(count):
+                if near[v, u]:
+                    cells *= sizes[u]
+            cost = 0.0
+            if rule == 0:
+                cost = cells
+            else:
+                for u in range(count):
+                    if near[v, u]:
+                        for w in range(u + 1, count):
+                            if near[v, w] and not near[u, w]:
+                                cost += 1.0 if rule == 1 else sizes[u] * sizes[w]
+            if cost < best_cost or (cost == best_cost and cells < best_tie):
+                best, best_cost, best_tie = v, cost, cells
+        order[step] = best
+        left[best] = False
+        for u in range(count):
+            if near[best, u]:
+                cliques[step, u] = True
+                for w in range(count):
+                    if near[best, w] and u != w:
+                        near[u, w] = True
+        cliques[step, best] = True
+        held = False
+        for earlier in range(step):
+            inside = True
+            for u in range(count):
+                if cliques[step, u] and not cliques[earlier, u]:
+                    inside = False
+                    break
+            if inside:
+                held = True
+                break
+        if not held:
+            total += best_tie
+        for u in range(count):
+            near[u, best] = False
+            near[best, u] = False
+    return total
+
+
+@_compile
+def apply_rows(starts, members, weights, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Nothing; sets `out` to the answers of sparse queries over `table`."""
+    for row in range(starts.size - 1):
+        total = 0.0
+        for place in range(starts[row], starts[row + 1]):
+            total += weights[place] * table[members[place]]
+        out[row] = total
+
+
+@_compile
+def spread_rows(starts, members, weights, answers, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Nothing; adds to `table` every answer along the cells of its query."""
+    for row in range(starts.size - 1):
+        value = answers[row]
+        for place in range(starts[row], starts[row + 1]):
+            table[members[place]] += weights[place] * value

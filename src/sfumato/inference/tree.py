@@ -1,0 +1,154 @@
+"""Junction trees: the cliques in which a model is exact, joined by what they share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.errors import RecipeError
+from sfumato.inference.kernels import eliminate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from sfumato.inference.domain import Domain
+
+__all__ = ["Tree", "build_tree", "tree_cells"]
+
+Columns = tuple[str, ...]
+
+_RULES = (0, 1, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Cliques in an order in which every clique comes after its parent.
+
+    `parents[i]` is the place of clique i's parent, -1 for the first of all; `separators[i]` is what
+    the two share, possibly nothing. All columns are in the order of the domain.
+    """
+
+    domain: Domain
+    cliques: tuple[Columns, ...]
+    parents: tuple[int, ...]
+    separators: tuple[Columns, ...]
+
+    @property
+    def cells(self) -> int:
+        """The number of cells of all cliques."""
+        return sum(self.domain.cells(clique) for clique in self.cliques)
+
+    def home(self, columns: Iterable[str]) -> int | None:
+        """The place of the smallest clique that holds `columns`, if one does."""
+        wanted = set(columns)
+        holding = [place for place, clique in enumerate(self.cliques) if wanted <= set(clique)]
+        return min(holding, key=lambda place: self.domain.cells(self.cliques[place]), default=None)
+
+
+def build_tree(domain: Domain, marginals: Iterable[Columns], *, limit: int | None = None) -> Tree:
+    """The smallest junction tree found whose cliques hold every one of `marginals`.
+
+    Three rules of elimination are tried. A tree of more than `limit` cells is refused with its largest
+    clique named and the marginal whose removal shrinks it most.
+    """
+    sets = sorted({frozenset(columns) for columns in marginals}, key=sorted)
+    tree = _assemble(domain, _find_cliques(domain, sets))
+    if limit is not None and tree.cells > limit:
+        _refuse(domain, sets, tree, limit)
+    return tree
+
+
+def tree_cells(domain: Domain, marginals: Iterable[Columns]) -> int:
+    """The number of cells of the tree that `marginals` need, without building it."""
+    adjacency, sizes = _graph(domain, marginals)
+    order = np.empty(len(domain), np.int64)
+    cells = min(eliminate(adjacency, sizes, rule, order) for rule in _RULES)
+    return int(min(cells, 2.0**62))
+
+
+def _graph(
+    domain: Domain, marginals: Iterable[Iterable[str]]
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    place = {name: index for index, name in enumerate(domain)}
+    adjacency = np.zeros((len(place), len(place)), np.bool_)
+    for columns in marginals:
+        for left, right in combinations(columns, 2):
+            adjacency[place[left], place[right]] = adjacency[place[right], place[left]] = True
+    return adjacency, np.array([float(domain[name]) for name in domain])
+
+
+def _find_cliques(domain: Domain, sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    adjacency, sizes = _graph(domain, sets)
+    names = tuple(domain)
+    best: tuple[float, list[int]] | None = None
+    for rule in _RULES:
+        order = np.empty(len(names), np.int64)
+        cells = eliminate(adjacency, sizes, rule, order)
+        if best is None or cells < best[0]:
+            best = (cells, order.tolist())
+    assert best is not None
+    near = {index: set(np.flatnonzero(adjacency[index]).tolist()) for index in range(len(names))}
+    cliques: list[set[int]] = []
+    for index in best[1]:
+        around = near.pop(index)
+        cliques.append({index, *around})
+        for other in around:
+            near[other] |= around
+            near[other] -= {other, index}
+    maximal = [
+        clique
+        for place, clique in enumerate(cliques)
+        if not any(clique < other or (clique == other and place > later) for later, other in enumerate(cliques))
+    ]
+    return [frozenset(names[index] for index in clique) for clique in maximal]
+
+
+def _assemble(domain: Domain, cliques: list[frozenset[str]]) -> Tree:
+    """A maximum spanning tree of what cliques share, grown from the largest clique."""
+    ordered = sorted((domain.order(clique) for clique in cliques), key=lambda each: (-domain.cells(each), each))
+    left = dict(enumerate(ordered))
+    placed: list[int] = []
+    parents: list[int] = []
+    separators: list[Columns] = []
+    nearest = {index: (-1, ()) for index in left}
+    while left:
+        pick = max(left, key=lambda index: (len(nearest[index][1]), -index))
+        parent, shared = nearest[pick]
+        clique = set(left.pop(pick))
+        parents.append(parent)
+        separators.append(shared)
+        placed.append(pick)
+        for index, other in left.items():
+            common = domain.order(clique & set(other))
+            if len(common) > len(nearest[index][1]) or nearest[index][0] < 0:
+                nearest[index] = (len(placed) - 1, common)
+    return Tree(
+        domain=domain,
+        cliques=tuple(ordered[index] for index in placed),
+        parents=tuple(parents),
+        separators=tuple(separators),
+    )
+
+
+def _refuse(domain: Domain, sets: Sequence[frozenset[str]], tree: Tree, limit: int) -> None:
+    largest = max(tree.cliques, key=domain.cells)
+    wide = [each for each in sets if len(each) > 1]
+    without = {
+        each: tree_cells(domain, [tuple(other) for other in sets if other is not each]) for each in wide[:200]
+    }
+    advice = "use coarser domains"
+    if without:
+        drop = min(without, key=lambda each: without[each])
+        if without[drop] < tree.cells:
+            advice = f"leave out {' x '.join(domain.order(drop))}, which leaves {without[drop]:,}"
+    message = (
+        f"the model would need {tree.cells:,} cells, more than {limit:,}: its largest clique is "
+        f"{' x '.join(largest)} with {math.prod(domain[name] for name in largest):,}; {advice}"
+    )
+    raise RecipeError(message)
