@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
     from sfumato.inference.tree import Tree
 
-__all__ = ["Beliefs"]
+__all__ = ["Beliefs", "NoMass"]
+
+_LEAST = -200.0  # a cell this far below its clique's largest is as good as empty, and products stay finite
+
+
+class NoMass(RecipeError):
+    """No cell is left that may hold records, or the potentials are too far apart to be told."""
 
 
 class Beliefs:
@@ -27,10 +33,11 @@ class Beliefs:
     separator to its parent, downwards it gets the parent's back.
     """
 
-    __slots__ = ("_down", "_up", "slices", "tree", "values")
+    __slots__ = ("_bounded", "_down", "_up", "slices", "tree", "values")
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
+        self._bounded = True
         ends = np.cumsum([tree.domain.cells(clique) for clique in tree.cliques]).tolist()
         self.slices = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         self.values = np.empty(ends[-1])
@@ -59,6 +66,7 @@ class Beliefs:
                 raise RecipeError(message)
             if floor is None:
                 floor = np.zeros(self.values.size)
+                self._bounded = False  # impossible cells are to stay at minus infinity
             steps = find_steps(self.tree.domain, self.tree.cliques[place], columns)
             spread(np.where(mask, -np.inf, 0.0), steps, floor[self.slices[place]])
         return floor
@@ -72,6 +80,8 @@ class Beliefs:
             if highest == -math.inf:
                 _check_mass(0.0)
             np.subtract(potentials[part], highest, out=self.values[part])
+            if self._bounded:
+                np.maximum(self.values[part], _LEAST, out=self.values[part])
             log_normaliser += highest
         np.exp(self.values, out=self.values)
         upward: list[NDArray[np.float64]] = [np.empty(0)] * len(tree.cliques)
@@ -97,5 +107,5 @@ class Beliefs:
 def _check_mass(mass: float) -> float:
     if not 0 < mass < math.inf:
         message = "the model has no cell left that may hold records; check the structural zeros"
-        raise RecipeError(message)
+        raise NoMass(message)
     return mass

@@ -22,6 +22,7 @@ __all__ = ["Elimination"]
 Columns = tuple[str, ...]
 
 _LARGEST = 2**27
+_LARGE = 2**20  # cells from which it pays to look for a better root
 
 
 class Elimination:
@@ -35,20 +36,47 @@ class Elimination:
         self._tree = tree
         self._table = table
         self._near: list[dict[int, Columns]] = [{} for _ in tree.cliques]
+        self._component: dict[str, int] = {}
+        components: list[int] = []
         for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
-            if parent >= 0:
+            components.append(components[parent] if separator else place)
+            self._component |= dict.fromkeys(tree.cliques[place], components[place])
+            if separator:
                 self._near[place][parent] = separator
                 self._near[parent][place] = separator
         self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
+        self._schedules: dict[
+            tuple[int, int, Columns], tuple[Columns, list[tuple[int, Columns, set[str]]]]
+        ] = {}
+        self._sides: dict[tuple[int, int], set[str]] = {}
         self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
 
     def marginal(self, columns: Columns) -> NDArray[np.float64]:
         """The counts of `columns`, in the order of the domain, as a flat array."""
+        groups: dict[int, list[str]] = {}
+        for name in columns:
+            groups.setdefault(self._component[name], []).append(name)
+        names: Columns = ()
+        values = np.ones(1)
+        for group in groups.values():
+            # What shares nothing is independent.
+            part = self._connected(tuple(group))
+            total = part.sum()
+            values = np.multiply.outer(values, part / total if names else part).reshape(-1)
+            names += tuple(group)
+        return _arrange(values, names, columns, self._tree.domain.shape(names))
+
+    def _connected(self, columns: Columns) -> NDArray[np.float64]:
+        """The same for columns of one component."""
         wanted = set(columns)
         cliques = self._tree.cliques
         best = max(len(wanted & set(clique)) for clique in cliques)
         roots = [place for place, clique in enumerate(cliques) if len(wanted & set(clique)) == best]
         root = min(roots, key=lambda place: (self._distance(place, wanted), place))
+        if self._peak(root, -1, columns) > _LARGE:
+            component = self._component[columns[0]]
+            inside = [place for place in range(len(cliques)) if self._component[cliques[place][0]] == component]
+            root = min(inside, key=lambda place: (self._peak(place, -1, columns), place))
         names, values = self._collect(root, -1, columns)
         return _arrange(values, names, columns, self._tree.domain.shape(names))
 
@@ -62,43 +90,69 @@ class Elimination:
 
     def _beyond(self, place: int, sender: int) -> set[str]:
         """The columns on the far side of the edge from `sender` to `place`."""
-        found = set(self._tree.cliques[place])
-        for other in self._near[place]:
-            if other != sender:
-                found |= self._beyond(other, place)
-        return found
+        if (place, sender) not in self._sides:
+            found = set(self._tree.cliques[place])
+            for other in self._near[place]:
+                if other != sender:
+                    found |= self._beyond(other, place)
+            self._sides[place, sender] = found
+        return self._sides[place, sender]
 
     def _collect(self, place: int, towards: int, wanted: Columns) -> tuple[Columns, NDArray[np.float64]]:
         """p(separator towards the asker, wanted columns from here on), as names and a flat array."""
         key = (place, towards, wanted)
         if key in self._known:
             return self._known[key]
-        domain, own = self._tree.domain, set(self._tree.cliques[place])
-        keep = set(self._near[place].get(towards, ())) | (set(wanted) & own)
+        names, turns = self._schedule(place, towards, wanted)
+        values = self._project(place, names)
+        for other, there, needed in turns:
+            below, table = self._collect(other, place, there)
+            separator = self._near[place][other]
+            names, values = self._join(names, values, below, table, separator, needed)
+        if len(wanted) == 1 and towards >= 0:
+            self._known[key] = (names, values)
+        return names, values
+
+    def _schedule(
+        self, place: int, towards: int, wanted: Columns
+    ) -> tuple[Columns, list[tuple[int, Columns, set[str]]]]:
+        """What a clique keeps of its own, and which neighbours speak in turn: of what, and what stays."""
+        key = (place, towards, wanted)
+        if key in self._schedules:
+            return self._schedules[key]
+        domain, own, near = self._tree.domain, set(self._tree.cliques[place]), self._near[place]
+        final = set(near.get(towards, ())) | set(wanted)
+        keep, left = final & own, set(wanted) - own
         asked: list[tuple[int, Columns]] = []
-        left = set(wanted) - own
-        for other, separator in self._near[place].items():
-            if other == towards:
-                continue
-            there = domain.order(left & self._beyond(other, place))
+        for other, separator in near.items():
+            there = () if other == towards else domain.order(left & self._beyond(other, place))
             if there:
                 left -= set(there)
                 asked.append((other, there))
                 keep |= set(separator)
-        names = domain.order(keep)
-        values = self._project(place, names)
-        open_separators = {other: set(self._near[place][other]) for other, _ in asked}
-        for other, there in asked:
-            separator = self._near[place][other]
-            below, table = self._collect(other, place, there)
-            later = [shared for each, shared in open_separators.items() if each != other]
-            final = set(self._near[place].get(towards, ())) | set(wanted)
-            needed = final.union(*later)
-            names, values = self._join(names, values, below, table, separator, needed)
-            del open_separators[other]
-        if len(wanted) == 1 and towards >= 0:
-            self._known[key] = (names, values)
-        return names, values
+        names = kept = domain.order(keep)
+        turns: list[tuple[int, Columns, set[str]]] = []
+        while asked:
+            # Whoever leaves the smallest table speaks first.
+            options = []
+            for which, (other, there) in enumerate(asked):
+                needed = final.union(*(near[each] for each, _ in asked if each != other))
+                after = (*(name for name in kept if name in needed or name not in near[other]), *there)
+                options.append((domain.cells(after), which, after, needed))
+            cells, which, kept, needed = min(options, key=lambda option: option[:2])
+            turns.append((*asked.pop(which), needed))
+        self._schedules[key] = (names, turns)
+        return names, turns
+
+    def _peak(self, place: int, towards: int, wanted: Columns) -> int:
+        """The cells of the largest table on the way when the clique at `place` collects."""
+        domain = self._tree.domain
+        names, turns = self._schedule(place, towards, wanted)
+        peak = domain.cells(names)
+        for other, there, needed in turns:
+            names = (*(name for name in names if name in needed or name not in self._near[place][other]), *there)
+            peak = max(peak, domain.cells(names), self._peak(other, place, there))
+        return peak
 
     def _project(self, place: int, names: Columns) -> NDArray[np.float64]:
         key = (place, names)

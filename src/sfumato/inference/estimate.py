@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import RecipeError
-from sfumato.inference.belief import Beliefs
+from sfumato.inference.belief import Beliefs, NoMass
 from sfumato.inference.measured import Measurement, Part, merge_measurements
 from sfumato.inference.model import Model
 from sfumato.inference.objective import Objective
@@ -116,7 +116,7 @@ def fit_parts(
     fit = _Fit(tree, parts, total=total, zeros=zeros, start=start)
     stubborn = evaluations is not None or target is not None
     most = evaluations if evaluations is not None else 100_000
-    done = fit.descend(most=most, target=target, stubborn=stubborn, progress=progress)
+    done = fit.depth == 0 and fit.descend(most=most, target=target, stubborn=stubborn, progress=progress)
     before = (fit.loss, fit.fitted)
     for _ in range(_STAGES):
         if done or fit.evaluations >= most:
@@ -162,8 +162,14 @@ class _Fit:
             self.curvature = np.empty(self.size)
         self.pairs: deque[tuple[NDArray[np.float32], NDArray[np.float32]]] = deque(maxlen=_MEMORY)
         self.evaluations = 0
-        self.depth = 0.0 if start is None else start.depth
-        self.log_normaliser = self._evaluate(self.multipliers)
+        self.depth = 0.0 if start is None else start.depth / 2
+        try:
+            self.log_normaliser = self._evaluate(self.multipliers)
+        except NoMass:
+            if start is None:
+                raise
+            self.multipliers, self.depth = np.zeros(self.size), 0.0
+            self.log_normaliser = self._evaluate(self.multipliers)
         self.anchor = self.multipliers
 
     @property
@@ -182,10 +188,10 @@ class _Fit:
     def explained(self, before: tuple[float, float]) -> bool:
         """Whether the loss is no more than noise explains, and falls no faster than by fitting noise."""
         loss, fitted = self.loss, self.fitted
-        if loss < 1e-9:
-            return True
-        slow = before[0] - loss <= max(2 * (fitted - before[1]), 1e-7 * loss)
-        return slow and (2 * loss <= self.size - fitted or before[0] - loss <= 0.1 * (fitted - before[1]))
+        gained, freed = before[0] - loss, fitted - before[1]
+        if 2 * loss > self.size - fitted:
+            return gained <= max(0.1 * freed, 1e-3 * loss)
+        return gained <= max(2 * freed, 0.01 * math.sqrt(self.size))
 
     def descend(
         self, *, most: int, target: float | None, stubborn: bool, progress: Callable[[str], None]
@@ -198,8 +204,11 @@ class _Fit:
         before, steps = (loss, self.fitted), 0
         while self.evaluations < most:
             trial = self.multipliers - size * weighted
-            self.log_normaliser = self._evaluate(trial)
-            found = self.loss
+            try:
+                self.log_normaliser = self._evaluate(trial)
+                found = self.loss
+            except NoMass:
+                found = math.inf
             if not found <= loss:
                 size /= 2
                 if size * float(np.abs(weighted).max()) < 1e-12:
@@ -261,13 +270,16 @@ class _Fit:
         before = self.answers.copy()
         for _ in range(12):
             trial = self.multipliers + size * direction
-            log_normaliser = self._evaluate(trial)
-            found = self._dual(log_normaliser, trial, stiffness)
+            try:
+                log_normaliser = self._evaluate(trial)
+                found = self._dual(log_normaliser, trial, stiffness)
+            except NoMass:
+                found = math.inf
             if found <= value + 1e-4 * size * slope + 1e-13 * abs(value):
                 break
             # The minimum of the parabola through what is known of this line.
             bend = found - value - size * slope
-            size *= min(0.5, max(0.1, -0.5 * slope * size / bend)) if bend > 0 else 0.5
+            size *= min(0.5, max(0.1, -0.5 * slope * size / bend)) if 0 < bend < math.inf else 0.5
         else:
             self.log_normaliser = self._evaluate(self.multipliers)
             self.pairs.clear()

@@ -2,9 +2,9 @@
 
 Columns are filled clique by clique. Within a group of rows that agree on the separator, the values of
 the new columns are dealt in the numbers the model asks for, rounded so that running sums stay within
-one. Who gets which value is decided by an equidistributed sequence along the rows, sorted by all columns
-they already have: every stretch of similar rows gets the values in nearly the right proportion, and new
-columns are independent of old ones given the separator.
+one. Who gets which value is drawn at random, but evenly along the rows sorted by all columns they already
+have: every stretch of similar rows gets the values in nearly the right proportion, and new columns are
+independent of old ones given the separator.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["sample_rows"]
 
 Columns = tuple[str, ...]
-
-_GOLDEN = 0.6180339887498949
 
 
 def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.int64]]:
@@ -93,14 +91,17 @@ def _deal(
         begin = starts[some[0]]
         dealt[begin : begin + listed.size] = listed
     # The k-th place of the sequence in a group takes the entry of its list at the sequence's own rank.
-    position = np.arange(group.size)
-    shift = generator.random(groups)
-    sorted_group = group[order]
-    spread = (position * _GOLDEN + shift[sorted_group]) % 1.0
-    places = np.argsort(sorted_group + spread * (1 - 1e-9), kind="stable")
+    places = np.argsort((group[order] << 32) + _scatter(group.size, generator), kind="stable")
     result = np.empty(group.size, np.int64)
     result[order[places]] = dealt
     return result
+
+
+def _scatter(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Random numbers below 2^32, of which every block of sixteen has one in each sixteenth."""
+    blocks = -(-count // 16)
+    strata = np.argsort(generator.integers(2**32, size=(blocks, 16)), axis=1).reshape(-1)[:count]
+    return strata * 2**28 + generator.integers(2**28, size=count)
 
 
 def _rerank(

@@ -58,6 +58,7 @@ Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], Model]
 
 _SELECTION = Fraction(1, 10)  # of the budget of a round
 _ROUNDS = 16  # per column; fewer are needed, because the noise shrinks
+_LAST = 8
 _ABSOLUTE = math.sqrt(2 / math.pi)  # the mean of |x| for standard normal x
 
 
@@ -220,7 +221,7 @@ def measure_adaptively(
         moved = float(np.abs(model.flat_marginal(columns) - before).sum())
         progress(f"round {turn}: {' x '.join(columns)}, {float(purse.left / purse.squared):.0%} left")
         if moved <= sigma * _ABSOLUTE * domain.cells(columns):
-            share *= 4
+            share = min(4 * share, max(share, purse.left / _LAST))
     return model
 
 
@@ -237,9 +238,12 @@ def _offer(
     grid, domain = purse.table.grid, model.domain
     gaps = []
     for columns, weight in candidates.items():
+        penalty = sigma * _ABSOLUTE * domain.cells(columns)
+        # Noise that would outweigh all records cannot improve anything: no need to score it.
+        if len(columns) > 1 and penalty > model.total:
+            continue
         if model.tree.home(columns) is None and _grown(model, columns) > most:
             continue
-        penalty = sigma * _ABSOLUTE * domain.cells(columns)
         gaps.append(
             Gap(
                 columns=columns,
