@@ -34,12 +34,17 @@ class Queries:
     cells: int
     grid: int
     starts: NDArray[np.int64]
-    members: NDArray[np.int64]
-    weights: NDArray[np.int64]
+    members: NDArray[np.integer[Any]]
+    weights: NDArray[np.integer[Any]]
 
     def __post_init__(self) -> None:
-        for name in ("starts", "members", "weights"):
-            array = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
+        # There may be ten million members, and several queries of that size at a time.
+        for name, dtype in (("starts", np.int64), ("members", np.int32), ("weights", np.int32)):
+            given = np.asarray(getattr(self, name))
+            array = np.ascontiguousarray(given, dtype=dtype)
+            if array.dtype != given.dtype and not np.array_equal(array, given):
+                message = f"the {name} of queries must be whole numbers, and no weight exceeds 1"
+                raise RecipeError(message)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         if not 1 <= self.grid <= 2**20:
@@ -54,16 +59,15 @@ class Queries:
         ):
             message = "every member of a query needs a weight and a cell of the marginal"
             raise RecipeError(message)
-        # The least 64-bit number has no absolute value, so both ends are compared.
+        # The least number has no absolute value, so both ends are compared.
         if members.size and not -self.grid <= self.weights.min() <= self.weights.max() <= self.grid:
             message = "the weight of a query exceeds 1"
             raise RecipeError(message)
-        keys = np.repeat(np.arange(self.rows), np.diff(starts)) * self.cells + members
-        if np.unique(keys).size != keys.size:
+        if _repeats(starts, members, self.cells):
             message = "a query names a cell twice"
             raise RecipeError(message)
         # Sums of squares below 2^53 are exact in the floats of bincount: 2^40 times at most 2^12 rows.
-        squares = np.bincount(members, weights=(self.weights**2).astype(np.float64), minlength=1)
+        squares = np.bincount(members, weights=self.weights.astype(np.float64) ** 2, minlength=1)
         if squares.max() > self.grid**2:
             message = "the weights of a cell have an L2 norm above 1, so the noise would not cover them"
             raise RecipeError(message)
@@ -89,3 +93,14 @@ class Queries:
             "grid": self.grid,
             "sha256": content.hexdigest(),
         }
+
+
+def _repeats(starts: NDArray[np.int64], members: NDArray[np.integer[Any]], cells: int) -> bool:
+    """Whether some row names a cell twice; rows in ascending order are seen at once."""
+    rising = members[1:] > members[:-1]
+    rising[starts[(starts > 0) & (starts < members.size)] - 1] = True  # from one row to the next
+    if rising.all():
+        return False
+    keys = np.repeat(np.arange(starts.size - 1), np.diff(starts)) * cells + members
+    keys.sort()
+    return bool((keys[1:] == keys[:-1]).any())

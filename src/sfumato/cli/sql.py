@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 
@@ -20,13 +20,40 @@ __all__ = ["sql"]
 Format = Literal["table", "csv", "json", "parquet"]
 
 _WELCOME = "DP-SELECT epsilon ... FROM table;  EXPLAIN ... spends nothing;  .budget  .tables  .help  .quit"
+_WELCOME_MODEL = "SELECT ... FROM table;  spends nothing;  .tables  .help  .quit"
 _MOST_SHOWN = 40
 
 
+class _Door(Protocol):
+    """Whoever answers the statements of one command."""
+
+    @property
+    def history(self) -> Path | None:
+        """The file in which a shell keeps what was typed."""
+
+    @property
+    def welcome(self) -> str:
+        """What a shell says first."""
+
+    def run(self, text: str, *, quiet: bool) -> Answer:
+        """The answer to a statement, with notes for the person unless `quiet`."""
+
+    def run_dot(self, line: str) -> None:
+        """Answers a word that begins with a dot."""
+
+
 def sql(
+    statement: Annotated[str | None, typer.Argument(help="One statement to run.")] = None,
     project: ProjectOption = "sfumato.toml",
-    command: Annotated[str | None, typer.Option("-c", "--command", help="One statement to run.")] = None,
+    command: Annotated[str | None, typer.Option("-c", "--command", help="The same.")] = None,
     file: Annotated[str | None, typer.Option("-f", "--file", help="A file of statements.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Ask the model of the release in this folder; spends nothing."),
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option("--epsilon", help="Which model, if the release holds several.")
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="How answers are printed.")] = "table",
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="Write the last answer to this file.")
@@ -34,30 +61,32 @@ def sql(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
-    """Answer private SQL: with -c or -f, or in a shell with history.
+    """Answer private SQL: one statement, those of a file, or in a shell with history.
 
-    Example: sfumato sql -c "DP-SELECT 0.5 COUNT(*) FROM trips WHERE fare > 10"
+    Example: sfumato sql "DP-SELECT 0.5 COUNT(*) FROM trips WHERE fare > 10"
     """
-    import sfumato
     from sfumato.release import check_file, write_file
 
-    if command is not None and file is not None:
-        message = "give a statement (-c) or a file (-f), not both"
+    if sum(each is not None for each in (statement, command, file)) > 1:
+        message = "give one statement, as it is or with -c, or a file (-f)"
         raise typer.BadParameter(message)
+    if epsilon is not None and model is None:
+        message = "--epsilon chooses the model of --model; what may be spent stands in DP-SELECT epsilon ..."
+        raise typer.BadParameter(message)
+    command = statement if command is None else command
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
         message = "--out takes a name that ends in .csv, .json or .parquet"
         raise typer.BadParameter(message)
     if out is not None:
         check_file(Path(out), force=force)
-    curator = sfumato.open(project)
-    note_missing_ledger(curator)
+    door: _Door = _Curated(project) if model is None else _Modelled(model, epsilon)
     shown: Format = "json" if json else output
     if command is None and file is None:
-        _run_shell(curator, shown)
+        _run_shell(door, shown)
         return
     answer: Answer | None = None
     for text in [command] if command is not None else _read_file(file or ""):
-        answer = _run(curator, text or "", quiet=json)
+        answer = door.run(text or "", quiet=json)
         if out is None:
             _print(answer, shown)
     if out is not None and answer is not None:
@@ -89,13 +118,65 @@ def split_statements(text: str) -> list[str]:
     return [*parts, rest] if mask_text(rest).strip() else parts
 
 
-def _run(curator: Curator, text: str, *, quiet: bool) -> Answer:
-    _announce(curator, text)
-    with progress(quiet=quiet) as stage:
-        answer = curator.sql(text, progress=stage)
-    if not quiet:
-        note(f"{_describe(answer)}; epsilon {curator.budget().left} left")
-    return answer
+class _Curated:
+    """The project's curator, who charges the ledger."""
+
+    welcome = _WELCOME
+
+    def __init__(self, project: str) -> None:
+        import sfumato
+
+        self._curator = sfumato.open(project)
+        note_missing_ledger(self._curator)
+        self.history = self._curator.project.folder / ".sfumato_history"
+
+    def run(self, text: str, *, quiet: bool) -> Answer:
+        _announce(self._curator, text)
+        with progress(quiet=quiet) as stage:
+            answer = self._curator.sql(text, progress=stage)
+        if not quiet:
+            note(f"{_describe(answer)}; epsilon {self._curator.budget().left} left")
+        return answer
+
+    def run_dot(self, line: str) -> None:
+        match line:
+            case ".budget":
+                report = self._curator.budget()
+                note(f"epsilon {report.left} of {report.total} left")
+            case ".tables":
+                for name, table in self._curator.project.tables.items():
+                    note(f"{name}: {', '.join(table.columns)} (protects {table.unit.describe()})")
+                for name in self._curator.project.public:
+                    note(f"{name}: public")
+            case _:
+                note(self.welcome)
+
+
+class _Modelled:
+    """The model of a release, which is public: there is nothing to charge."""
+
+    welcome = _WELCOME_MODEL
+    history = None
+
+    def __init__(self, folder: str, epsilon: str | None) -> None:
+        from sfumato.sql.model import open_model
+
+        self._model = open_model(folder, epsilon=epsilon)
+
+    def run(self, text: str, *, quiet: bool) -> Answer:
+        answer = self._model.sql(text)
+        # What an answer rests on is said to whoever reads it, also beside JSON.
+        for each in answer.notes:
+            note(each)
+        if not quiet:
+            note(f"from the model at epsilon {self._model.epsilon}: nothing spent")
+        return answer
+
+    def run_dot(self, line: str) -> None:
+        if line == ".tables":
+            note(f"{self._model.table.name}: {', '.join(self._model.columns)} (a model)")
+        else:
+            note(self.welcome)
 
 
 def _announce(curator: Curator, text: str) -> None:
@@ -139,15 +220,19 @@ def _print_table(answer: Answer) -> None:
 
     table = Table(*answer.table.column_names)
     for row in answer.table.slice(0, _MOST_SHOWN).to_pylist():
-        table.add_row(
-            *(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in row.values())
-        )
+        table.add_row(*map(_show, row.values()))
     show = console()
     show.print(table)
     if answer.table.num_rows > _MOST_SHOWN:
         show.print(f"({answer.table.num_rows:,} rows; --format csv shows all)")
     if answer.synthetic:
         show.print("SYNTHETIC rows: drawn from a private model, none is a record")
+
+
+def _show(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:,.4g}"
+    return "" if value is None else str(value)
 
 
 def _to_record(answer: Answer) -> dict[str, Any]:
@@ -158,6 +243,7 @@ def _to_record(answer: Answer) -> dict[str, Any]:
         "repeated": answer.repeated,
         "synthetic": answer.synthetic,
         "noise": dict(answer.scales),
+        **({"notes": list(answer.notes)} if answer.notes else {}),
     }
 
 
@@ -173,11 +259,11 @@ def _to_bytes(answer: Answer, kind: str) -> bytes:
     return table_to_csv(answer.table)
 
 
-def _run_shell(curator: Curator, output: Format) -> None:
+def _run_shell(door: _Door, output: Format) -> None:
     interactive = sys.stdin.isatty()
     if interactive:
-        _load_history(curator)
-        note(_WELCOME)
+        _load_history(door.history)
+        note(door.welcome)
     pending = ""
     while True:
         try:
@@ -189,47 +275,32 @@ def _run_shell(curator: Curator, output: Format) -> None:
             pending = ""
             continue
         if not pending and line.strip().startswith("."):
-            if not _run_dot(curator, line.strip()):
+            if line.strip() in (".quit", ".exit"):
                 break
+            door.run_dot(line.strip())
             continue
         pending = f"{pending}\n{line}" if pending else line
         if pending.rstrip().endswith(";") or not interactive:
             text, pending = pending, ""
             if text.strip():
-                _try(curator, text, output)
+                _try(door, text, output)
 
 
-def _try(curator: Curator, text: str, output: Format) -> None:
+def _try(door: _Door, text: str, output: Format) -> None:
     try:
-        _print(_run(curator, text, quiet=False), output)
+        _print(door.run(text, quiet=False), output)
     except SfumatoError as error:
         note(f"error: {error}")
 
 
-def _run_dot(curator: Curator, line: str) -> bool:
-    match line:
-        case ".quit" | ".exit":
-            return False
-        case ".budget":
-            report = curator.budget()
-            note(f"epsilon {report.left} of {report.total} left")
-        case ".tables":
-            for name, table in curator.project.tables.items():
-                note(f"{name}: {', '.join(table.columns)} (protects {table.unit.describe()})")
-            for name in curator.project.public:
-                note(f"{name}: public")
-        case _:
-            note(_WELCOME)
-    return True
-
-
-def _load_history(curator: Curator) -> None:
+def _load_history(path: Path | None) -> None:
     import atexit
     import readline
     from contextlib import suppress
 
+    if path is None:
+        return
     # Statements hold no record, but they tell what somebody looked for: only the user may read them.
-    path = curator.project.folder / ".sfumato_history"
     with suppress(OSError):
         path.touch(mode=0o600)
         readline.read_history_file(path)

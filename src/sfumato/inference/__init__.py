@@ -4,7 +4,8 @@ Post-processing only: it sees measurements and public facts, and cannot import a
 """
 
 from sfumato.inference.domain import Domain
-from sfumato.inference.estimate import LARGEST_TREE, Start, estimate, fit_parts
+from sfumato.inference.estimate import LARGEST_TREE, estimate, fit_parts
+from sfumato.inference.files import pack_model, quantise, unpack_models
 from sfumato.inference.measured import Measurement, Part, Sparse, merge_measurements
 from sfumato.inference.model import Model
 from sfumato.inference.total import estimate_total
@@ -17,12 +18,14 @@ __all__ = [
     "Model",
     "Part",
     "Sparse",
-    "Start",
     "Tree",
     "build_tree",
     "estimate",
     "estimate_total",
     "fit_parts",
     "merge_measurements",
+    "pack_model",
+    "quantise",
     "tree_cells",
+    "unpack_models",
 ]

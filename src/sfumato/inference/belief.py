@@ -11,7 +11,7 @@ from sfumato.errors import RecipeError
 from sfumato.inference.axes import find_steps, marginalise, multiply, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Beliefs", "NoMass"]
 
-_LEAST = -200.0  # a cell this far below its clique's largest is as good as empty, and products stay finite
+_LEAST = -60.0  # a cell this far below its clique's largest is as good as empty, and products stay finite
+
+
+_TINY = 1e-250
 
 
 class NoMass(RecipeError):
@@ -70,6 +73,16 @@ class Beliefs:
             steps = find_steps(self.tree.domain, self.tree.cliques[place], columns)
             spread(np.where(mask, -np.inf, 0.0), steps, floor[self.slices[place]])
         return floor
+
+    def express(self, tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Potentials of the model with these marginals of the cliques: each given what its parent tells."""
+        potentials = np.empty(self.values.size)
+        for place, (part, table) in enumerate(zip(self.slices, tables, strict=True)):
+            np.log(np.maximum(table, _TINY), out=potentials[part])
+            if place:
+                shared = np.log(np.maximum(marginalise(table, self._up[place]), _TINY))
+                spread(-shared, self._up[place], potentials[part])
+        return potentials
 
     def calibrate(self, potentials: NDArray[np.float64], *, total: float) -> float:
         """The logarithm of the normaliser of `potentials`; the tables become marginals that sum to `total`."""

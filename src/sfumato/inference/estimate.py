@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from sfumato.inference.domain import Domain
     from sfumato.inference.tree import Tree
 
-__all__ = ["LARGEST_TREE", "Start", "estimate", "fit_parts"]
+__all__ = ["LARGEST_TREE", "estimate", "fit_parts"]
 
 Columns = tuple[str, ...]
 Vector = "NDArray[np.float64]"
@@ -41,21 +40,17 @@ Vector = "NDArray[np.float64]"
 LARGEST_TREE = 2**25
 """Cells of a tree beyond which a model is refused, a quarter of a gigabyte a table."""
 
-_MEMORY = 4
+_MEMORY = (4, 24)  # pairs that curvature is learnt from, as many as fit into the next figure
+_REMEMBERED = 2**23
 _CLOSE = 0.2  # an implicit step is done when the gradient is this small beside the residual
-_PATIENCE = 25  # steps of one kind before something else is tried
+_PATIENCE = 25  # steps of mirror descent before curvature is tried
+_STEPS = 80  # steps of one implicit step
 _LOOK = 5  # steps between two looks at whether to stop
 _GROWTH = 1.5
+_SHALLOWER = 64  # a fit that goes on from another begins with steps this much shallower
 _REACH = 3.0  # the most that a multiplier moves in one step
 _STAGES = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Start:
-    """Where a fit ended: its multipliers by part, and its depth. The next fit may begin there."""
-
-    multipliers: Mapping[tuple[Columns, int], NDArray[np.float64]]
-    depth: float
+_FAILURES = 4
 
 
 def estimate(
@@ -94,8 +89,15 @@ def estimate(
     if not 0 < records < math.inf:
         message = "the total number of records must be above zero"
         raise RecipeError(message)
-    model, _ = fit_parts(
-        tree, parts, total=records, zeros=known, evaluations=iterations, target=target, progress=progress
+    model = fit_parts(
+        tree,
+        parts,
+        total=records,
+        zeros=known,
+        evaluations=iterations,
+        stubborn=iterations is not None or target is not None,
+        target=target,
+        progress=progress,
     )
     model.seed = seed
     return model
@@ -107,28 +109,35 @@ def fit_parts(
     *,
     total: float,
     zeros: Iterable[tuple[Columns, NDArray[np.bool_]]] = (),
-    start: Start | None = None,
+    start: Model | None = None,
     evaluations: int | None = None,
+    stubborn: bool = False,
     target: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> tuple[Model, Start]:
-    """The model of `tree` that fits `parts`, and where the fit ended."""
+) -> Model:
+    """The model of `tree` that fits `parts`; the fit begins at `start`, or at the uniform model.
+
+    It makes at most so many `evaluations`, all of them if it is `stubborn`.
+    """
     fit = _Fit(tree, parts, total=total, zeros=zeros, start=start)
-    stubborn = evaluations is not None or target is not None
     most = evaluations if evaluations is not None else 100_000
     done = fit.depth == 0 and fit.descend(most=most, target=target, stubborn=stubborn, progress=progress)
     before = (fit.loss, fit.fitted)
+    failures = 0
     for _ in range(_STAGES):
-        if done or fit.evaluations >= most:
+        if done or fit.evaluations >= most or failures > _FAILURES:
             break
         reached = fit.settle(most=most, target=target)
+        progress(f"fitting: {fit.evaluations} evaluations, loss {fit.loss:.6g}")
+        if reached:
+            done = (target is not None and fit.loss <= target) or (not stubborn and fit.explained(before))
+        else:
+            failures += 1
+            fit.stride /= 16
         if fit.loss > before[0]:
             fit.go_back()
-            break
-        progress(f"fitting: {fit.evaluations} evaluations, loss {fit.loss:.6g}")
-        done = (target is not None and fit.loss <= target) or fit.explained(before) or not reached
         before = (fit.loss, fit.fitted)
-    return fit.model(), Start(multipliers=fit.by_part(), depth=fit.depth)
+    return fit.model()
 
 
 class _Fit:
@@ -141,7 +150,7 @@ class _Fit:
         *,
         total: float,
         zeros: Iterable[tuple[Columns, NDArray[np.bool_]]],
-        start: Start | None,
+        start: Model | None,
     ) -> None:
         self.beliefs = Beliefs(tree)
         self.objective = Objective(tree, parts)
@@ -149,34 +158,29 @@ class _Fit:
         self.total = total
         self.size = self.objective.values.size
         self.floor = self.beliefs.floor(zeros)
-        self.multipliers = np.zeros(self.size)
-        if start is not None:
-            for key, place in zip(_name_parts(parts), self.objective.slices, strict=True):
-                known = start.multipliers.get(key)
-                if known is not None and known.size == place.stop - place.start:
-                    self.multipliers[place] = known
+        self.values, self.beyond = _center(self.objective, parts, total)
         self.potentials = np.empty(self.beliefs.values.size)
         self.answers = np.empty(self.size)
         self.curvature = self.answers
         if any(part.queries is not None for part in parts):
             self.curvature = np.empty(self.size)
-        self.pairs: deque[tuple[NDArray[np.float32], NDArray[np.float32]]] = deque(maxlen=_MEMORY)
+        self.pairs: deque[tuple[NDArray[Any], NDArray[Any]]] = deque(
+            maxlen=max(_MEMORY[0], min(_MEMORY[1], _REMEMBERED // self.size))
+        )
         self.evaluations = 0
-        self.depth = 0.0 if start is None else start.depth / 2
-        try:
-            self.log_normaliser = self._evaluate(self.multipliers)
-        except NoMass:
-            if start is None:
-                raise
-            self.multipliers, self.depth = np.zeros(self.size), 0.0
-            self.log_normaliser = self._evaluate(self.multipliers)
-        self.anchor = self.multipliers
+        self.base = np.zeros(self.beliefs.values.size)
+        self.depth = self.stride = 0.0
+        if start is not None:
+            self.base = self.beliefs.express([start.flat_marginal(clique) for clique in tree.cliques])
+            self.depth, self.stride = start.depth / 2, start.depth / _SHALLOWER
+        self.multipliers = np.zeros(self.size)  # since the base
+        self.log_normaliser = self._evaluate(self.multipliers)
 
     @property
     def loss(self) -> float:
         """Half the weighted squared distance."""
-        residual = self.answers - self.objective.values
-        return float(0.5 * np.dot(residual, residual / self.objective.variances))
+        residual = self.answers - self.values
+        return self.beyond + float(0.5 * np.dot(residual, residual / self.objective.variances))
 
     @property
     def fitted(self) -> float:
@@ -191,15 +195,15 @@ class _Fit:
         gained, freed = before[0] - loss, fitted - before[1]
         if 2 * loss > self.size - fitted:
             return gained <= max(0.1 * freed, 1e-3 * loss)
-        return gained <= max(2 * freed, 0.01 * math.sqrt(self.size))
+        return gained <= max(2 * freed, 0.1 * math.sqrt(self.size))
 
     def descend(
         self, *, most: int, target: float | None, stubborn: bool, progress: Callable[[str], None]
     ) -> bool:
         """Whether mirror descent got to the end: steps along the residual, longer while they succeed."""
         objective = self.objective
-        weighted = (self.answers - objective.values) / objective.variances
-        loss = 0.5 * float(np.dot(weighted, self.answers - objective.values))
+        weighted = (self.answers - self.values) / objective.variances
+        loss = self.loss
         size = 1 / (float(np.abs(weighted).max()) + 1e-300)
         before, steps = (loss, self.fitted), 0
         while self.evaluations < most:
@@ -228,47 +232,69 @@ class _Fit:
                 if not stubborn and steps >= _PATIENCE and 2 * loss > 1.1 * self.size:
                     return False  # the noise is low: curvature pays
                 before = (loss, self.fitted)
-            np.subtract(self.answers, objective.values, out=weighted)
+            np.subtract(self.answers, self.values, out=weighted)
             weighted /= objective.variances
         return True
 
     def settle(self, *, most: int, target: float | None) -> bool:
-        """Whether one deep implicit step, as deep as all before it together, was solved."""
+        """Whether one implicit step was solved: twice as deep as the last one."""
+        self.stride = 2 * self.stride if self.stride else self.depth
+        self._rebase()
+        self.before = (self.base, self.depth)
+        self.depth += self.stride
+        return self._solve(self.objective.variances / self.stride, most=most, target=target)
+
+    def go_back(self) -> None:
+        """Nothing; forgets the last implicit step."""
+        self.base, self.depth = self.before
+        self.multipliers = np.zeros(self.size)
+        self.log_normaliser = self._evaluate(self.multipliers)
+
+    def _rebase(self) -> None:
+        """Nothing; the model as it stands becomes the base, its potentials expressed by its marginals.
+
+        Contradictions between measurements pull multipliers apart without end; expressed anew, potentials
+        stay as small as the model allows.
+        """
+        tables = [self.beliefs.table(place) for place in range(len(self.beliefs.slices))]
+        self.base = self.beliefs.express(tables)
+        self.multipliers = np.zeros(self.size)
+        self.log_normaliser = self._evaluate(self.multipliers)
+
+    def _solve(self, stiffness: NDArray[np.float64], *, most: int, target: float | None) -> bool:
         objective = self.objective
-        stiffness = objective.variances / self.depth
-        self.anchor = self.multipliers
-        self.depth *= 2
-        for _ in range(_PATIENCE):
-            residual = self.answers - objective.values
-            gradient = residual + stiffness * (self.multipliers - self.anchor)
-            weighted = residual / objective.variances
-            loss = 0.5 * float(np.dot(residual, weighted))
+        for _ in range(_STEPS):
+            residual = self.answers - self.values
+            gradient = residual + stiffness * self.multipliers
+            loss = self.loss
             off = float(np.dot(gradient, gradient / objective.variances))
-            if off <= _CLOSE**2 * 2 * loss or (target is not None and loss <= target):
+            if off <= _CLOSE**2 * 2 * (loss - self.beyond) or (target is not None and loss <= target):
                 return True
             if self.evaluations >= most or not self._step(gradient, stiffness):
                 return False
         return False
 
-    def go_back(self) -> None:
-        """Nothing; forgets the last implicit step."""
-        self.multipliers, self.depth = self.anchor, self.depth / 2
-        self.log_normaliser = self._evaluate(self.multipliers)
-
     def _step(self, gradient: NDArray[np.float64], stiffness: NDArray[np.float64]) -> bool:
+        """Whether a step was found that lowers the dual; learnt curvature is dropped if it misleads."""
         metric = 1 / (self.curvature + stiffness)
         direction = self._direction(gradient, stiffness, metric)
+        if self._search(direction, gradient, stiffness):
+            return True
+        if not self.pairs:
+            return False
+        self.pairs.clear()
+        return self._search(-metric * gradient / 4, gradient, stiffness)
+
+    def _search(
+        self, direction: NDArray[np.float64], gradient: NDArray[np.float64], stiffness: NDArray[np.float64]
+    ) -> bool:
         slope = float(np.dot(gradient, direction))
-        if not slope < 0:
-            self.pairs.clear()
-            direction = -metric * gradient / 4
-            slope = float(np.dot(gradient, direction))
         if not slope < 0:
             return False
         value = self._dual(self.log_normaliser, self.multipliers, stiffness)
         size = min(1.0, _REACH / float(np.abs(direction).max()))
         before = self.answers.copy()
-        for _ in range(12):
+        for _ in range(8):
             trial = self.multipliers + size * direction
             try:
                 log_normaliser = self._evaluate(trial)
@@ -276,19 +302,15 @@ class _Fit:
             except NoMass:
                 found = math.inf
             if found <= value + 1e-4 * size * slope + 1e-13 * abs(value):
-                break
+                kind = np.float64 if self.size <= _REMEMBERED // _MEMORY[1] else np.float32
+                self.pairs.append(((size * direction).astype(kind), (self.answers - before).astype(kind)))
+                self.multipliers, self.log_normaliser = trial, log_normaliser
+                return True
             # The minimum of the parabola through what is known of this line.
             bend = found - value - size * slope
-            size *= min(0.5, max(0.1, -0.5 * slope * size / bend)) if 0 < bend < math.inf else 0.5
-        else:
-            self.log_normaliser = self._evaluate(self.multipliers)
-            self.pairs.clear()
-            return False
-        self.pairs.append(
-            ((size * direction).astype(np.float32), (self.answers - before).astype(np.float32))
-        )
-        self.multipliers, self.log_normaliser = trial, log_normaliser
-        return True
+            size *= min(0.5, max(0.05, -0.5 * slope * size / bend)) if 0 < bend < math.inf else 0.5
+        self.log_normaliser = self._evaluate(self.multipliers)
+        return False
 
     def _direction(
         self, gradient: NDArray[np.float64], stiffness: NDArray[np.float64], metric: NDArray[np.float64]
@@ -317,12 +339,12 @@ class _Fit:
     def _dual(
         self, log_normaliser: float, multipliers: NDArray[np.float64], stiffness: NDArray[np.float64]
     ) -> float:
-        linear = float(np.dot(multipliers, self.objective.values))
-        moved = multipliers - self.anchor
-        return self.total * log_normaliser - linear + 0.5 * float(np.dot(moved, stiffness * moved))
+        linear = float(np.dot(multipliers, self.values))
+        return self.total * log_normaliser - linear + 0.5 * float(np.dot(multipliers, stiffness * multipliers))
 
     def _evaluate(self, multipliers: NDArray[np.float64]) -> float:
         self.objective.potentials(multipliers, self.beliefs, self.potentials)
+        self.potentials += self.base
         if self.floor is not None:
             self.potentials += self.floor
         log_normaliser = self.beliefs.calibrate(self.potentials, total=self.total)
@@ -339,23 +361,19 @@ class _Fit:
             total=self.total,
             loss=self.loss,
             evaluations=self.evaluations,
+            depth=self.depth,
         )
 
-    def by_part(self) -> dict[tuple[Columns, int], NDArray[np.float64]]:
-        """The multipliers of every part."""
-        keys = _name_parts(self.parts)
-        return {key: self.multipliers[place] for key, place in zip(keys, self.objective.slices, strict=True)}
 
-
-def _name_parts(parts: list[Part]) -> list[tuple[Columns, int]]:
-    """A name for every part: its columns, and its place among the parts with queries over them."""
-    seen: dict[Columns, int] = {}
-    names = []
-    for part in parts:
-        if part.queries is not None:
-            seen[part.columns] = seen.get(part.columns, 0) + 1
-        names.append((part.columns, seen.get(part.columns, 0) if part.queries is not None else 0))
-    return names
+def _center(objective: Objective, parts: list[Part], total: float) -> tuple[NDArray[np.float64], float]:
+    """The answers with counts shifted to sum to `total`, as every model's do, and the loss of the shifts."""
+    values, beyond = objective.values.copy(), 0.0
+    for part, place in zip(parts, objective.slices, strict=True):
+        if part.queries is None:
+            shift = (total - float(part.values.sum())) / part.values.size
+            values[place] += shift
+            beyond += 0.5 * part.values.size * shift**2 / part.variance
+    return values, beyond
 
 
 def _order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -26,10 +26,11 @@ Columns = tuple[str, ...]
 class Model:
     """Calibrated tables of a tree's cliques, which sum to `total` records each.
 
-    `loss` is half the weighted squared distance to the measurements it was fitted to.
+    `loss` is half the weighted squared distance to the measurements it was fitted to, `depth` how far the
+    fit went.
     """
 
-    __slots__ = ("_elimination", "_ends", "evaluations", "loss", "seed", "total", "tree", "values")
+    __slots__ = ("_elimination", "_ends", "depth", "evaluations", "loss", "seed", "total", "tree", "values")
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Model:
         total: float,
         loss: float = 0.0,
         evaluations: int = 0,
+        depth: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.tree = tree
@@ -46,6 +48,7 @@ class Model:
         self.total = total
         self.loss = loss
         self.evaluations = evaluations
+        self.depth = depth
         self.seed = seed
         self._ends = np.cumsum([0, *(tree.domain.cells(clique) for clique in tree.cliques)]).tolist()
         if self._ends[-1] != values.size:

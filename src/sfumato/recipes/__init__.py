@@ -1,5 +1,6 @@
 """Whole algorithms: from a described table to requests, and from measurements to a release."""
 
+from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import (
     EXTRA_FILES,
     Conversation,
@@ -16,6 +17,7 @@ from sfumato.recipes.follow import follow_recipe
 
 __all__ = [
     "EXTRA_FILES",
+    "AdaptiveGrid",
     "CellCounts",
     "Conversation",
     "Plan",

@@ -22,7 +22,6 @@ from sfumato.exact import round_up
 from sfumato.inference import (
     Domain,
     Model,
-    Start,
     build_tree,
     estimate_total,
     fit_parts,
@@ -57,8 +56,9 @@ Workload = dict[Columns, int]
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], Model]
 
 _SELECTION = Fraction(1, 10)  # of the budget of a round
-_ROUNDS = 16  # per column; fewer are needed, because the noise shrinks
-_LAST = 8
+_ROUNDS = 12  # per column; fewer are needed, because the noise shrinks
+_LAST = 16  # rounds that the noise of late rounds leaves budget for
+_EFFORT = 10**8  # cells that a fit between two rounds may touch
 _ABSOLUTE = math.sqrt(2 / math.pi)  # the mean of |x| for standard normal x
 
 
@@ -148,7 +148,7 @@ class _Fitting:
     def __init__(self, domain: Domain, progress: Callable[[str], None]) -> None:
         self.domain = domain
         self.noisy: list[Noisy] = []
-        self.start: Start | None = None
+        self.model: Model | None = None
         self.progress = progress
 
     def add(self, answers: Iterable[Answer]) -> None:
@@ -156,12 +156,19 @@ class _Fitting:
             assert isinstance(answer, Measurement)
             self.noisy.append(to_noisy(answer, self.domain))
 
-    def fit(self) -> Model:
+    def fit(self, *, effort: int = 1) -> Model:
         parts = merge_measurements(self.domain, self.noisy)
         tree = build_tree(self.domain, [part.columns for part in parts])
         total = estimate_total(self.domain, parts)
-        model, self.start = fit_parts(tree, parts, total=total, start=self.start, progress=self.progress)
-        return model
+        self.model = fit_parts(
+            tree,
+            parts,
+            total=total,
+            start=self.model,
+            evaluations=effort * max(25, _EFFORT // tree.cells),
+            progress=self.progress,
+        )
+        return self.model
 
 
 def measure_adaptively(
@@ -217,7 +224,7 @@ def measure_adaptively(
         answers = yield (purse.pay(ask),)
         before = model.flat_marginal(columns)
         fitting.add(answers)
-        model = fitting.fit()
+        model = fitting.fit(effort=4 if done else 1)
         moved = float(np.abs(model.flat_marginal(columns) - before).sum())
         progress(f"round {turn}: {' x '.join(columns)}, {float(purse.left / purse.squared):.0%} left")
         if moved <= sigma * _ABSOLUTE * domain.cells(columns):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import RecipeError, SchemaError
+from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import Recipe, parse_delta, parse_epsilons
 from sfumato.recipes.cell_counts import CellCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["RECIPES", "RecipeFile", "parse_recipe", "read_recipe"]
 
 # Each is a dataclass whose fields are the keys of its recipe file.
-RECIPES: dict[str, Callable[..., Recipe]] = {"cell-counts": CellCounts}
+RECIPES: dict[str, Callable[..., Recipe]] = {"adaptive-grid": AdaptiveGrid, "cell-counts": CellCounts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ def read_recipe(path: Path | str) -> RecipeFile:
     """The recipe that the file at `path` describes."""
     path = Path(path)
     try:
-        return parse_recipe(read_toml(path, what="recipe"))
+        return parse_recipe(read_toml(path, what="recipe"), folder=path.parent)
     except SchemaError as error:
         raise RecipeError(str(error)) from None
     except RecipeError as error:
@@ -43,8 +44,8 @@ def read_recipe(path: Path | str) -> RecipeFile:
         raise RecipeError(message) from None
 
 
-def parse_recipe(document: Mapping[str, Any]) -> RecipeFile:
-    """The recipe that a parsed document describes.
+def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:
+    """The recipe that a parsed document describes; a public table it names is looked for in `folder`.
 
     >>> parse_recipe({"recipe": "cell-counts", "table": "t", "by": ["a"], "epsilon": 1}).recipe.table
     't'
@@ -59,6 +60,8 @@ def parse_recipe(document: Mapping[str, Any]) -> RecipeFile:
         raise RecipeError(message)
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))
+    if folder is not None and isinstance(keys.get("public"), str):
+        keys["public"] = str(folder / keys["public"])
     known = tuple(each.name for each in fields(RECIPES[kind]))  # type: ignore[arg-type]
     refuse_unknown_keys(keys, known, where=kind)
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Table
 
-__all__ = ["cell_columns", "released_names"]
+__all__ = ["cell_columns", "column_labels", "released_names"]
 
 
 def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
@@ -25,17 +25,18 @@ def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
     for index, name in enumerate(names):
         inner, outer = math.prod(sizes[index + 1 :]), math.prod(sizes[:index])
         codes = np.tile(np.repeat(np.arange(sizes[index], dtype=np.int32), inner), outer)
-        for label_name, labels in _labels(table.column(name)).items():
+        for label_name, labels in column_labels(table.column(name)).items():
             columns[label_name] = label_array(codes, labels)
     return columns
 
 
 def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
     """The names under which the columns are released."""
-    return [label for name in names for label in _labels(table.column(name))]
+    return [label for name in names for label in column_labels(table.column(name))]
 
 
-def _labels(column: Column) -> dict[str, tuple[Label, ...]]:
+def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
+    """The released columns that `column` becomes, each with a label for every code."""
     if isinstance(column.domain, Tuples) and column.outside != "other":
         parts = zip(*column.domain.values, strict=True)
         return {name: tuple(part) for name, part in zip(column.stored, parts, strict=True)}

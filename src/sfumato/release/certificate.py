@@ -88,7 +88,7 @@ def build_certificate(
 def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
     cost = ask_cost(table, ask)
     if isinstance(ask, Request):
-        told: dict[str, Any] = {"cells": table.cells(ask.columns)}
+        told: dict[str, Any] = {"columns": list(ask.columns), "cells": table.cells(ask.columns)}
         if ask.queries is not None:
             told["queries"] = ask.queries.to_record()
         if ask.norm is not None:

@@ -28,7 +28,8 @@ class Answer:
     """The answer to a statement.
 
     Aggregates have their 95 % interval beside them, in `<name>_low` and `<name>_high`. `scales` names
-    the noise behind each column, `spent` what was charged now: nothing for a repeated statement.
+    the noise behind each column, `spent` what was charged now: nothing for a repeated statement, `notes`
+    what should be known of the answer before it is used.
     """
 
     table: pa.Table
@@ -39,6 +40,7 @@ class Answer:
     public: bool = False
     scales: Mapping[str, str] = field(default_factory=dict)
     explanation: str | None = None
+    notes: tuple[str, ...] = ()
 
     def to_arrow(self) -> pa.Table:
         """The answer as an Arrow table."""

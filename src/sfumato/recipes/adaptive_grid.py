@@ -1,0 +1,391 @@
+"""Synthetic rows from marginals measured as finely as their counts allow: Adaptive Granularity.
+
+The manner is that of the Minutemen (McKenna, Miklau and Sheldon) in a contest about taxi trips: stated
+marginals with all their parts, measured from single columns upwards with Gaussian noise. Cells that may be
+large, by what lower marginals showed, are measured one by one; all others in sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato.arrays import to_arrow
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_positive
+from sfumato.inference import LARGEST_TREE, build_tree, estimate
+from sfumato.inference.files import pack_model, quantise
+from sfumato.recipes.base import Plan, Product
+from sfumato.recipes.granularity import Rounds
+from sfumato.recipes.norms import norms_record, parse_norms, stated_norm
+from sfumato.recipes.public import parse_public, public_identifiers, public_values, read_public
+from sfumato.recipes.rows import assign_identifiers, build_rows, model_domain, name_rows, tell_bins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sfumato.inference import Domain, Model
+    from sfumato.recipes.base import Conversation
+    from sfumato.recipes.granularity import Measured
+    from sfumato.schema import Table
+
+__all__ = ["AdaptiveGrid"]
+
+Columns = tuple[str, ...]
+
+# Queries over the cells of a marginal take up to a hundred bytes for each.
+_MOST_CELLS = 2**23
+_MOST_COLUMNS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveGrid:
+    """Synthetic rows from the marginals `outer` with all their parts, each as fine as its counts allow.
+
+    `copies` lists marginals that are measured more than once, with the number of extra `times`. A cell is
+    flagged if its answer, averaged over copies, is at least `threshold` standard deviations. `norms` holds
+    contributions to L2 norms instead of max_records: one number, numbers by number of columns, or
+    "auto". `public` names a table from which numbers within bins are taken, and with `identifiers` a list
+    of columns, identifiers too; with `identifiers` true they are new. `rows` is their number, by default the
+    estimated one.
+
+    Privacy: every measurement has queries whose columns have norm 1 at most, so one individual moves its
+    answers by its contribution at most; all have the same ratio of noise to sensitivity, that
+    of the exact Gaussian calibration for their number (docs/proofs/adaptive-grid.md).
+
+    >>> AdaptiveGrid(table="trips", outer=[["area", "hour"], ["area", "fare"]]).marginals
+    (('area',), ('hour',), ('fare',), ('area', 'hour'), ('area', 'fare'))
+    """
+
+    kind: ClassVar[str] = "adaptive-grid"
+
+    table: str
+    outer: Sequence[Sequence[str]]
+    copies: Sequence[Mapping[str, Any]] = ()
+    threshold: Any = 5
+    norms: Any = None
+    public: Any = None
+    identifiers: bool | Sequence[str] = False
+    seed: int = 0
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "outer", tuple(_column_list(each, key="outer") for each in _list(self.outer, "outer"))
+        )
+        if not self.outer:
+            message = "adaptive-grid: outer must list at least one marginal, such as [['area', 'hour']]"
+            raise RecipeError(message)
+        if max(len(columns) for columns in self.outer) > _MOST_COLUMNS:
+            message = f"adaptive-grid: an outer marginal has more than {_MOST_COLUMNS} columns"
+            raise RecipeError(message)
+        copies: list[dict[str, Any]] = []
+        for each in _list(self.copies, "copies"):
+            if not isinstance(each, Mapping) or set(each) != {"columns", "times"}:
+                message = "adaptive-grid: copies must list entries such as {columns = ['a', 'b'], times = 7}"
+                raise RecipeError(message)
+            columns = _column_list(each["columns"], key="copies")
+            if self._order(columns) not in self.marginals:
+                message = (
+                    f"adaptive-grid: copies of {' x '.join(columns)}, which is no part of an outer marginal"
+                )
+                raise RecipeError(message)
+            copies.append(
+                {"columns": list(columns), "times": _whole(each["times"], "times of copies", least=1)}
+            )
+        if len({self._order(tuple(each["columns"])) for each in copies}) != len(copies):
+            message = "adaptive-grid: copies lists a marginal twice"
+            raise RecipeError(message)
+        object.__setattr__(self, "copies", tuple(copies))
+        object.__setattr__(self, "threshold", parse_positive(self.threshold, name="adaptive-grid: threshold"))
+        object.__setattr__(self, "norms", parse_norms(self.norms, where="adaptive-grid: norms"))
+        object.__setattr__(self, "public", parse_public(self.public, where="adaptive-grid: public"))
+        if not isinstance(self.identifiers, bool):
+            groups = _column_list(self.identifiers, key="identifiers")
+            unknown = next((name for name in groups if name not in self.columns), None)
+            if unknown is not None or self.public is None:
+                message = "adaptive-grid: identifiers by columns needs columns of outer and a public table"
+                raise RecipeError(message)
+            object.__setattr__(self, "identifiers", groups)
+        _whole(self.seed, "seed", least=0)
+        if self.rows is not None:
+            _whole(self.rows, "rows", least=0)
+
+    @property
+    def columns(self) -> Columns:
+        """Every column of an outer marginal, once."""
+        return tuple(dict.fromkeys(name for columns in self.outer for name in columns))
+
+    @property
+    def marginals(self) -> tuple[Columns, ...]:
+        """The outer marginals with all their parts, each once, from single columns upwards."""
+        parts = {
+            self._order(part)
+            for columns in self.outer
+            for size in range(1, len(columns) + 1)
+            for part in combinations(columns, size)
+        }
+        place = {name: index for index, name in enumerate(self.columns)}
+        return tuple(sorted(parts, key=lambda part: (len(part), [place[name] for name in part])))
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record."""
+        return {
+            "recipe": self.kind,
+            "table": self.table,
+            "outer": [list(columns) for columns in self.outer],
+            "copies": [dict(each) for each in self.copies],
+            "threshold": format_exact(self.threshold),
+            "norms": norms_record(self.norms),
+            "public": self.public,
+            "identifiers": self.identifiers if isinstance(self.identifiers, bool) else list(self.identifiers),
+            "seed": self.seed,
+            "rows": self.rows,
+        }
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """One cost per measurement and per choice of a norm, all known beforehand."""
+        domain = model_domain(table, self.columns)
+        self._check(table, domain, delta)
+        recipe = self
+        if isinstance(self.public, str):
+            groups = None if isinstance(self.identifiers, bool) else self.identifiers
+            recipe = replace(self, public=read_public(self.public, table, self.columns, groups=groups))
+        rounds = [recipe._rounds(table, epsilon, delta, several=len(epsilons) > 1) for epsilon in epsilons]
+        for each in rounds:
+            each.check_noise()
+        clipped = tuple(
+            columns
+            for columns in self.marginals
+            if self.norms == "auto" or stated_norm(self.norms, len(columns)) is not None
+        )
+        return Plan(
+            recipe=recipe,
+            table=table,
+            requests=(),
+            epsilons=epsilons,
+            delta=delta,
+            allowance=tuple(cost for each in rounds for cost in each.costs),
+            counted=tuple(columns for columns in self.marginals if columns not in clipped),
+            clipped=clipped,
+        )
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """The rows of a model of all measurements, for one epsilon after the other."""
+        several = len(plan.epsilons) > 1
+        measured: list[Measured] = []
+        for epsilon in plan.epsilons:
+            rounds = self._rounds(plan.table, epsilon, plan.delta, several=several)
+            measured.append((yield from rounds.measure(progress)))
+        models: dict[str, Model] = {}
+        tables, facts = [], []
+        for epsilon, each in zip(plan.epsilons, measured, strict=True):
+            model = self._fit(plan.table, each, progress)
+            models[format_exact(epsilon)] = model
+            progress("drawing rows")
+            rows = self._draw(plan.table, model)
+            if several:
+                rows = rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
+            tables.append(rows)
+            facts.append(
+                {
+                    "epsilon": format_exact(epsilon),
+                    "rows": rows.num_rows,
+                    "cells_measured_one_by_one": each.cells,
+                    "cells_flagged": each.flagged,
+                    "evaluations": model.evaluations,
+                }
+            )
+        return Product(
+            table=pa.concat_tables(tables, promote_options="default"),
+            files={"model.parquet": pack_model(models)},
+            varied=() if self.identifiers is False else (plan.table.unit.column or "",),
+            facts={"models": facts},
+        )
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        count, closure = self._count, len(self.marginals)
+        outer = "; ".join(" x ".join(columns) for columns in self.outer)
+        threshold = format_exact(self.threshold)
+        told = {
+            "idea": (
+                f"The release is a table of synthetic rows. {closure} marginals of table "
+                f"`{plan.table.name}` are "
+                f"measured, with repetitions {count} times at every epsilon: {outer}, and all their parts. "
+                "Cells "
+                "that may be large are measured one by one, all others as parts of sums; a graphical model "
+                "is "
+                "fitted to the noisy answers, and the rows are drawn from it."
+            ),
+            "preprocessing": (
+                "Which marginals are measured, and how often, is stated in the recipe. No record is "
+                "touched, so "
+                "the step costs nothing."
+            ),
+            "privatisation": (
+                "Marginals are measured from single columns upwards. A cell is plausible if all marginals "
+                "with one "
+                "column less flagged its projection, that is measured it as a single cell and got at "
+                f"least {threshold} "
+                "standard deviations, on average over repetitions. Plausible cells are queries of their "
+                "own. The "
+                "queries of the smaller marginals are repeated without the plausible cells, each divided "
+                "by the "
+                "square root of the number of smaller marginals; equal ones are taken together. By "
+                "induction the "
+                "weights of every cell have an L2 norm of at most 1, which is checked in whole numbers for "
+                "every "
+                "measurement, so an individual moves the answers by its contribution at most. Which queries "
+                "are asked depends on earlier noisy answers only. All measurements at an epsilon have the "
+                "same ratio of "
+                f"noise to sensitivity, the exact one for {count} Gaussian measurements."
+            ),
+            "postprocessing": (
+                "A graphical model is fitted to all answers by weighted least squares, with the number of "
+                "records "
+                "that the single columns show, and rows are drawn from it from a public seed. "
+                + tell_bins(plan.table, self.columns, public_values(self._read))
+                + self._tell_identifiers()
+                + " All of it uses the noisy answers and public facts only, so it costs nothing."
+            ),
+        }
+        if self.norms is not None:
+            told["privatisation"] += (
+                " In measurements with a norm, each individual's contribution to the answers is scaled "
+                "down to that "
+                "L2 norm instead of being held to the number of records, and the sensitivity is the norm."
+            )
+        if self.norms == "auto":
+            told["privatisation"] += (
+                " Norms were chosen by the exponential mechanism, one for every number of columns, so that "
+                "about 95 % "
+                "of individuals are within; their cost is part of the total."
+            )
+        return told
+
+    @property
+    def _count(self) -> int:
+        return len(self.marginals) + sum(int(each["times"]) for each in self.copies)
+
+    @property
+    def _read(self) -> Mapping[str, Any] | None:
+        """What was read of the public table, once the recipe is planned."""
+        return self.public if isinstance(self.public, Mapping) else None
+
+    def _order(self, columns: Columns) -> Columns:
+        return tuple(name for name in self.columns if name in columns)
+
+    def _rounds(self, table: Table, epsilon: Fraction, delta: Fraction, *, several: bool) -> Rounds:
+        extra = {self._order(tuple(each["columns"])): each["times"] for each in self.copies}
+        return Rounds(
+            table=table,
+            domain=model_domain(table, self.columns),
+            times={columns: 1 + extra.get(columns, 0) for columns in self.marginals},
+            threshold=self.threshold,
+            norms=self.norms,
+            epsilon=epsilon,
+            delta=delta,
+            label=f" at epsilon {format_exact(epsilon)}" if several else "",
+        )
+
+    def _check(self, table: Table, domain: Domain, delta: Fraction) -> None:
+        """Nothing, or a refusal of what would fail after the charge."""
+        if delta == 0:
+            message = (
+                "adaptive-grid adds Gaussian noise, which needs delta above zero: set delta in the recipe, "
+                "and "
+                "[budget] delta in the project file"
+            )
+            raise RecipeError(message)
+        if table.unit.column is None and (self.norms is not None or self.identifiers is not False):
+            key = "identifiers" if self.norms is None else "norms"
+            message = (
+                f"adaptive-grid: table {table.name!r} has unit = 'row', every row is an individual of its "
+                "own; "
+                f"leave {key} out, or name a unit column"
+            )
+            raise RecipeError(message)
+        names = ["epsilon", *name_rows(table, self.columns)]
+        names += [] if self.identifiers is False else [table.unit.column or ""]
+        clash = next((name for name in names if names.count(name) > 1), None)
+        if clash is not None:
+            message = (
+                f"adaptive-grid: two released columns would be named {clash!r}; describe one by another name"
+            )
+            raise RecipeError(message)
+        large = max(self.marginals, key=domain.cells)
+        if domain.cells(large) > _MOST_CELLS:
+            message = (
+                f"adaptive-grid: {' x '.join(large)} has {domain.cells(large):,} cells, more than "
+                f"{_MOST_CELLS:,}; "
+                "use coarser domains or fewer columns"
+            )
+            raise RecipeError(message)
+        build_tree(domain, self.marginals, limit=LARGEST_TREE)
+
+    def _fit(self, table: Table, measured: Measured, progress: Callable[[str], None]) -> Model:
+        domain = model_domain(table, self.columns)
+        noisy = measured.pool.measurements()
+        return quantise(estimate(domain, noisy, total=measured.total, seed=self.seed, progress=progress))
+
+    def _draw(self, table: Table, model: Model) -> pa.Table:
+        codes = model.sample(int(model.total) if self.rows is None else self.rows, seed=self.seed)
+        rows = build_rows(table, self.columns, codes, seed=self.seed, public=public_values(self._read))
+        if self.identifiers is False:
+            return rows
+        group = np.zeros(rows.num_rows, np.int64)
+        public = None
+        if not isinstance(self.identifiers, bool):
+            for name in self.identifiers:
+                group = group * table.column(name).size + codes[name]
+            assert self._read is not None
+            public = public_identifiers(self._read)
+        identifiers = assign_identifiers(group, most=table.unit.max_records, seed=self.seed, public=public)
+        return rows.add_column(0, table.unit.column or "", to_arrow(identifiers))
+
+    def _tell_identifiers(self) -> str:
+        if self.identifiers is False:
+            return ""
+        if self.identifiers is True:
+            return (
+                " Identifiers are invented; each has at most as many rows as an individual may have records."
+            )
+        groups = " x ".join(self.identifiers)
+        return (
+            f" Identifiers are those of a public table, dealt among rows with the same {groups}; each has "
+            "at most as "
+            "many rows as an individual may have records, and rows that are left over get one of their own."
+        )
+
+
+def _list(value: object, key: str) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        message = f"adaptive-grid: {key} must be a list"
+        raise RecipeError(message)
+    return value
+
+
+def _column_list(value: object, *, key: str) -> Columns:
+    if (
+        not isinstance(value, (list, tuple))
+        or not value
+        or not all(isinstance(name, str) for name in value)
+        or len(set(value)) != len(value)
+    ):
+        message = f"adaptive-grid: {key} needs lists of columns, none empty and no column twice in one"
+        raise RecipeError(message)
+    return tuple(value)
+
+
+def _whole(value: object, key: str, *, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        message = f"adaptive-grid: {key} must be a whole number of at least {least}"
+        raise RecipeError(message)
+    return value

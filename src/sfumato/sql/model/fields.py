@@ -1,0 +1,217 @@
+"""The columns that a statement about a model may name, and which of their codes a condition keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlglot import exp
+
+from sfumato.exact import format_exact
+from sfumato.recipes.layout import column_labels
+from sfumato.schema import Bins, Label
+from sfumato.sql.check import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from sfumato.schema import Column, Table
+
+__all__ = ["Field", "Fields", "keep_cells", "read_fields"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A released column: the model's column behind it, and what every code of that stands for.
+
+    `ends` are the least and the largest number behind a code: equal for whole numbers, the edges for
+    bins, of which all but the last exclude their upper one. Text has none.
+    """
+
+    name: str
+    column: str
+    labels: tuple[Label, ...]
+    ends: tuple[tuple[Fraction, Fraction], ...] | None = None
+
+    @property
+    def distinct(self) -> tuple[Label, ...]:
+        """The labels in the order of the domain, each once."""
+        return tuple(dict.fromkeys(self.labels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """The fields of a table, which a statement calls `alias`, by their names in lower case."""
+
+    alias: str
+    named: Mapping[str, Field]
+
+    def find(self, column: exp.Column) -> Field:
+        """The field that a statement names."""
+        elsewhere = column.args.get("db") or column.table.lower() not in ("", self.alias.lower())
+        if elsewhere or column.name.lower() not in self.named:
+            known = ", ".join(field.name for field in self.named.values())
+            message = f"the model has no column {column.sql()[:60]!r} (it has: {known})"
+            raise refuse(message)
+        return self.named[column.name.lower()]
+
+
+def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
+    """The fields of `table` whose columns a model has with all their codes."""
+    fields: dict[str, Field] = {}
+    for name, size in sizes.items():
+        column = table.columns.get(name)
+        if column is None or column.domain is None or column.size != size:
+            continue
+        for label_name, labels in column_labels(column).items():
+            ends = _ends(column, labels)
+            fields[label_name.lower()] = Field(name=label_name, column=name, labels=labels, ends=ends)
+    return Fields(alias=table.name, named=fields)
+
+
+def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
+    # `other` stands for values that nobody knows, so a column that has it is compared as text.
+    if column.outside == "other":
+        return None
+    if isinstance(column.domain, Bins):
+        return tuple(zip(column.domain.edges, column.domain.edges[1:], strict=False))
+    numbers = [Fraction(label) for label in labels if isinstance(label, int)]
+    return tuple((number, number) for number in numbers) or None
+
+
+def keep_cells(
+    node: exp.Expr, fields: Fields, columns: tuple[str, ...], sizes: Mapping[str, int]
+) -> NDArray[np.bool_]:
+    """Which cells of `columns` a condition keeps, as an array that broadcasts to their sizes."""
+    match node:
+        case exp.Paren():
+            return keep_cells(node.this, fields, columns, sizes)
+        case exp.And():
+            left = keep_cells(node.this, fields, columns, sizes)
+            return left & keep_cells(node.expression, fields, columns, sizes)
+        case exp.Or():
+            left = keep_cells(node.this, fields, columns, sizes)
+            return left | keep_cells(node.expression, fields, columns, sizes)
+        case exp.Not():
+            return ~keep_cells(node.this, fields, columns, sizes)
+        case exp.Boolean():
+            return np.full((1,) * len(columns), bool(node.this))
+    field, codes = _compare(node, fields)
+    shape = [sizes[name] if name == field.column else 1 for name in columns]
+    return np.array(codes, np.bool_).reshape(shape)
+
+
+def _compare(node: exp.Expr, fields: Fields) -> tuple[Field, list[bool]]:
+    if isinstance(node, exp.Between) and isinstance(node.this, exp.Column) and not node.args.get("symmetric"):
+        field = fields.find(node.this)
+        above = _test(exp.GTE, field, node.args["low"])
+        below = _test(exp.LTE, field, node.args["high"])
+        return field, [both == (True, True) for both in zip(above, below, strict=True)]
+    if isinstance(node, exp.In) and isinstance(node.this, exp.Column) and node.expressions:
+        field = fields.find(node.this)
+        tests = [_test(exp.EQ, field, each) for each in node.expressions]
+        return field, [any(each) for each in zip(*tests, strict=True)]
+    if type(node) in _FLIPPED:
+        left, right, kind = node.this, node.expression, type(node)
+        if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
+            left, right, kind = right, left, _FLIPPED[kind]
+        if isinstance(left, exp.Column):
+            field = fields.find(left)
+            return field, _test(kind, field, right)
+    message = (
+        f"WHERE {node.sql()[:60]!r}; a model is asked by comparisons of a column with values, IN and "
+        "BETWEEN, joined by AND, OR and NOT"
+    )
+    raise refuse(message)
+
+
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+_OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {exp.NEQ: exp.EQ, exp.GTE: exp.LT, exp.GT: exp.LTE}
+
+
+def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
+    """For every code of a field whether what it stands for compares so with a literal."""
+    if kind in _OPPOSITE:
+        return [not each for each in _test(_OPPOSITE[kind], field, value)]
+    literal = _read_literal(value, field)
+    if isinstance(literal, str):
+        if kind is not exp.EQ and (field.ends is not None or "other" in field.labels):
+            message = (
+                f"WHERE orders {field.name!r} by text or with its 'other'; compare numbers, or use = and IN"
+            )
+            raise refuse(message)
+        texts = [str(label) for label in field.labels]
+        if kind is exp.EQ:
+            return [text == literal for text in texts]
+        return [text < literal if kind is exp.LT else text <= literal for text in texts]
+    assert field.ends is not None
+    last = len(field.ends) - 1
+    return [
+        _decide(kind, low, high, literal, open_end=low < high and place < last, field=field)
+        for place, (low, high) in enumerate(field.ends)
+    ]
+
+
+def _decide(
+    kind: type[exp.Expr], low: Fraction, high: Fraction, value: Fraction, *, open_end: bool, field: Field
+) -> bool:
+    """Whether all numbers from `low` to `high` compare so with `value`; a refusal if only some do."""
+    ends_before = high < value or (open_end and high == value)
+    if kind is exp.LT:
+        every, none = ends_before, low >= value
+    elif kind is exp.LTE:
+        every, none = high <= value, low > value
+    else:
+        every, none = low == high == value, ends_before or low > value
+    if every or none:
+        return every
+    message = (
+        f"WHERE {field.name} compares with {format_exact(value)}, which divides the bin from "
+        f"{format_exact(low)} to {format_exact(high)}; ask for whole bins with >= and < at their edges"
+    )
+    raise refuse(message)
+
+
+def _read_literal(value: exp.Expr, field: Field) -> str | Fraction:
+    """A literal as text or as a number, whichever the field is compared with."""
+    negative = isinstance(value, exp.Neg)
+    node = value.this if negative else value
+    if isinstance(node, exp.Boolean) and not negative and field.ends is None:
+        return "true" if node.this else "false"
+    if isinstance(node, exp.Literal) and node.is_string and not negative:
+        text = str(node.this)
+        # Text names a bin by its label, as the released table has it; numbers are not compared with text.
+        if field.ends is None or text in field.labels:
+            return text
+        message = f"WHERE compares {field.name!r} with text that is no label of it; write a number"
+        raise refuse(message)
+    if isinstance(node, exp.Literal) and not node.is_string:
+        number = _read_number(str(node.this)) * (-1 if negative else 1)
+        if field.ends is not None:
+            return number
+        if "other" in field.labels and number.denominator == 1:
+            return str(number.numerator)
+        message = f"WHERE compares the text of {field.name!r} with a number; quote it"
+        raise refuse(message)
+    message = f"WHERE compares {field.name!r} with {value.sql()[:60]!r}; write a number or text"
+    raise refuse(message)
+
+
+def _read_number(text: str) -> Fraction:
+    try:
+        # A far exponent would be a number of a million digits.
+        return Fraction(text) if abs(float(text)) < 1e300 and len(text) <= 1000 else Fraction("1e300")
+    except (ValueError, ArithmeticError):
+        message = f"WHERE compares with {text[:60]!r}, which is not a number"
+        raise refuse(message) from None

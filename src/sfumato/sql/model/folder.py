@@ -1,0 +1,270 @@
+"""A release folder opened for questions: its model, its table's description, its measurements.
+
+Everything in it is public, so no question costs anything, and no project file or ledger is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sfumato.arrays import to_numpy
+from sfumato.errors import RecipeError, ReleaseError, SfumatoError, UnsupportedQuery, VerificationFailed
+from sfumato.exact import parse_exact, parse_positive
+from sfumato.inference.files import unpack_models
+from sfumato.measurement import NORM_GRID, Request
+from sfumato.release.certificate import FORMAT
+from sfumato.schema import parse_table
+from sfumato.sql.answer import Answer
+from sfumato.sql.check import refuse
+from sfumato.sql.model.enclose import Evidence
+from sfumato.sql.model.fields import read_fields
+from sfumato.sql.model.question import read_question
+from sfumato.sql.model.respond import respond
+from sfumato.sql.statement import read_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from sfumato.inference.model import Model
+    from sfumato.schema import Table
+
+__all__ = ["ReleasedModel", "open_model"]
+
+_MOST_CELLS = 2**22
+_MODEL, _MEASUREMENTS = "model.parquet", "measurements.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """A measurement of every cell of a marginal: its request, in units of 1 / grid."""
+
+    request: Request
+    grid: int
+
+    @property
+    def target(self) -> tuple[frozenset[str], Fraction | None]:
+        """What it is a noisy version of: measurements of the same may be averaged."""
+        return frozenset(self.request.columns), self.request.norm
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise of a cell, in records."""
+        return (self.request.standard_deviation / self.grid) ** 2
+
+
+class ReleasedModel:
+    """The model of a release, which answers plain SELECTs at no cost."""
+
+    def __init__(
+        self, *, table: Table, model: Model, epsilon: str, measured: tuple[_Measured, ...], packed: bytes
+    ) -> None:
+        self.table = table
+        self.model = model
+        self.epsilon = epsilon
+        self._measured = measured
+        self._packed = packed
+        self._fields = read_fields(table, model.domain)
+
+    def __repr__(self) -> str:
+        return f"ReleasedModel({self.table.name} at epsilon {self.epsilon}: {', '.join(self.columns)})"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that may be asked about."""
+        return tuple(field.name for field in self._fields.named.values())
+
+    def sql(self, text: str) -> Answer:
+        """The answer to a plain SELECT about the model, with intervals where a measurement gives them."""
+        statement = read_statement(text)
+        try:
+            question = read_question(statement, self._fields)
+            cells = self.model.domain.cells(question.columns)
+            if cells > _MOST_CELLS:
+                message = f"the columns have {cells:,} combinations, more than {_MOST_CELLS:,}; use fewer"
+                raise refuse(message)
+            expected = self.model.marginal(question.columns).reshape(-1)
+            evidence = self._find_evidence(question.columns)
+            table = respond(question, self.model.domain, expected, evidence)
+        except RecursionError:
+            message = "a condition that is nested too deep"
+            raise refuse(message) from None
+        except RecipeError as error:
+            raise UnsupportedQuery(str(error)) from None
+        told = _tell(evidence)
+        names = [output.name for output in question.outputs if output.kind != "key"]
+        notes: tuple[str, ...] = ()
+        if evidence is None and names:
+            notes = (
+                f"no interval: no measurement counts {' x '.join(question.columns)} cell by cell; the answer "
+                "rests on what the model takes to be independent",
+            )
+        return Answer(table=table, public=True, scales=dict.fromkeys(names, told), notes=notes)
+
+    def _find_evidence(self, columns: tuple[str, ...]) -> Evidence | None:
+        """The noisy counts of `columns` with the least noise, from the measurements of one marginal."""
+        groups: dict[object, list[_Measured]] = {}
+        for each in self._measured:
+            if set(columns) <= set(each.request.columns):
+                groups.setdefault(each.target, []).append(each)
+        if not groups:
+            return None
+
+        # Which is used must depend on public facts alone, never on the noisy values themselves.
+        def noise(group: list[_Measured]) -> float:
+            cells = self.table.cells(group[0].request.columns) / self.table.cells(columns)
+            return cells / sum(1 / each.variance for each in group)
+
+        best = min(groups.values(), key=noise)
+        precision = sum(1 / each.variance for each in best)
+        values = np.zeros(self.table.cells(columns))
+        for each in best:
+            values += self._read_counts(each, columns) * (1 / each.variance / precision)
+        return Evidence(
+            name=best[0].request.name
+            if len(best) == 1
+            else f"{best[0].request.name} and {len(best) - 1} more",
+            values=values,
+            deviation=float(np.sqrt(noise(best))),
+            step=1 / best[0].grid,
+            noise="laplace" if any(each.request.noise == "laplace" for each in best) else "gaussian",
+        )
+
+    def _read_counts(self, measured: _Measured, columns: tuple[str, ...]) -> NDArray[np.float64]:
+        """The noisy counts of a measurement in records, summed up to `columns`, flat."""
+        names = measured.request.columns
+        try:
+            rows = pq.read_table(
+                io.BytesIO(self._packed),
+                columns=["noisy_value"],
+                filters=[("measurement", "=", measured.request.name)],
+            )
+            flat = to_numpy(rows["noisy_value"].combine_chunks()).astype(np.float64)
+            counts = flat.reshape([self.table.cells((name,)) for name in names]) / measured.grid
+        except (pa.ArrowException, LookupError, ValueError, OSError) as error:
+            message = f"{_MEASUREMENTS} does not hold {measured.request.name!r} ({type(error).__name__})"
+            raise ReleaseError(message) from None
+        summed = counts.sum(axis=tuple(at for at, name in enumerate(names) if name not in columns))
+        left = [name for name in names if name in columns]
+        return np.asarray(summed.transpose([left.index(name) for name in columns])).reshape(-1)
+
+
+def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
+    """The model of the release in `folder`; `epsilon` chooses if it holds several.
+
+    The files are compared with the digests in the certificate; that they follow from the measurements is
+    for `verify` to say.
+    """
+    folder = Path(folder)
+    certificate = _read_certificate(folder)
+    packed = {name: _read_file(folder, name, certificate) for name in (_MODEL, _MEASUREMENTS)}
+    key, model = _choose(unpack_models(packed[_MODEL]), epsilon)
+    try:
+        (name, spec), *_ = certificate["plan"]["table"].items()
+        table = parse_table(name, spec)
+        measured = _read_measured(table, certificate["measurements"])
+    except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        message = f"certificate.json does not describe the table and its measurements: {str(error)[:200]}"
+        raise ReleaseError(message) from None
+    released = ReleasedModel(
+        table=table, model=model, epsilon=key, measured=measured, packed=packed[_MEASUREMENTS]
+    )
+    if not released.columns:
+        message = f"{_MODEL} is of no column that the certificate describes"
+        raise ReleaseError(message)
+    return released
+
+
+def _read_certificate(folder: Path) -> dict[str, Any]:
+    try:
+        certificate = json.loads((folder / "certificate.json").read_bytes())
+    except FileNotFoundError:
+        message = f"{folder.name!r} is not a release: it has no certificate.json"
+        raise ReleaseError(message) from None
+    except OSError as error:
+        message = f"{folder.name!r} cannot be read ({type(error).__name__})"
+        raise ReleaseError(message) from None
+    except (ValueError, RecursionError):
+        message = f"{folder.name!r}: certificate.json is not valid JSON"
+        raise ReleaseError(message) from None
+    if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
+        message = f"{folder.name!r}: certificate.json is not of the format {FORMAT!r}"
+        raise ReleaseError(message)
+    return certificate
+
+
+def _read_file(folder: Path, name: str, certificate: Mapping[str, Any]) -> bytes:
+    try:
+        content = (folder / name).read_bytes()
+    except FileNotFoundError:
+        advice = "; its recipe makes no model" if name == _MODEL else ""
+        message = f"the release {folder.resolve().name!r} has no {name}{advice}"
+        raise ReleaseError(message) from None
+    except OSError as error:
+        message = f"{name} cannot be read ({type(error).__name__})"
+        raise ReleaseError(message) from None
+    stated = certificate.get("files")
+    if not isinstance(stated, dict) or stated.get(name) != hashlib.sha256(content).hexdigest():
+        message = f"{name} is not the file that the certificate names; see `sfumato verify`"
+        raise VerificationFailed(message)
+    return content
+
+
+def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
+    held = ", ".join(models)
+    if epsilon is None:
+        if len(models) > 1:
+            message = f"the release holds models at epsilon {held}; choose one with --epsilon"
+            raise RecipeError(message)
+        return next(iter(models.items()))
+    wanted = parse_positive(epsilon, name="epsilon")
+    for key, model in models.items():
+        try:
+            if parse_exact(key, name="epsilon") == wanted:
+                return key, model
+        except RecipeError:
+            continue
+    message = f"the release holds no model at that epsilon; it has {held}"
+    raise RecipeError(message)
+
+
+def _read_measured(table: Table, asks: list[Any]) -> tuple[_Measured, ...]:
+    """The measurements of whole marginals; those of queries tell nothing here about single cells."""
+    measured = []
+    for ask in asks:
+        if not isinstance(ask, dict):
+            message = "a measurement is not described"
+            raise TypeError(message)
+        if "columns" not in ask or "queries" in ask:
+            continue
+        norm = parse_positive(ask["contribution_norm"], name="norm") if "contribution_norm" in ask else None
+        request = Request(
+            name=str(ask["name"]),
+            columns=tuple(ask["columns"]),
+            noise=ask["kind"],
+            scale=parse_positive(ask["scale"], name="scale"),
+            norm=norm,
+        )
+        table.cells(request.columns)
+        measured.append(_Measured(request=request, grid=table.grid if norm is None else NORM_GRID))
+    return tuple(measured)
+
+
+def _tell(evidence: Evidence | None) -> str:
+    if evidence is None:
+        return "no measurement counts these columns cell by cell, so there is no interval"
+    return (
+        f"intervals from {evidence.name}: {evidence.noise} noise, standard deviation "
+        f"{evidence.deviation:.6g} per combination of the columns asked about"
+    )

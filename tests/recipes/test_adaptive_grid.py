@@ -1,0 +1,367 @@
+"""The recipe as a whole: counts of measurements, noise, refusals, releases small and large."""
+
+import json
+import math
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
+from sfumato.engines import DuckDBEngine
+from sfumato.errors import RecipeError, SchemaError
+from sfumato.measurement import Measurement, ask_cost, request_grid
+from sfumato.recipes import AdaptiveGrid, follow_recipe, parse_recipe, read_recipe
+from sfumato.recipes.blocks import GRID
+from sfumato.schema import parse_table, read_project
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"
+OUTER = [["region", "month"], ["region", "age"]]
+
+PROJECT = """
+[budget]
+epsilon = 100
+delta = 1e-5
+accounting = "gaussian"
+
+[tables.t]
+source = "t.parquet"
+unit = "person"
+max_records = 6
+
+[tables.t.columns.region]
+values = ["a", "b", "c"]
+[tables.t.columns.month]
+range = [1, 12]
+[tables.t.columns.age]
+bins = [0, 20, 40, 60, 80, 100]
+"""
+
+
+@pytest.fixture
+def crowd(tmp_path):
+    """Two thousand people with one to nine records; region and month, region and age go together."""
+    generator = np.random.default_rng(5)
+    records = 1 + np.arange(2000) % 9
+    person = np.repeat(np.arange(2000), records)
+    region = generator.choice(3, person.size, p=[0.6, 0.3, 0.1])
+    rows = {
+        "person": person,
+        "region": np.array(["a", "b", "c"])[region],
+        "month": 1 + (4 * region + generator.integers(0, 3, person.size)) % 12,
+        "age": 40 * region + generator.integers(0, 20, person.size),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text(PROJECT)
+    return sf.open(tmp_path / "sfumato.toml")
+
+
+def recipe(**options):
+    return AdaptiveGrid(table="t", outer=OUTER, **options)
+
+
+def taxi(max_records):
+    project = read_project(EXAMPLE / "sfumato.toml")
+    table = project.table("trips")
+    spec = {
+        "source": table.source,
+        "unit": "taxi_id",
+        "max_records": max_records,
+        "bounding": "weight",
+        "columns": {},
+    }
+    described = parse_table("trips", spec)
+    object.__setattr__(described, "columns", table.columns)
+    return described
+
+
+def ask_all(plan, answer):
+    """Everything that a run asks, and its product, with `answer` for the noisy values of a request."""
+    asked = []
+
+    def reply(batch):
+        asked.extend(batch)
+        return tuple(
+            Measurement(request=ask, noisy_values=answer(ask), grid=request_grid(plan.table, ask))
+            for ask in batch
+        )
+
+    _, product = follow_recipe(plan, answer=reply, progress=lambda _: None)
+    return asked, product
+
+
+def test_the_taxi_recipe_has_59_marginals_and_66_measurements():
+    file = read_recipe(EXAMPLE / "adaptive-grid.toml")
+    assert len(file.recipe.marginals) == len(set(file.recipe.marginals)) == 59
+    assert [sum(len(each) == size for each in file.recipe.marginals) for size in (1, 2, 3, 4)] == [
+        10,
+        23,
+        20,
+        6,
+    ]
+    plan = file.recipe.plan(taxi(200), epsilons=(Fraction(1),), delta=file.delta)
+    assert len(plan.costs) == 66
+    assert plan.marginals == file.recipe.marginals
+    assert file.epsilons == (1, 10)
+
+
+@pytest.mark.parametrize(("epsilon", "bound", "sigma"), [(1, 150, 4290.24), (10, 200, 784.12)])
+def test_the_noise_is_that_of_the_exact_calibration(epsilon, bound, sigma):
+    delta = Fraction("2.5e-5")
+    table = taxi(bound)
+    plan = read_recipe(EXAMPLE / "adaptive-grid.toml").recipe.plan(
+        table, epsilons=(Fraction(epsilon),), delta=delta
+    )
+    for cost in plan.costs:
+        assert float(cost.scale) / (table.grid * GRID) == pytest.approx(sigma, abs=0.005)
+    total = add_costs(Spent(), plan.costs)
+    assert mu_to_epsilon(math.sqrt(total.mu_squared), delta) <= epsilon
+    assert admits(Budget(epsilon, delta, accounting="gaussian"), Spent(), plan.costs)
+    assert not admits(
+        Budget(Fraction(epsilon) * Fraction(999, 1000), delta, accounting="gaussian"), Spent(), plan.costs
+    )
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("norms", [None, 2, {"1": 4, "2": 2.5}])
+def test_what_is_asked_costs_what_was_charged_and_no_more(crowd, neighbours, norms):
+    table = crowd.project.table("t")
+    table = parse_table(
+        "t",
+        {"source": "t.parquet", "unit": "person", "max_records": 6, "neighbours": neighbours, "columns": {}},
+    )
+    object.__setattr__(table, "columns", crowd.project.table("t").columns)
+    plan = recipe(norms=norms).plan(table, epsilons=(Fraction(1), Fraction(2)), delta=Fraction(1, 10**5))
+    generator = np.random.default_rng(0)
+    asked, _ = ask_all(
+        plan,
+        lambda ask: (
+            generator.integers(0, 2**40, ask.queries.rows)
+            if ask.norm
+            else generator.integers(0, 2**20, ask.queries.rows)
+        ),
+    )
+    assert len(asked) == len(plan.costs) == 10
+    spent = add_costs(Spent(), (ask_cost(table, ask) for ask in asked))
+    charged = add_costs(Spent(), plan.costs)
+    assert charged.rho * Fraction(9999, 10000) < spent.rho <= charged.rho
+    assert charged.mu_squared * Fraction(9999, 10000) < spent.mu_squared <= charged.mu_squared
+
+
+def test_noise_a_hair_smaller_is_refused(crowd, monkeypatch):
+    from sfumato.recipes import granularity
+
+    honest = granularity.Rounds._calibrate
+
+    def dishonest(self, cost, request):
+        request = honest(self, cost, request)
+        object.__setattr__(request, "scale", request.scale * Fraction(999_999, 1_000_000))
+        return request
+
+    plan = recipe().plan(crowd.project.table("t"), epsilons=(Fraction(1),), delta=Fraction(1, 10**5))
+    monkeypatch.setattr(granularity.Rounds, "_calibrate", dishonest)
+    with pytest.raises(RecipeError, match="more than its plan charges"):
+        ask_all(plan, lambda ask: np.zeros(ask.queries.rows, np.int64))
+
+
+def test_names_tell_columns_epsilon_and_copy(crowd):
+    several = recipe(copies=[{"columns": ["month", "region"], "times": 2}])
+    plan = several.plan(
+        crowd.project.table("t"), epsilons=(Fraction(1), Fraction(1, 2)), delta=Fraction(1, 10**5)
+    )
+    asked, _ = ask_all(plan, lambda ask: np.zeros(ask.queries.rows, np.int64))
+    names = [ask.name for ask in asked]
+    assert len(set(names)) == len(names) == 14
+    assert "4: region x month at epsilon 0.5, copy 3" in names
+    copies = [ask for ask in asked if ask.columns == ("region", "month")]
+    assert len({ask.queries.to_record()["sha256"] for ask in copies}) == 1
+
+
+def test_a_release_is_near_its_table_and_verifies(crowd, tmp_path):
+    release = crowd.release(recipe(identifiers=True), epsilon=50, delta="1e-5", out=tmp_path / "out")
+    rows = release.table.to_pylist()
+    assert release.table.column_names == ["person", "region", "month", "age"]
+    assert max(np.bincount(release.table["person"].to_numpy())) <= 6
+    together = [row["age"] // 40 == "abc".index(row["region"]) and row["age"] % 40 <= 20 for row in rows]
+    assert np.mean(together) > 0.97
+    kept = np.minimum(1 + np.arange(2000) % 9, 6).sum()
+    assert len(rows) == pytest.approx(kept, rel=0.01)
+    share = np.mean([row["region"] == "a" for row in rows])
+    assert share == pytest.approx(0.6, abs=0.03)
+    result = sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
+    assert not result.unchecked
+    assert any("model.parquet" in each for each in result.checked)
+    assert crowd.release(recipe(identifiers=True), epsilon=50, delta="1e-5").repeated
+
+
+def test_several_epsilons_and_a_stated_number_of_rows(crowd):
+    release = crowd.release(recipe(rows=100), epsilon=[1, 2], delta="1e-5")
+    assert release.table.column_names[0] == "epsilon"
+    assert release.table["epsilon"].to_pylist() == [1.0] * 100 + [2.0] * 100
+    facts = release.certificate["postprocessing"]["models"]
+    assert [each["epsilon"] for each in facts] == ["1", "2"]
+    assert "synthetic rows" in release.files["writeup.md"].decode()
+
+
+def test_a_tiny_epsilon_falls_back_to_single_columns(crowd, tmp_path):
+    # No cell is flagged, so nothing beyond single columns is plausible; the total may be near zero.
+    release = crowd.release(recipe(rows=50), epsilon="0.01", delta="1e-5", out=tmp_path / "out")
+    (facts,) = release.certificate["postprocessing"]["models"]
+    assert facts["cells_flagged"] == 0
+    assert facts["cells_measured_one_by_one"] == 3 + 12 + 5
+    assert release.table.num_rows == 50
+    assert sf.verify(tmp_path / "out")
+
+
+def test_a_total_below_zero_is_still_a_release(crowd):
+    plan = recipe().plan(crowd.project.table("t"), epsilons=(Fraction(1),), delta=Fraction(1, 10**5))
+    _, product = ask_all(plan, lambda ask: np.full(ask.queries.rows, -(10**6)))
+    assert product.table.num_rows <= 1
+    assert product.table.column_names == ["region", "month", "age"]
+
+
+@pytest.mark.parametrize("norms", [2, {"1": 3, "2": "1.5"}, "auto"])
+def test_norms_hold_every_individual_end_to_end(crowd, norms, tmp_path):
+    release = crowd.release(recipe(norms=norms), epsilon=20, delta="1e-5", out=tmp_path / "out")
+    assert release.table.num_rows > 1000
+    sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
+    table, engine = crowd.project.table("t"), DuckDBEngine(tmp_path)
+    requests = tuple(each.request for each in release.measurements)
+    assert all(request.norm is not None for request in requests)
+    # One individual less, the one with the most records: exact answers move by the norm at most.
+    with_all = engine.count_clipped(table, requests, progress=lambda _: None)
+    rows = pq.read_table(tmp_path / "t.parquet")
+    others = rows.filter(pa.compute.not_equal(rows["person"], 8))
+    assert rows.num_rows - others.num_rows == 9
+    pq.write_table(others, tmp_path / "t.parquet")
+    without = engine.count_clipped(table, requests, progress=lambda _: None)
+    for request, before, after in zip(requests, with_all, without, strict=True):
+        moved = [int(number) for number in before.true_values - after.true_values]
+        bound = request.norm * request_grid(table, request)
+        assert 0 < sum(number**2 for number in moved) <= bound**2
+
+
+def test_smaller_norms_have_less_noise(crowd):
+    table = crowd.project.table("t")
+    sigmas = []
+    for norms in (None, 6, 3):
+        plan = recipe(norms=norms).plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**5))
+        asked, _ = ask_all(plan, lambda ask: np.zeros(ask.queries.rows, np.int64))
+        sigmas.append(float(asked[0].scale) / request_grid(table, asked[0]))
+    assert sigmas[0] == pytest.approx(sigmas[1])
+    assert sigmas[2] == pytest.approx(sigmas[1] / 2)
+
+
+def test_a_public_table_is_part_of_the_plan_and_not_needed_again(crowd, tmp_path):
+    public = pa.table(
+        {"age": [3, 44, 45, 80], "region": ["a", "b", "b", "c"], "person": ["x", "y", "y", "z"]}
+    )
+    pa.csv.write_csv(public, tmp_path / "public.csv")
+    (tmp_path / "recipe.toml").write_text(
+        'recipe = "adaptive-grid"\ntable = "t"\npublic = "public.csv"\nidentifiers = ["region"]\n'
+        f"outer = {OUTER}\nepsilon = 20\ndelta = 1e-5\n"
+    )
+    release = crowd.release(tmp_path / "recipe.toml", out=tmp_path / "out")
+    (tmp_path / "public.csv").unlink()
+    sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
+    assert set(release.table["age"].to_pylist()) >= {3, 44, 45, 80}
+    assert max(np.bincount(release.table["person"].to_numpy())) <= 6
+    stated = json.loads(release.files["certificate.json"])["plan"]["recipe"]["public"]
+    assert stated["file"] == "public.csv"
+    assert str(tmp_path) not in release.files["certificate.json"].decode()
+
+
+def test_a_recipe_reads_back_from_its_record():
+    made = recipe(
+        copies=[{"columns": ["region", "age"], "times": 1}],
+        threshold=2.5,
+        norms={"2": 3},
+        identifiers=True,
+        rows=5,
+        seed=9,
+    )
+    record = made.to_record()
+    assert parse_recipe(json.loads(json.dumps(record))).recipe == made
+    assert parse_recipe(record).recipe.to_record() == record
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"outer": []}, "at least one"),
+        ({"outer": "region"}, "list"),
+        ({"outer": [["region", "region"]]}, "twice"),
+        ({"outer": [[f"c{index}" for index in range(9)]]}, "more than 8"),
+        ({"copies": [{"columns": ["month", "age"], "times": 1}]}, "no part"),
+        ({"copies": [{"columns": ["age"], "times": 0}]}, "at least 1"),
+        ({"copies": [{"columns": ["age"], "times": 1}] * 2}, "marginal twice"),
+        ({"copies": [{"columns": ["age"]}]}, "entries such as"),
+        ({"threshold": 0}, "above zero"),
+        ({"norms": "much"}, "'auto'"),
+        ({"norms": {"0": 1}}, "keys such as"),
+        ({"norms": {"1": -1}}, "above zero"),
+        ({"public": 3}, "name a"),
+        ({"identifiers": ["region"]}, "public table"),
+        ({"seed": -1}, "seed"),
+        ({"rows": 1.5}, "rows"),
+    ],
+)
+def test_recipes_that_make_no_sense_are_refused(options, told):
+    with pytest.raises(RecipeError, match=told):
+        AdaptiveGrid(**{"table": "t", "outer": OUTER, **options})
+
+
+def test_refusals_before_any_charge(crowd, tmp_path):
+    for made, told in (
+        (recipe(), "delta above zero"),
+        (AdaptiveGrid(table="t", outer=[["absent"]]), "absent"),
+    ):
+        with pytest.raises((RecipeError, SchemaError), match=told):
+            crowd.release(made, epsilon=1, delta=0 if "delta" in told else "1e-5")
+    with pytest.raises(RecipeError, match="2\\^50"):
+        crowd.release(recipe(norms=6), epsilon="1e-7", delta="1e-9")
+    (tmp_path / "sfumato.toml").write_text(
+        PROJECT.replace('unit = "person"', 'unit = "row"').replace("max_records = 6", "")
+    )
+    rows = sf.open(tmp_path / "sfumato.toml")
+    with pytest.raises(RecipeError, match="leave norms out"):
+        rows.release(recipe(norms=2), epsilon=1, delta="1e-5")
+    with pytest.raises(RecipeError, match="leave identifiers out"):
+        rows.release(recipe(identifiers=True), epsilon=1, delta="1e-5")
+    assert not crowd.ledger_path.exists() or crowd.budget().spent == 0
+
+
+@pytest.mark.shared
+def test_the_taxi_example_releases_and_verifies(shared, tmp_path):
+    for file in EXAMPLE.iterdir():
+        shutil.copy(file, tmp_path)
+    shutil.copyfile(shared / "data" / "chicago_taxi" / "trips.parquet", tmp_path / "trips.parquet")
+    curator = sf.open(tmp_path / "sfumato.toml")
+    release = curator.release(tmp_path / "adaptive-grid.toml", out=tmp_path / "out")
+    assert len(release.measurements) == 2 * 66
+    table = curator.project.table("trips")
+    for epsilon in (1.0, 10.0):
+        rows = release.table.filter(pa.compute.equal(release.table["epsilon"], epsilon))
+        assert rows.num_rows == pytest.approx(48_600, rel=0.1)
+        assert np.bincount(rows["taxi_id"].to_numpy()).max() <= 20
+        for name in (
+            "pickup_community_area",
+            "dropoff_community_area",
+            "shift",
+            "company_id",
+            "payment_type",
+        ):
+            assert set(rows[name].to_pylist()) <= set(table.column(name).labels)
+        for name in ("fare", "tips", "trip_total", "trip_seconds", "trip_miles"):
+            values, edges = rows[name].to_numpy(), table.column(name).domain.edges
+            assert rows[name].type == pa.int64()
+            assert edges[0] <= values.min()
+            assert values.max() <= edges[-1]
+    assert float(release.certificate["total"]["epsilon_at_delta"]["2.5e-5"]) < 10.2
+    assert not sf.verify(tmp_path / "out", ledger=curator.ledger_path).unchecked
