@@ -136,17 +136,23 @@ class Gap:
 
     The score is weight * (L1 distance between counts and estimate) - penalty, all in whole units of
     1 / grid of the table. `estimate` is called when the score is needed, so that estimates of many
-    marginals need not lie in memory together.
+    marginals need not lie in memory together. With `queries`, which must be plain sums of different
+    cells, sums and their estimates are compared in place of cells.
     """
 
     columns: tuple[str, ...]
     estimate: Callable[[], NDArray[np.int64]]
     weight: int = 1
     penalty: int = 0
+    queries: Queries | None = None
 
     def __post_init__(self) -> None:
         if self.weight < 1:
             message = "the weight of a candidate must be a whole number of at least 1"
+            raise RecipeError(message)
+        # Sums of different cells move by no more than the cells, in L1.
+        if self.queries is not None and not self.queries.is_partition:
+            message = "the queries of a candidate must be sums of different cells with weight 1"
             raise RecipeError(message)
 
 

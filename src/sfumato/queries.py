@@ -77,6 +77,12 @@ class Queries:
         """The number of queries."""
         return int(self.starts.size - 1)
 
+    @property
+    def is_partition(self) -> bool:
+        """Whether all weights are 1 and no cell is in two queries."""
+        once = np.bincount(self.members, minlength=1).max() <= 1
+        return bool(once and (self.weights == self.grid).all() and self.grid == 1)
+
     def apply(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """The exact answers for `counts`, in units of 1 / grid of those of the counts."""
         sums = np.concatenate(([0], np.cumsum(counts[self.members] * self.weights)))

@@ -247,6 +247,26 @@ def test_norms_hold_every_individual_end_to_end(crowd, norms, tmp_path):
         assert 0 < sum(number**2 for number in moved) <= bound**2
 
 
+@pytest.mark.parametrize("bounding", ["truncate", "weight"])
+def test_an_individual_moves_exact_answers_by_its_contribution_at_most(crowd, bounding, tmp_path):
+    (tmp_path / "sfumato.toml").write_text(
+        PROJECT.replace("max_records = 6", f'max_records = 6\nbounding = "{bounding}"')
+    )
+    curator = sf.open(tmp_path / "sfumato.toml")
+    release = curator.release(recipe(), epsilon=2, delta="1e-5")
+    table, engine = curator.project.table("t"), DuckDBEngine(tmp_path)
+    requests = [each.request for each in release.measurements]
+    marginals = tuple(request.columns for request in requests)
+    rows = pq.read_table(tmp_path / "t.parquet")
+    before = engine.count(table, marginals, progress=lambda _: None)
+    pq.write_table(rows.filter(pa.compute.not_equal(rows["person"], 8)), tmp_path / "t.parquet")
+    after = engine.count(table, marginals, progress=lambda _: None)
+    for request, old, new in zip(requests, before, after, strict=True):
+        moved = request.queries.apply(old.true_values) - request.queries.apply(new.true_values)
+        bound = table.contribution * request.queries.grid
+        assert 0 < sum(int(number) ** 2 for number in moved) <= bound**2
+
+
 def test_smaller_norms_have_less_noise(crowd):
     table = crowd.project.table("t")
     sigmas = []
@@ -256,6 +276,57 @@ def test_smaller_norms_have_less_noise(crowd):
         sigmas.append(float(asked[0].scale) / request_grid(table, asked[0]))
     assert sigmas[0] == pytest.approx(sigmas[1])
     assert sigmas[2] == pytest.approx(sigmas[1] / 2)
+
+
+def test_an_interrupted_fit_is_finished_under_its_charge(crowd, tmp_path):
+    def interrupt(stage):
+        if stage == "drawing rows":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        crowd.release(recipe(), epsilon=5, delta="1e-5", out=tmp_path / "out", progress=interrupt)
+    spent = crowd.budget().spent
+    release = crowd.resume(tmp_path / "out")
+    assert release.resumed
+    assert crowd.budget().spent == spent
+    assert len(release.measurements) == 5
+    sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
+
+
+def test_rows_as_individuals_and_odd_columns(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = {
+        "one": np.full(3000, 7),
+        "year": generator.choice([2020, 2021], 3000),
+        "month": generator.choice([1, 2], 3000),
+        "fare": generator.normal(10, 20, 3000),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text(
+        """
+        [budget]
+        epsilon = 10
+        delta = 1e-5
+        accounting = "gaussian"
+        [tables.t]
+        source = "t.parquet"
+        unit = "row"
+        [tables.t.columns.one]
+        values = [7]
+        [tables.t.columns.when]
+        from = ["year", "month"]
+        values = [[2020, 1], [2020, 2], [2021, 1], [2021, 2]]
+        [tables.t.columns.fare]
+        bins = [0, 10.5, 21]
+        outside = "other"
+        """
+    )
+    made = AdaptiveGrid(table="t", outer=[["one", "when", "fare"]])
+    release = sf.open(tmp_path / "sfumato.toml").release(made, epsilon=5, delta="1e-5", out=tmp_path / "out")
+    assert release.table.column_names == ["one", "year", "month", "fare"]
+    assert release.table.num_rows == pytest.approx(3000, abs=50)
+    assert set(release.table["fare"].to_pylist()) == {"[0, 10.5)", "[10.5, 21]", "other"}
+    sf.verify(tmp_path / "out")
 
 
 def test_a_public_table_is_part_of_the_plan_and_not_needed_again(crowd, tmp_path):

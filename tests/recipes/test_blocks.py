@@ -117,6 +117,18 @@ def test_pooled_sums_are_those_of_the_cells(case):
     assert told <= sum(queries.rows for queries in made.values())
 
 
+def test_sums_that_are_not_scaled_down_are_refused():
+    domain = Domain({"a": 3, "b": 3})
+    blocks = Blocks(domain)
+    for name in domain:
+        blocks.build((name,))
+        blocks.flag((name,), np.zeros(3, bool))
+    coarse = blocks.build(("a", "b"))
+    assert [weight for _, weight in coarse] == [724, 724]
+    with pytest.raises(RecipeError, match="norm above 1"):
+        expand_blocks(domain, ("a", "b"), [(block, weight + 1) for block, weight in coarse])
+
+
 def test_copies_count_by_their_precision():
     domain = Domain({"a": 2})
     blocks, pool = Blocks(domain), Pool(domain)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
     from sfumato.engines import Engine, TrueCounts
     from sfumato.measurement import Gap
+    from sfumato.queries import Queries
     from sfumato.recipes import Plan, Product
 
 __all__ = ["Conversation"]
@@ -69,6 +70,7 @@ class Conversation:
         self._kept = kept
         self._rows = PackedAnswers(kept, plan.table) if kept else None
         self._true_counts: dict[tuple[str, ...], TrueCounts] | None = None
+        self._true_sums: dict[tuple[str, ...], tuple[Queries, NDArray[np.int64]]] = {}
         self._answers: tuple[Answer, ...] = ()
         self._final = False
         self._pool = ThreadPoolExecutor(1)
@@ -170,7 +172,7 @@ class Conversation:
         table = self._plan.table
         estimates = (self._estimate(choice, gap) for gap in choice.candidates)
         scores = [
-            _hold(gap.weight * _distance(self._count(gap.columns), estimate) - gap.penalty)
+            _hold(gap.weight * _distance(self._sum(gap), estimate) - gap.penalty)
             for gap, estimate in zip(choice.candidates, estimates, strict=True)
         ]
         sensitivity = histogram_sensitivity(
@@ -181,7 +183,7 @@ class Conversation:
 
     def _estimate(self, choice: Choice, gap: Gap) -> NDArray[np.int64]:
         estimate = gap.estimate()
-        size = self._plan.table.cells(gap.columns)
+        size = self._plan.table.cells(gap.columns) if gap.queries is None else gap.queries.rows
         if not isinstance(estimate, np.ndarray) or estimate.dtype != np.int64 or estimate.shape != (size,):
             message = f"choice {choice.name!r}: an estimate must be {size:,} whole numbers of 64 bits"
             raise RecipeError(message)
@@ -193,6 +195,16 @@ class Conversation:
     def _count(self, columns: tuple[str, ...]) -> NDArray[np.int64]:
         assert self._true_counts is not None
         return self._true_counts[columns].true_values
+
+    def _sum(self, gap: Gap) -> NDArray[np.int64]:
+        """The counts of a candidate, or their sums, which are kept because choices ask again and again."""
+        if gap.queries is None:
+            return self._count(gap.columns)
+        known = self._true_sums.get(gap.columns)
+        if known is None or known[0] is not gap.queries:
+            known = (gap.queries, gap.queries.apply(self._count(gap.columns)))
+            self._true_sums[gap.columns] = known
+        return known[1]
 
     def _store(self) -> None:
         self._settle()

@@ -11,7 +11,7 @@ from sfumato.errors import RecipeError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["assign_identifiers", "draw_places"]
+__all__ = ["assign_identifiers", "draw_codes", "draw_places"]
 
 
 def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
@@ -76,3 +76,18 @@ def assign_identifiers(
 
 def _generator(seed: int, turn: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
+
+
+def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
+    """`count` places in `shares`, in these proportions to within rounding, in random order.
+
+    >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
+    [0, 1, 1, 1]
+    """
+    generator = _generator(seed, 2**16 + turn)
+    total = float(shares.sum())
+    running = np.cumsum(shares) / total if total > 0 else np.arange(1, shares.size + 1) / shares.size
+    ends = np.floor(running * count + generator.random())
+    ends[-1] = count
+    uses = np.diff(np.minimum(ends, count), prepend=0).astype(np.int64)
+    return generator.permutation(np.repeat(np.arange(shares.size), uses))

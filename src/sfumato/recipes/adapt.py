@@ -20,6 +20,7 @@ import numpy as np
 from sfumato.errors import RecipeError
 from sfumato.exact import round_up
 from sfumato.inference import (
+    LARGEST_TREE,
     Domain,
     Model,
     build_tree,
@@ -41,24 +42,26 @@ from sfumato.measurement import (
     request_grid,
     request_sensitivity,
 )
+from sfumato.recipes.compress import Compression
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
+    from sfumato.queries import Queries
     from sfumato.schema import Table
 
-__all__ = ["Limits", "Purse", "Workload", "all_subsets", "close_downwards", "measure_adaptively", "to_noisy"]
+__all__ = ["Asking", "Fitting", "Limits", "Purse", "all_subsets", "close_downwards", "measure_adaptively"]
 
 Columns = tuple[str, ...]
 Workload = dict[Columns, int]
-Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], Model]
+Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
 
 _SELECTION = Fraction(1, 10)  # of the budget of a round
 _ROUNDS = 12  # per column; fewer are needed, because the noise shrinks
 _LAST = 16  # rounds that the noise of late rounds leaves budget for
-_EFFORT = 10**8  # cells that a fit between two rounds may touch
+_EFFORT = 4 * 10**7  # cells that a fit between two rounds may touch
 _ABSOLUTE = math.sqrt(2 / math.pi)  # the mean of |x| for standard normal x
 
 
@@ -87,13 +90,15 @@ class Purse:
         self.left -= cost
         return ask
 
-    def buy_request(self, name: str, columns: Columns, squared: Fraction) -> Request:
-        """A request for the counts of a marginal that costs at most `squared`."""
-        probe = Request(name=name, columns=columns, noise="gaussian", scale=Fraction(1))
+    def buy_request(
+        self, name: str, columns: Columns, squared: Fraction, *, queries: Queries | None = None
+    ) -> Request:
+        """A request for the counts of a marginal, or for sums of them, that costs at most `squared`."""
+        probe = Request(name=name, columns=columns, noise="gaussian", scale=Fraction(1), queries=queries)
         sensitivity = float(request_sensitivity(self.table, probe))
         sigma = math.sqrt(sensitivity**2 / float(squared) + 4)
         scale = round_up(Fraction(sigma * (1 + 1e-9)), places=6)
-        return Request(name=name, columns=columns, noise="gaussian", scale=scale)
+        return Request(name=name, columns=columns, noise="gaussian", scale=scale, queries=queries)
 
     def buy_epsilon(self, squared: Fraction) -> Fraction:
         """The epsilon of a choice that costs at most `squared`."""
@@ -101,7 +106,6 @@ class Purse:
         low, high = 0.0, 4 * math.sqrt(goal) + 1e-9
         for _ in range(60):
             middle = (low + high) / 2
-            # mu = 2 * Phi^-1(sigmoid(epsilon / 2 / 2 * 2)), by the error function.
             low, high = (middle, high) if _choice_mu(middle) ** 2 <= goal else (low, middle)
         return Fraction(math.floor(low * (1 - 1e-9) * 10**9), 10**9)
 
@@ -124,48 +128,51 @@ def close_downwards(domain: Domain, workload: Mapping[Columns, int]) -> dict[Col
     for columns in workload:
         for size in range(1, len(columns) + 1):
             parts.update(dict.fromkeys(combinations(domain.order(columns), size)))
-    shares = {name: 0 for name in domain}
+    shares = dict.fromkeys(domain, 0)
     for columns, weight in workload.items():
         for name in columns:
             shares[name] += weight
     return {columns: sum(shares[name] for name in columns) for columns in parts}
 
 
-def to_noisy(measurement: Measurement, domain: Domain) -> Noisy:
-    """The measurement in records, for inference."""
-    del domain
-    request, grid = measurement.request, measurement.grid
-    return Noisy(
-        columns=request.columns,
-        values=measurement.noisy_values / grid,
-        sigma=request.standard_deviation / grid,
-    )
+def in_records(measurement: Measurement) -> tuple[NDArray[np.float64], float]:
+    """The noisy values and the standard deviation of their noise, in records."""
+    grid = measurement.grid
+    return measurement.noisy_values / grid, measurement.request.standard_deviation / grid
 
 
-class _Fitting:
-    """The measurements so far and the model of them."""
+class Fitting:
+    """The measurements so far, over compressed columns, and the model of them."""
 
-    def __init__(self, domain: Domain, progress: Callable[[str], None]) -> None:
-        self.domain = domain
-        self.noisy: list[Noisy] = []
+    def __init__(self, domain: Domain, singles: Iterable[Answer], progress: Callable[[str], None]) -> None:
+        known: dict[str, tuple[NDArray[np.float64], float]] = {}
+        for answer in singles:
+            assert isinstance(answer, Measurement)
+            known[answer.request.columns[0]] = in_records(answer)
+        self.compression = Compression(domain, known)
+        self.domain = self.compression.domain
+        self.noisy = [self.compression.single(name, *known[name]) for name in domain]
         self.model: Model | None = None
         self.progress = progress
 
     def add(self, answers: Iterable[Answer]) -> None:
+        """Nothing; adds measurements of marginals, summed as the compression asks."""
         for answer in answers:
             assert isinstance(answer, Measurement)
-            self.noisy.append(to_noisy(answer, self.domain))
+            values, sigma = in_records(answer)
+            self.noisy.append(Noisy(columns=answer.request.columns, values=values, sigma=sigma))
 
     def fit(self, *, effort: int = 1) -> Model:
+        """The model of all measurements, from the last one on."""
         parts = merge_measurements(self.domain, self.noisy)
-        tree = build_tree(self.domain, [part.columns for part in parts])
+        tree = build_tree(self.domain, [part.columns for part in parts], limit=LARGEST_TREE)
         total = estimate_total(self.domain, parts)
         self.model = fit_parts(
             tree,
             parts,
             total=total,
             start=self.model,
-            evaluations=effort * max(25, _EFFORT // tree.cells),
+            evaluations=effort * max(15, min(200, _EFFORT // tree.cells)),
             progress=self.progress,
         )
         return self.model
@@ -181,19 +188,11 @@ def measure_adaptively(
     progress: Callable[[str], None],
 ) -> Asking:
     """The model of what was chosen and measured until the purse is empty."""
-    table = purse.table
-    candidates = {
-        columns: weight
-        for columns, weight in close_downwards(domain, workload).items()
-        if domain.cells(columns) <= limits.marginal
-    }
-    fitting = _Fitting(domain, progress)
     share = purse.squared / (_ROUNDS * len(domain))
-    asks = [
-        purse.buy_request(f"{label}{name}", (name,), share * (1 - _SELECTION)) for name in domain
-    ]
-    answers = yield tuple(purse.pay(ask) for ask in asks)
-    fitting.add(answers)
+    fitting = yield from measure_singles(
+        purse, domain, len(domain) * share * (1 - _SELECTION), label=label, progress=progress
+    )
+    candidates = close_downwards(domain, workload)
     model = fitting.fit()
     done, turn = False, 0
     while not done:
@@ -201,16 +200,17 @@ def measure_adaptively(
         if purse.left < 2 * share:
             share, done = purse.left, True
         probe = purse.buy_request("probe", tuple(domain)[:1], share * (1 - _SELECTION))
-        sigma = float(probe.scale) / request_grid(table, probe)
+        sigma = float(probe.scale) / request_grid(purse.table, probe)
         used = 1 - float(purse.left / purse.squared)
-        fitting_size = max(limits.model * max(used, 0.02), _cells(model))
         choice = _offer(
             f"{label}choice {turn}",
             purse,
-            model,
+            fitting,
             candidates,
             sigma=sigma,
-            most=fitting_size,
+            limits=Limits(
+                model=max(round(limits.model * max(used, 0.02)), model.tree.cells), marginal=limits.marginal
+            ),
             epsilon=purse.buy_epsilon(share * _SELECTION),
         )
         (chosen,) = yield (purse.pay(choice),)
@@ -220,6 +220,7 @@ def measure_adaptively(
             f"{label}round {turn}: {' x '.join(columns)}",
             columns,
             purse.left if done else share * (1 - _SELECTION),
+            queries=fitting.compression.queries(columns),
         )
         answers = yield (purse.pay(ask),)
         before = model.flat_marginal(columns)
@@ -227,48 +228,55 @@ def measure_adaptively(
         model = fitting.fit(effort=4 if done else 1)
         moved = float(np.abs(model.flat_marginal(columns) - before).sum())
         progress(f"round {turn}: {' x '.join(columns)}, {float(purse.left / purse.squared):.0%} left")
-        if moved <= sigma * _ABSOLUTE * domain.cells(columns):
+        if moved <= sigma * _ABSOLUTE * before.size:
             share = min(4 * share, max(share, purse.left / _LAST))
-    return model
+    return fitting
+
+
+def measure_singles(
+    purse: Purse, domain: Domain, squared: Fraction, *, label: str, progress: Callable[[str], None]
+) -> Asking:
+    """A fitting of every single column, measured for `squared` in all."""
+    share = squared / len(domain)
+    asks = [purse.buy_request(f"{label}{name}", (name,), share) for name in domain]
+    answers = yield tuple(purse.pay(ask) for ask in asks)
+    return Fitting(domain, answers, progress)
 
 
 def _offer(
     name: str,
     purse: Purse,
-    model: Model,
+    fitting: Fitting,
     candidates: Mapping[Columns, int],
     *,
     sigma: float,
-    most: float,
+    limits: Limits,
     epsilon: Fraction,
 ) -> Choice:
-    grid, domain = purse.table.grid, model.domain
+    model, domain = fitting.model, fitting.domain
+    assert model is not None
     gaps = []
     for columns, weight in candidates.items():
         penalty = sigma * _ABSOLUTE * domain.cells(columns)
-        # Noise that would outweigh all records cannot improve anything: no need to score it.
-        if len(columns) > 1 and penalty > model.total:
-            continue
-        if model.tree.home(columns) is None and _grown(model, columns) > most:
-            continue
-        gaps.append(
-            Gap(
-                columns=columns,
-                estimate=_rounded(model, columns, grid),
-                weight=weight,
-                penalty=round(weight * penalty * grid),
-            )
-        )
+        if len(columns) > 1:
+            # Noise that would outweigh all records cannot improve anything: no need to score it.
+            if penalty > model.total or fitting.compression.full.cells(columns) > limits.marginal:
+                continue
+            grown = model.tree.home(columns) is None and tree_cells(domain, [*model.tree.cliques, columns])
+            if grown > limits.model:
+                continue
+        gaps.append(offer_gap(purse, fitting, columns, weight=weight, penalty=penalty))
     return Choice(name=name, candidates=tuple(gaps), epsilon=epsilon)
 
 
-def _rounded(model: Model, columns: Columns, grid: int) -> Callable[[], NDArray[np.int64]]:
-    return lambda: np.rint(model.flat_marginal(columns) * grid).astype(np.int64)
-
-
-def _cells(model: Model) -> int:
-    return model.tree.cells
-
-
-def _grown(model: Model, columns: Columns) -> int:
-    return tree_cells(model.domain, [*model.tree.cliques, columns])
+def offer_gap(purse: Purse, fitting: Fitting, columns: Columns, *, weight: int, penalty: float) -> Gap:
+    """A candidate by its distance from the model, less what noise would add to it."""
+    model, grid = fitting.model, purse.table.grid
+    assert model is not None
+    return Gap(
+        columns=columns,
+        estimate=lambda: np.rint(model.flat_marginal(columns) * grid).astype(np.int64),
+        weight=weight,
+        penalty=round(weight * penalty * grid),
+        queries=fitting.compression.queries(columns),
+    )
