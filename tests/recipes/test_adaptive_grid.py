@@ -211,7 +211,7 @@ def test_several_epsilons_and_a_stated_number_of_rows(crowd):
 
 def test_a_tiny_epsilon_falls_back_to_single_columns(crowd, tmp_path):
     # No cell is flagged, so nothing beyond single columns is plausible; the total may be near zero.
-    release = crowd.release(recipe(rows=50), epsilon="0.01", delta="1e-5", out=tmp_path / "out")
+    release = crowd.release(recipe(rows=50), epsilon="0.001", delta="1e-5", out=tmp_path / "out")
     (facts,) = release.certificate["postprocessing"]["models"]
     assert facts["cells_flagged"] == 0
     assert facts["cells_measured_one_by_one"] == 3 + 12 + 5

@@ -57,9 +57,7 @@ class Beliefs:
         """The flat table of one clique."""
         return self.values[self.slices[place]]
 
-    def floor(
-        self, zeros: Iterable[tuple[tuple[str, ...], NDArray[np.bool_]]]
-    ) -> NDArray[np.float64] | None:
+    def floor(self, zeros: Iterable[tuple[tuple[str, ...], NDArray[np.bool_]]]) -> NDArray[np.float64] | None:
         """Potentials that keep impossible cells empty, or None if every cell is possible."""
         floor: NDArray[np.float64] | None = None
         for columns, mask in zeros:
@@ -85,7 +83,7 @@ class Beliefs:
         return potentials
 
     def calibrate(self, potentials: NDArray[np.float64], *, total: float) -> float:
-        """The logarithm of the normaliser of `potentials`; the tables become marginals that sum to `total`."""
+        """The log-normaliser of `potentials`; the tables become marginals that sum to `total`."""
         tree = self.tree
         log_normaliser = 0.0
         for part in self.slices:

@@ -75,7 +75,9 @@ class Elimination:
         root = min(roots, key=lambda place: (self._distance(place, wanted), place))
         if self._peak(root, -1, columns) > _LARGE:
             component = self._component[columns[0]]
-            inside = [place for place in range(len(cliques)) if self._component[cliques[place][0]] == component]
+            inside = [
+                place for place in range(len(cliques)) if self._component[cliques[place][0]] == component
+            ]
             root = min(inside, key=lambda place: (self._peak(place, -1, columns), place))
         names, values = self._collect(root, -1, columns)
         return _arrange(values, names, columns, self._tree.domain.shape(names))
@@ -139,7 +141,7 @@ class Elimination:
                 needed = final.union(*(near[each] for each, _ in asked if each != other))
                 after = (*(name for name in kept if name in needed or name not in near[other]), *there)
                 options.append((domain.cells(after), which, after, needed))
-            cells, which, kept, needed = min(options, key=lambda option: option[:2])
+            _, which, kept, needed = min(options, key=lambda option: option[:2])
             turns.append((*asked.pop(which), needed))
         self._schedules[key] = (names, turns)
         return names, turns
@@ -150,7 +152,10 @@ class Elimination:
         names, turns = self._schedule(place, towards, wanted)
         peak = domain.cells(names)
         for other, there, needed in turns:
-            names = (*(name for name in names if name in needed or name not in self._near[place][other]), *there)
+            names = (
+                *(name for name in names if name in needed or name not in self._near[place][other]),
+                *there,
+            )
             peak = max(peak, domain.cells(names), self._peak(other, place, there))
         return peak
 

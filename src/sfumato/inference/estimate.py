@@ -25,7 +25,7 @@ from sfumato.inference.total import estimate_total
 from sfumato.inference.tree import build_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -70,7 +70,7 @@ def estimate(
     `total` is the number of records, estimated from the measurements if it is not given. `zeros` names
     impossible cells: columns and a mask that is true where a cell must be empty. Without `iterations`
     the fit stops by itself where going on would fit the noise; with it, or with a `target` loss, it goes
-    on until the target is reached or so many evaluations are made. `seed` is the default seed of sampled rows.
+    on until the target is reached or so many evaluations are made. `seed` is the default seed of rows.
 
     >>> from sfumato.inference import Domain, Measurement
     >>> noisy = Measurement(columns=("a",), values=np.array([30.0, 70.0]), sigma=0.1)
@@ -340,7 +340,9 @@ class _Fit:
         self, log_normaliser: float, multipliers: NDArray[np.float64], stiffness: NDArray[np.float64]
     ) -> float:
         linear = float(np.dot(multipliers, self.values))
-        return self.total * log_normaliser - linear + 0.5 * float(np.dot(multipliers, stiffness * multipliers))
+        return (
+            self.total * log_normaliser - linear + 0.5 * float(np.dot(multipliers, stiffness * multipliers))
+        )
 
     def _evaluate(self, multipliers: NDArray[np.float64]) -> float:
         self.objective.potentials(multipliers, self.beliefs, self.potentials)

@@ -18,9 +18,9 @@ __all__ = ["add_over", "apply_rows", "eliminate", "multiply_over", "spread_rows"
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})(
-        function
-    )
+    compiled: Callable[..., Any] = numba.njit(
+        cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}
+    )(function)
     return compiled
 
 

@@ -92,8 +92,8 @@ def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> l
             continue
         if measurement.values.size != cells:
             message = (
-                f"the measurement of {' x '.join(measurement.columns)} has {measurement.values.size:,} values, "
-                f"its marginal {cells:,} cells"
+                f"the measurement of {' x '.join(measurement.columns)} has {measurement.values.size:,} "
+                f"values, its marginal {cells:,} cells"
             )
             raise RecipeError(message)
         values = _reorder(measurement.values, measurement.columns, columns, domain)
@@ -104,7 +104,8 @@ def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> l
         else:
             counts[columns] = (values, variance)
     merged_parts = [
-        Part(columns=columns, values=values, variance=variance) for columns, (values, variance) in counts.items()
+        Part(columns=columns, values=values, variance=variance)
+        for columns, (values, variance) in counts.items()
     ]
     return merged_parts + parts
 
@@ -131,7 +132,9 @@ def _to_sparse(measurement: Measurement, domain: Domain, columns: Columns, cells
             weights=np.asarray(matrix.data, np.float64),
         )
         if matrix.shape[1] != cells:
-            message = f"the queries over {name} have {matrix.shape[1]:,} columns, its marginal {cells:,} cells"
+            message = (
+                f"the queries over {name} have {matrix.shape[1]:,} columns, its marginal {cells:,} cells"
+            )
             raise RecipeError(message)
     else:
         dense = np.asarray(queries, np.float64)
@@ -142,7 +145,9 @@ def _to_sparse(measurement: Measurement, domain: Domain, columns: Columns, cells
         starts = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=dense.shape[0]))))
         sparse = Sparse(starts=starts, members=members, weights=dense[rows, members])
     if sparse.rows != measurement.values.size:
-        message = f"the measurement of {name} has {measurement.values.size:,} values and {sparse.rows:,} queries"
+        message = (
+            f"the measurement of {name} has {measurement.values.size:,} values and {sparse.rows:,} queries"
+        )
         raise RecipeError(message)
     if sparse.members.size and not 0 <= int(sparse.members.min()) <= int(sparse.members.max()) < cells:
         message = f"a query over {name} names a cell that its marginal does not have"

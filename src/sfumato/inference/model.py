@@ -57,7 +57,9 @@ class Model:
         self._elimination: Elimination | None = None
 
     def __repr__(self) -> str:
-        return f"Model({len(self.tree.cliques)} cliques, {self.values.size:,} cells, {self.total:,.0f} records)"
+        return (
+            f"Model({len(self.tree.cliques)} cliques, {self.values.size:,} cells, {self.total:,.0f} records)"
+        )
 
     @property
     def domain(self) -> Domain:

@@ -98,7 +98,9 @@ class Objective:
                 elif curvature is not None:
                     curvature[place] = tables[-1]
 
-    def potentials(self, multipliers: NDArray[np.float64], beliefs: Beliefs, out: NDArray[np.float64]) -> None:
+    def potentials(
+        self, multipliers: NDArray[np.float64], beliefs: Beliefs, out: NDArray[np.float64]
+    ) -> None:
         """Nothing; sets `out`, the potentials of the cliques, to the sum of all multipliers' queries."""
         out[:] = 0.0
         tables = [np.empty(0)] * len(self._nodes)

@@ -104,9 +104,7 @@ def _scatter(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
     return strata * 2**28 + generator.integers(2**28, size=count)
 
 
-def _rerank(
-    rank: NDArray[np.int64], columns: list[NDArray[np.int64]], sizes: list[int]
-) -> NDArray[np.int64]:
+def _rerank(rank: NDArray[np.int64], columns: list[NDArray[np.int64]], sizes: list[int]) -> NDArray[np.int64]:
     for codes, size in zip(columns, sizes, strict=True):
         rank = rank * size + codes
         if int(rank.max(initial=0)) > 2**31:

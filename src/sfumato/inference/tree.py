@@ -104,19 +104,23 @@ def _find_cliques(domain: Domain, sets: Sequence[frozenset[str]]) -> list[frozen
     maximal = [
         clique
         for place, clique in enumerate(cliques)
-        if not any(clique < other or (clique == other and place > later) for later, other in enumerate(cliques))
+        if not any(
+            clique < other or (clique == other and place > later) for later, other in enumerate(cliques)
+        )
     ]
     return [frozenset(names[index] for index in clique) for clique in maximal]
 
 
 def _assemble(domain: Domain, cliques: list[frozenset[str]]) -> Tree:
     """A maximum spanning tree of what cliques share, grown from the largest clique."""
-    ordered = sorted((domain.order(clique) for clique in cliques), key=lambda each: (-domain.cells(each), each))
+    ordered = sorted(
+        (domain.order(clique) for clique in cliques), key=lambda each: (-domain.cells(each), each)
+    )
     left = dict(enumerate(ordered))
     placed: list[int] = []
     parents: list[int] = []
     separators: list[Columns] = []
-    nearest = {index: (-1, ()) for index in left}
+    nearest: dict[int, tuple[int, Columns]] = dict.fromkeys(left, (-1, ()))
     while left:
         pick = max(left, key=lambda index: (len(nearest[index][1]), -index))
         parent, shared = nearest[pick]

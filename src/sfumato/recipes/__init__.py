@@ -1,5 +1,6 @@
 """Whole algorithms: from a described table to requests, and from measurements to a release."""
 
+from sfumato.recipes.adaptive import Adaptive
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import (
     EXTRA_FILES,
@@ -14,9 +15,11 @@ from sfumato.recipes.base import (
 from sfumato.recipes.cell_counts import CellCounts
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
 from sfumato.recipes.follow import follow_recipe
+from sfumato.recipes.tree import Tree
 
 __all__ = [
     "EXTRA_FILES",
+    "Adaptive",
     "AdaptiveGrid",
     "CellCounts",
     "Conversation",
@@ -24,6 +27,7 @@ __all__ = [
     "Product",
     "Recipe",
     "RecipeFile",
+    "Tree",
     "follow_recipe",
     "parse_delta",
     "parse_epsilons",

@@ -52,7 +52,7 @@ class Compression:
         self.domain = Domain(sizes)
 
     def queries(self, columns: Columns) -> Queries | None:
-        """The sums over the full marginal of `columns` that are the compressed one; None if they are equal."""
+        """The sums over the marginal of `columns` that are the compressed one; None if they are equal."""
         if columns not in self._queries:
             self._queries[columns] = self._build(columns)
         return self._queries[columns]

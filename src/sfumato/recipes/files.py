@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import RecipeError, SchemaError
+from sfumato.recipes.adaptive import Adaptive
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import Recipe, parse_delta, parse_epsilons
 from sfumato.recipes.cell_counts import CellCounts
+from sfumato.recipes.tree import Tree
 from sfumato.schema import read_toml, refuse_unknown_keys
 
 if TYPE_CHECKING:
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["RECIPES", "RecipeFile", "parse_recipe", "read_recipe"]
 
 # Each is a dataclass whose fields are the keys of its recipe file.
-RECIPES: dict[str, Callable[..., Recipe]] = {"adaptive-grid": AdaptiveGrid, "cell-counts": CellCounts}
+RECIPES: dict[str, Callable[..., Recipe]] = {
+    "adaptive": Adaptive,
+    "adaptive-grid": AdaptiveGrid,
+    "cell-counts": CellCounts,
+    "tree": Tree,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

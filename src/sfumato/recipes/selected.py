@@ -1,0 +1,184 @@
+"""What recipes share that select their marginals privately: a budget, a model, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato.accounting import Cost, max_mu
+from sfumato.arrays import to_arrow
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact
+from sfumato.inference.files import pack_model, quantise
+from sfumato.recipes.adapt import Purse
+from sfumato.recipes.base import Plan, Product
+from sfumato.recipes.public import parse_public, public_values, read_public
+from sfumato.recipes.rows import build_rows, model_domain, name_rows
+
+if TYPE_CHECKING:
+    from sfumato.inference import Domain, Model
+    from sfumato.recipes.adapt import Asking, Fitting
+    from sfumato.recipes.base import Conversation, Recipe
+    from sfumato.schema import Table
+
+__all__ = ["Selecting", "check_options", "find_columns", "plan_selection", "read_values", "run_selection"]
+
+Columns = tuple[str, ...]
+
+_GRAIN = 10**12
+
+
+class Selecting(Protocol):
+    """The options that recipes with private selection share."""
+
+    @property
+    def kind(self) -> str:
+        """The recipe's name in a recipe file."""
+
+    @property
+    def columns(self) -> Sequence[str] | None:
+        """The columns of the rows; None for all that have a domain."""
+
+    @property
+    def public(self) -> Any:  # noqa: ANN401 - a file's name, or what was read of it
+        """A public table for values within bins."""
+
+    @property
+    def seed(self) -> int:
+        """The public seed of rows."""
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows, by default the estimated one."""
+
+
+def check_options(recipe: Selecting) -> dict[str, Any]:
+    """The shared options as they are kept, or an error that names the one that is wrong."""
+    kind, columns = recipe.kind, recipe.columns
+    if columns is not None and (
+        not isinstance(columns, (list, tuple))
+        or not columns
+        or not all(isinstance(name, str) for name in columns)
+        or len(set(columns)) != len(columns)
+    ):
+        message = f"{kind}: columns must list columns of the table, none twice"
+        raise RecipeError(message)
+    for key, value, least in (("seed", recipe.seed, 0), ("rows", recipe.rows, 0)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            message = f"{kind}: {key} must be a whole number of at least {least}"
+            raise RecipeError(message)
+    return {
+        "columns": None if columns is None else tuple(columns),
+        "public": parse_public(recipe.public, where=f"{kind}: public"),
+    }
+
+
+def find_columns(recipe: Selecting, table: Table) -> Columns:
+    """The columns of the rows: those that are listed, or all that have a domain."""
+    if recipe.columns is not None:
+        names = tuple(recipe.columns)
+    else:
+        names = tuple(name for name, column in table.columns.items() if column.domain is not None)
+    if not names:
+        message = f"{recipe.kind}: table {table.name!r} describes no column with a domain"
+        raise RecipeError(message)
+    for name in names:
+        table.column(name)
+    released = ["epsilon", *name_rows(table, names)]
+    clash = next((name for name in released if released.count(name) > 1), None)
+    if clash is not None:
+        message = (
+            f"{recipe.kind}: two released columns would be named {clash!r}; describe one by another name"
+        )
+        raise RecipeError(message)
+    return names
+
+
+def read_values(recipe: Selecting, table: Table) -> Any:  # noqa: ANN401 - as the recipe keeps it
+    """What the recipe's public table tells about values within bins, read if it is still a file."""
+    if isinstance(recipe.public, str):
+        return read_public(recipe.public, table, find_columns(recipe, table), groups=None)
+    return recipe.public
+
+
+def plan_selection(
+    recipe: Recipe,
+    table: Table,
+    *,
+    epsilons: tuple[Fraction, ...],
+    delta: Fraction,
+    counted: tuple[Columns, ...],
+) -> Plan:
+    """A plan that charges, for every epsilon, all that (epsilon, delta) admits of Gaussian privacy."""
+    if delta == 0:
+        message = (
+            f"{recipe.kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "
+            "[budget] delta in the project file"
+        )
+        raise RecipeError(message)
+    return Plan(
+        recipe=recipe,
+        table=table,
+        requests=(),
+        epsilons=epsilons,
+        delta=delta,
+        allowance=tuple(_allow(table, epsilon, delta) for epsilon in epsilons),
+        counted=counted,
+    )
+
+
+def run_selection(
+    recipe: Selecting,
+    plan: Plan,
+    *,
+    measure: Callable[[Purse, Domain, str], Asking],
+) -> Conversation:
+    """The rows of a model for every epsilon; `measure` asks with a purse, a domain and a label for names."""
+    several = len(plan.epsilons) > 1
+    columns = find_columns(recipe, plan.table)
+    domain = model_domain(plan.table, columns)
+    models: dict[str, Model] = {}
+    tables, facts = [], []
+    for epsilon, cost in zip(plan.epsilons, plan.costs, strict=True):
+        assert cost.mu_squared is not None
+        label = f"epsilon {format_exact(epsilon)}, " if several else ""
+        fitting = yield from measure(Purse(plan.table, squared=cost.mu_squared), domain, label)
+        assert fitting.model is not None
+        model = quantise(fitting.model)
+        models[format_exact(epsilon)] = model
+        rows = _draw(recipe, plan.table, columns, model, fitting)
+        if several:
+            rows = rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
+        tables.append(rows)
+        facts.append(
+            {
+                "epsilon": format_exact(epsilon),
+                "rows": rows.num_rows,
+                "cliques": [list(clique) for clique in model.tree.cliques],
+                "compressed_to": {
+                    name: fitting.domain[name] for name in columns if fitting.domain[name] != domain[name]
+                },
+            }
+        )
+    return Product(
+        table=pa.concat_tables(tables, promote_options="default"),
+        files={"model.parquet": pack_model(models)},
+        facts={"models": facts},
+    )
+
+
+def _draw(recipe: Selecting, table: Table, columns: Columns, model: Model, fitting: Fitting) -> pa.Table:
+    codes = model.sample(recipe.rows, seed=recipe.seed)
+    expanded = fitting.compression.expand(codes, seed=recipe.seed)
+    told: Mapping[str, Any] | None = recipe.public if isinstance(recipe.public, Mapping) else None
+    return build_rows(table, columns, expanded, seed=recipe.seed, public=public_values(told))
+
+
+def _allow(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
+    # A hair less than all, so that no rounding of sums exceeds epsilon.
+    scale = Fraction(int(max_mu(epsilon, delta) * (1 - 1e-9) * _GRAIN), _GRAIN)
+    return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.column or "row")
