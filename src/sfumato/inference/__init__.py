@@ -4,7 +4,7 @@ Post-processing only: it sees measurements and public facts, and cannot import a
 """
 
 from sfumato.inference.domain import Domain
-from sfumato.inference.estimate import LARGEST_TREE, estimate, fit_parts
+from sfumato.inference.estimate import LARGEST_TREE, estimate, fit_parts, order_mask
 from sfumato.inference.files import pack_model, quantise, unpack_models
 from sfumato.inference.measured import Measurement, Part, Sparse, merge_measurements
 from sfumato.inference.model import Model
@@ -24,6 +24,7 @@ __all__ = [
     "estimate_total",
     "fit_parts",
     "merge_measurements",
+    "order_mask",
     "pack_model",
     "quantise",
     "tree_cells",

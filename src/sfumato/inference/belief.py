@@ -36,11 +36,11 @@ class Beliefs:
     separator to its parent, downwards it gets the parent's back.
     """
 
-    __slots__ = ("_bounded", "_down", "_up", "slices", "tree", "values")
+    __slots__ = ("_down", "_empty", "_up", "slices", "tree", "values")
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self._bounded = True
+        self._empty: NDArray[np.bool_] | None = None
         ends = np.cumsum([tree.domain.cells(clique) for clique in tree.cliques]).tolist()
         self.slices = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         self.values = np.empty(ends[-1])
@@ -57,20 +57,19 @@ class Beliefs:
         """The flat table of one clique."""
         return self.values[self.slices[place]]
 
-    def floor(self, zeros: Iterable[tuple[tuple[str, ...], NDArray[np.bool_]]]) -> NDArray[np.float64] | None:
-        """Potentials that keep impossible cells empty, or None if every cell is possible."""
-        floor: NDArray[np.float64] | None = None
+    def forbid(self, zeros: Iterable[tuple[tuple[str, ...], NDArray[np.bool_]]]) -> None:
+        """Nothing; keeps impossible cells empty from now on."""
         for columns, mask in zeros:
             place = self.tree.home(columns)
             if place is None:
                 message = f"the tree has no clique for the zeros of {' x '.join(columns)}"
                 raise RecipeError(message)
-            if floor is None:
-                floor = np.zeros(self.values.size)
-                self._bounded = False  # impossible cells are to stay at minus infinity
+            if self._empty is None:
+                self._empty = np.zeros(self.values.size, np.bool_)
             steps = find_steps(self.tree.domain, self.tree.cliques[place], columns)
-            spread(np.where(mask, -np.inf, 0.0), steps, floor[self.slices[place]])
-        return floor
+            spread_mask = np.zeros(self.slices[place].stop - self.slices[place].start)
+            spread(mask.astype(np.float64), steps, spread_mask)
+            self._empty[self.slices[place]] |= spread_mask > 0
 
     def express(self, tables: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Potentials of the model with these marginals of the cliques: each given what its parent tells."""
@@ -88,13 +87,12 @@ class Beliefs:
         log_normaliser = 0.0
         for part in self.slices:
             highest = float(potentials[part].max())
-            if highest == -math.inf:
-                _check_mass(0.0)
             np.subtract(potentials[part], highest, out=self.values[part])
-            if self._bounded:
-                np.maximum(self.values[part], _LEAST, out=self.values[part])
+            np.maximum(self.values[part], _LEAST, out=self.values[part])
             log_normaliser += highest
         np.exp(self.values, out=self.values)
+        if self._empty is not None:
+            self.values[self._empty] = 0.0
         upward: list[NDArray[np.float64]] = [np.empty(0)] * len(tree.cliques)
         for place in range(len(tree.cliques) - 1, 0, -1):
             message = marginalise(self.table(place), self._up[place])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sfumato.inference.domain import Domain
     from sfumato.inference.tree import Tree
 
-__all__ = ["LARGEST_TREE", "estimate", "fit_parts"]
+__all__ = ["LARGEST_TREE", "estimate", "fit_parts", "order_mask"]
 
 Columns = tuple[str, ...]
 Vector = "NDArray[np.float64]"
@@ -81,7 +81,7 @@ def estimate(
     if not parts:
         message = "an estimate needs at least one measurement"
         raise RecipeError(message)
-    known = [(domain.order(columns), _order_mask(domain, columns, mask)) for columns, mask in zeros]
+    known = [(domain.order(columns), order_mask(domain, columns, mask)) for columns, mask in zeros]
     tree = build_tree(
         domain, [*(part.columns for part in parts), *(columns for columns, _ in known)], limit=limit
     )
@@ -157,7 +157,7 @@ class _Fit:
         self.parts = parts
         self.total = total
         self.size = self.objective.values.size
-        self.floor = self.beliefs.floor(zeros)
+        self.beliefs.forbid(zeros)
         self.values, self.beyond = _center(self.objective, parts, total)
         self.potentials = np.empty(self.beliefs.values.size)
         self.answers = np.empty(self.size)
@@ -347,8 +347,6 @@ class _Fit:
     def _evaluate(self, multipliers: NDArray[np.float64]) -> float:
         self.objective.potentials(multipliers, self.beliefs, self.potentials)
         self.potentials += self.base
-        if self.floor is not None:
-            self.potentials += self.floor
         log_normaliser = self.beliefs.calibrate(self.potentials, total=self.total)
         own = self.curvature is not self.answers
         self.objective.predict(self.beliefs, self.answers, self.curvature if own else None)
@@ -378,7 +376,8 @@ def _center(objective: Objective, parts: list[Part], total: float) -> tuple[NDAr
     return values, beyond
 
 
-def _order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """`mask` over the cells of `columns` with the columns in the order of the domain, flat."""
     shaped = np.asarray(mask, np.bool_).reshape(domain.shape(columns))
     axes = [columns.index(name) for name in domain.order(columns)]
     return np.ascontiguousarray(shaped.transpose(axes)).reshape(-1)

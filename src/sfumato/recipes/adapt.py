@@ -27,6 +27,7 @@ from sfumato.inference import (
     estimate_total,
     fit_parts,
     merge_measurements,
+    order_mask,
     tree_cells,
 )
 from sfumato.inference import Measurement as Noisy
@@ -43,6 +44,7 @@ from sfumato.measurement import (
     request_sensitivity,
 )
 from sfumato.recipes.compress import Compression
+from sfumato.recipes.rows import find_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -144,12 +146,19 @@ def in_records(measurement: Measurement) -> tuple[NDArray[np.float64], float]:
 class Fitting:
     """The measurements so far, over compressed columns, and the model of them."""
 
-    def __init__(self, domain: Domain, singles: Iterable[Answer], progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, table: Table, domain: Domain, singles: Iterable[Answer], progress: Callable[[str], None]
+    ) -> None:
         known: dict[str, tuple[NDArray[np.float64], float]] = {}
         for answer in singles:
             assert isinstance(answer, Measurement)
             known[answer.request.columns[0]] = in_records(answer)
-        self.compression = Compression(domain, known)
+        self.zeros = [
+            (domain.order(columns), order_mask(domain, columns, mask))
+            for columns, mask in find_zeros(table, tuple(domain))
+        ]
+        whole = {name for columns, _ in self.zeros for name in columns}
+        self.compression = Compression(domain, known, whole=whole)
         self.domain = self.compression.domain
         self.noisy = [self.compression.single(name, *known[name]) for name in domain]
         self.model: Model | None = None
@@ -165,12 +174,14 @@ class Fitting:
     def fit(self, *, effort: int = 1) -> Model:
         """The model of all measurements, from the last one on."""
         parts = merge_measurements(self.domain, self.noisy)
-        tree = build_tree(self.domain, [part.columns for part in parts], limit=LARGEST_TREE)
+        impossible = [columns for columns, _ in self.zeros]
+        tree = build_tree(self.domain, [*(part.columns for part in parts), *impossible], limit=LARGEST_TREE)
         total = estimate_total(self.domain, parts)
         self.model = fit_parts(
             tree,
             parts,
             total=total,
+            zeros=self.zeros,
             start=self.model,
             evaluations=effort * max(15, min(200, _EFFORT // tree.cells)),
             progress=self.progress,
@@ -240,7 +251,7 @@ def measure_singles(
     share = squared / len(domain)
     asks = [purse.buy_request(f"{label}{name}", (name,), share) for name in domain]
     answers = yield tuple(purse.pay(ask) for ask in asks)
-    return Fitting(domain, answers, progress)
+    return Fitting(purse.table, domain, answers, progress)
 
 
 def _offer(

@@ -117,7 +117,8 @@ class Adaptive:
         return {
             "idea": (
                 f"The release is a table of synthetic rows with the columns {', '.join(columns)}. A "
-                "graphical model is fitted to noisy marginals; which marginals are measured is chosen privately, each "
+                "graphical model is fitted to noisy marginals; which marginals are measured is "
+                "chosen privately, each "
                 "time one that the model so far gets most wrong."
             ),
             "preprocessing": (
@@ -135,7 +136,8 @@ class Adaptive:
             ),
             "postprocessing": (
                 "Values too rare to be told from noise are joined, and rows are spread over them again in "
-                "the proportions that their noisy counts have. Rows are drawn from the model from a public seed. "
+                "the proportions that their noisy counts have. Rows are drawn from the model from a "
+                "public seed. "
                 + tell_bins(plan.table, columns, public_values(public))
                 + " All of it uses noisy answers and public facts only, so it costs nothing."
             ),

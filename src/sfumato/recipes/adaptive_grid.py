@@ -25,7 +25,14 @@ from sfumato.recipes.base import Plan, Product
 from sfumato.recipes.granularity import Rounds
 from sfumato.recipes.norms import norms_record, parse_norms, stated_norm
 from sfumato.recipes.public import parse_public, public_identifiers, public_values, read_public
-from sfumato.recipes.rows import assign_identifiers, build_rows, model_domain, name_rows, tell_bins
+from sfumato.recipes.rows import (
+    assign_identifiers,
+    build_rows,
+    find_zeros,
+    model_domain,
+    name_rows,
+    tell_bins,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,7 +340,9 @@ class AdaptiveGrid:
     def _fit(self, table: Table, measured: Measured, progress: Callable[[str], None]) -> Model:
         domain = model_domain(table, self.columns)
         noisy = measured.pool.measurements()
-        return quantise(estimate(domain, noisy, total=measured.total, seed=self.seed, progress=progress))
+        zeros = find_zeros(table, self.columns)
+        model = estimate(domain, noisy, total=measured.total, seed=self.seed, zeros=zeros, progress=progress)
+        return quantise(model)
 
     def _draw(self, table: Table, model: Model) -> pa.Table:
         codes = model.sample(int(model.total) if self.rows is None else self.rows, seed=self.seed)

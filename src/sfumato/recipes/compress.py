@@ -13,7 +13,7 @@ from sfumato.inference.scatter import draw_codes
 from sfumato.queries import Queries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -28,10 +28,16 @@ class Compression:
     """For every column with rare values, a smaller one in which they are the last value together.
 
     Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion rare values were
-    seen, for rows to be spread over them again.
+    seen, for rows to be spread over them again. Columns in `whole` stay as they are.
     """
 
-    def __init__(self, domain: Domain, singles: Mapping[str, tuple[NDArray[np.float64], float]]) -> None:
+    def __init__(
+        self,
+        domain: Domain,
+        singles: Mapping[str, tuple[NDArray[np.float64], float]],
+        *,
+        whole: Collection[str] = (),
+    ) -> None:
         self.full = domain
         self.maps: dict[str, NDArray[np.int64]] = {}
         self.shares: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
@@ -41,7 +47,7 @@ class Compression:
             sizes[name] = size
             values, sigma = singles[name]
             rare = np.flatnonzero(values < _RARE * sigma)
-            if rare.size < 2:
+            if rare.size < 2 or name in whole:
                 continue
             kept = np.flatnonzero(values >= _RARE * sigma)
             codes = np.full(size, kept.size, np.int64)
@@ -88,13 +94,18 @@ class Compression:
             expanded[name] = values
         return expanded
 
-    def _build(self, columns: Columns) -> Queries | None:
-        if not any(name in self.maps for name in columns):
-            return None
+    def _places(self, columns: Columns) -> NDArray[np.int64]:
+        """For every cell of the full marginal, its cell of the compressed one."""
         places = np.zeros(1, np.int64)
         for name in columns:
             codes = self.maps.get(name, np.arange(self.full[name]))
             places = np.add.outer(places * self.domain[name], codes).reshape(-1)
+        return places
+
+    def _build(self, columns: Columns) -> Queries | None:
+        if not any(name in self.maps for name in columns):
+            return None
+        places = self._places(columns)
         rows = math.prod(self.domain[name] for name in columns)
         starts = np.concatenate(([0], np.cumsum(np.bincount(places, minlength=rows))))
         members = np.argsort(places, kind="stable")

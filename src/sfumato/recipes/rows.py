@@ -24,6 +24,7 @@ __all__ = [
     "WithinBins",
     "assign_identifiers",
     "build_rows",
+    "find_zeros",
     "has_numbers",
     "model_domain",
     "name_rows",
@@ -39,6 +40,19 @@ _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 def model_domain(table: Table, columns: Sequence[str]) -> Domain:
     """The domain of a model of `columns`."""
     return Domain({name: table.column(name).size for name in columns})
+
+
+def find_zeros(table: Table, columns: Sequence[str]) -> list[tuple[tuple[str, ...], NDArray[np.bool_]]]:
+    """The cells that the schema says no record can be in: columns and a mask over their cells."""
+    zeros = []
+    for rule in table.impossible:
+        if set(rule) <= set(columns):
+            mask = np.ones(1, np.bool_)
+            for name, labels in rule.items():
+                listed = np.array([label in labels for label in table.column(name).labels])
+                mask = np.logical_and.outer(mask, listed).reshape(-1)
+            zeros.append((tuple(rule), mask))
+    return zeros
 
 
 def name_rows(table: Table, columns: Sequence[str]) -> list[str]:

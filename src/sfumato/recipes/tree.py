@@ -102,19 +102,22 @@ class Tree:
         return {
             "idea": (
                 f"The release is a table of synthetic rows with the columns {', '.join(columns)}. A "
-                "graphical model is fitted to noisy counts of single columns and of pairs of columns that form a "
+                "graphical model is fitted to noisy counts of single columns and of pairs of columns "
+                "that form a "
                 "forest; the pairs are chosen privately, those that are farthest from independent."
             ),
             "preprocessing": "The columns are stated. No record is touched, so the step costs nothing.",
             "privatisation": (
                 "Every single column is measured with Gaussian noise. Then pairs are chosen one after the "
-                "other by the exponential mechanism, among those that join what no earlier pair joins: the score "
+                "other by the exponential mechanism, among those that join what no earlier pair "
+                "joins: the score "
                 "of a pair is the L1 distance between its counts and those of independent columns, less what "
                 "noise alone would add. At last the chosen pairs are measured with Gaussian noise."
             ),
             "postprocessing": (
                 "Values too rare to be told from noise are joined, and rows are spread over them again in "
-                "the proportions that their noisy counts have. Rows are drawn from the model from a public seed. "
+                "the proportions that their noisy counts have. Rows are drawn from the model from a "
+                "public seed. "
                 + tell_bins(plan.table, columns, public_values(public))
                 + " All of it uses noisy answers and public facts only, so it costs nothing."
             ),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from sfumato.schema.domain import Label
+
 __all__ = ["WEIGHT_GRID", "Bounding", "PublicTable", "Table", "parse_public", "parse_table", "table_spec"]
 
 Bounding = Literal["truncate", "weight"]
@@ -31,6 +33,7 @@ _KEYS = (
     "bounding",
     "parameters",
     "columns",
+    "impossible",
     "public",
 )
 
@@ -48,7 +51,8 @@ class Table:
     """A described table of people's records.
 
     `bounding` says how an individual's records are held to `max_records`: `truncate` keeps at most
-    that many, `weight` keeps all and gives each the weight min(1, max_records / records).
+    that many, `weight` keeps all and gives each the weight min(1, max_records / records). `impossible`
+    lists what no record can be, by public knowledge: each entry gives columns values that never meet.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Table:
     unit: PrivacyUnit
     columns: Mapping[str, Column] = field(default_factory=dict)
     bounding: Bounding = "truncate"
+    impossible: tuple[Mapping[str, tuple[Label, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if self.bounding not in ("truncate", "weight"):
@@ -154,11 +159,17 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
         unit=unit,
         columns=columns,
         bounding=spec.get("bounding", "truncate"),
+        impossible=_parse_impossible(spec.get("impossible", []), columns, where=where),
     )
 
 
 def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     """The description that reads back as `table` with the named columns only."""
+    impossible = [
+        {name: list(labels) for name, labels in rule.items()}
+        for rule in table.impossible
+        if set(rule) <= set(columns)
+    ]
     return {
         "source": table.source,
         "unit": table.unit.column or "row",
@@ -166,7 +177,34 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
         "neighbours": table.unit.neighbours,
         "bounding": table.bounding,
         "columns": {name: column_spec(table.columns[name]) for name in columns},
+        **({"impossible": impossible} if impossible else {}),
     }
+
+
+def _parse_impossible(
+    value: object, columns: Mapping[str, Column], *, where: str
+) -> tuple[dict[str, tuple[Label, ...]], ...]:
+    """What no record can be: entries that give at least two columns values of their domains."""
+    rules = []
+    for entry in value if isinstance(value, list) else [value]:
+        if not isinstance(entry, dict) or len(entry) < 2:
+            message = (
+                f"{where}: impossible must list entries that name at least two columns, such as "
+                "{age = [0, 1], job = ['teacher']}"
+            )
+            raise SchemaError(message)
+        rule: dict[str, tuple[Label, ...]] = {}
+        for name, listed in entry.items():
+            labels = tuple(listed) if isinstance(listed, list) else (listed,)
+            if name not in columns or columns[name].domain is None:
+                message = f"{where}: impossible names {name!r}, which is no column with a domain"
+                raise SchemaError(message)
+            if not labels or not set(labels) <= set(columns[name].labels):
+                message = f"{where}: impossible gives {name!r} a value that is not in its domain"
+                raise SchemaError(message)
+            rule[name] = labels
+        rules.append(rule)
+    return tuple(rules)
 
 
 def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:

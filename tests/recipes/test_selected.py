@@ -1,0 +1,373 @@
+"""What `adaptive` and `tree` share: the charge, the release, the rows, and what is refused."""
+
+import hashlib
+import io
+import json
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sfumato as sf
+from sfumato.accounting import Spent, add_costs, mu_to_epsilon
+from sfumato.inference import unpack_models
+from sfumato.measurement import (
+    Choice,
+    Chosen,
+    Measurement,
+    Request,
+    ask_cost,
+    request_grid,
+    request_size,
+)
+from sfumato.recipes import Adaptive, Tree, follow_recipe, parse_recipe
+from sfumato.release.certificate import pack_json
+from sfumato.schema import parse_table
+
+BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
+UNITS = {
+    "rows": {"unit": "row"},
+    "people": {"unit": "p", "max_records": 5},
+    "weighted": {"unit": "p", "max_records": 5, "bounding": "weight"},
+    "replaced": {"unit": "p", "max_records": 5, "neighbours": "replace"},
+    "weighted and replaced": {"unit": "p", "max_records": 5, "bounding": "weight", "neighbours": "replace"},
+}
+
+
+def write_unit(name):
+    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in UNITS[name].items())
+
+
+def describe(unit, columns=None):
+    return parse_table(
+        "t",
+        {
+            "source": "t.parquet",
+            **UNITS[unit],
+            "columns": columns
+            or {
+                "a": {"range": [0, 15]},
+                "b": {"values": ["x", "y", "z"]},
+                "c": {"bins": [0, 10, 50, 100]},
+                "one": {"values": ["only"]},
+            },
+        },
+    )
+
+
+@BOTH
+def test_a_release_spends_what_was_granted_and_verifies(lay_out, recipe):
+    project = lay_out(budget=2)
+    out = project.parent / "out"
+    release = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
+    assert release.certificate["total"]["epsilon_at_delta"]["1e-6"] == "1"
+    (allowance,) = release.certificate["plan"]["allowance"]
+    charged = Fraction(allowance["scale"]) ** 2
+    table = describe("rows", {name: {"values": ["x"]} for name in ("a",)})
+    asked = sum(ask_cost(table, answer.ask).mu_squared for answer in release.answers)
+    assert Fraction(99, 100) * charged < asked <= charged
+    assert mu_to_epsilon(float(asked) ** 0.5, 1e-6) <= 1
+    spent = sf.open(project).budget().spent
+    assert Fraction(99, 100) < spent <= 1
+    result = sf.verify(out, ledger=project.parent / "ledger.db")
+    assert any("model.parquet" in line for line in result.checked)
+    assert any("table.parquet" in line for line in result.checked)
+    assert any("writeup.md" in line for line in result.checked)
+    assert not result.unchecked
+
+
+@BOTH
+def test_the_same_release_is_free_and_another_seed_is_not(lay_out, recipe):
+    project = lay_out()
+    first = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6)
+    spent = sf.open(project).budget().spent
+    again = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6)
+    assert again.repeated
+    assert again.files == first.files
+    assert sf.open(project).budget().spent == spent
+    other = sf.open(project).release(recipe(table="t", seed=5), epsilon=1, delta=1e-6)
+    assert not other.repeated
+    assert sf.open(project).budget().spent > spent
+
+
+def forge(folder, change):
+    """Changes a row of the measurements, and the digest in the certificate with it."""
+    rows = pq.read_table(folder / "measurements.parquet").to_pylist()
+    change(rows)
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    (folder / "measurements.parquet").write_bytes(sink.getvalue())
+    path = folder / "certificate.json"
+    certificate = json.loads(path.read_text())
+    certificate["files"]["measurements.parquet"] = hashlib.sha256(sink.getvalue()).hexdigest()
+    path.write_bytes(pack_json(certificate))
+
+
+def find(rows, start, place=0):
+    return [row for row in rows if row["measurement"].startswith(start)][place]
+
+
+def add(row, amount):
+    row["noisy_value"] += amount
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: add(find(rows, "a", 3), 200),
+        lambda rows: add(rows[-1], 200),
+        lambda rows: find(rows, "choice 1").update(noisy_value=10**6),
+        lambda rows: rows.pop(),
+    ],
+    ids=["a single column", "the last value", "a choice", "a value less"],
+)
+def test_a_changed_measurement_is_noticed(lay_out, recipe, change):
+    project = lay_out()
+    out = project.parent / "out"
+    sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
+    forge(out, lambda rows: None)
+    sf.verify(out)
+    forge(out, change)
+    with pytest.raises(sf.VerificationFailed):
+        sf.verify(out)
+
+
+def answer_with(table, random, size):
+    """Answers from nowhere: counts of any size and sign, choices at random."""
+
+    def answer(asks):
+        given = []
+        for ask in asks:
+            if isinstance(ask, Choice):
+                for gap in ask.candidates:
+                    expected = table.cells(gap.columns) if gap.queries is None else gap.queries.rows
+                    estimate = gap.estimate()
+                    assert estimate.dtype == np.int64
+                    assert estimate.shape == (expected,)
+                given.append(Chosen(choice=ask, index=int(random.integers(len(ask.candidates)))))
+                continue
+            assert isinstance(ask, Request)
+            grid = request_grid(table, ask)
+            noise = random.normal(0, ask.standard_deviation, request_size(table, ask))
+            values = np.rint(random.gamma(0.3, size, noise.size) * grid + noise).astype(np.int64)
+            given.append(Measurement(request=ask, noisy_values=values, grid=grid))
+        return tuple(given)
+
+    return answer
+
+
+@BOTH
+@settings(max_examples=20, deadline=None)
+@given(
+    unit=st.sampled_from(sorted(UNITS)),
+    epsilon=st.sampled_from([Fraction(1, 100), Fraction(1, 3), Fraction(1), Fraction(25)]),
+    delta=st.sampled_from([Fraction(1, 10**9), Fraction(1, 1000)]),
+    size=st.sampled_from([0.0, 3.0, 3000.0]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_no_recipe_asks_for_more_than_its_plan(recipe, unit, epsilon, delta, size, seed):
+    table = describe(unit)
+    plan = recipe(table="t", rows=50).plan(table, epsilons=(epsilon, 2 * epsilon), delta=delta)
+    answers, product = follow_recipe(
+        plan, answer=answer_with(table, np.random.default_rng(seed), size), progress=lambda _: None
+    )
+    asked = add_costs(Spent(), (ask_cost(table, answer.ask) for answer in answers))
+    allowed = add_costs(Spent(), plan.costs)
+    assert asked.mu_squared <= allowed.mu_squared
+    assert asked.mu_squared >= allowed.mu_squared * Fraction(8, 10), "little is left over"
+    for cost, each in zip(plan.costs, plan.epsilons, strict=True):
+        assert mu_to_epsilon(float(cost.mu_squared) ** 0.5, float(delta)) <= each
+    assert product.table.column_names == ["epsilon", "a", "b", "c", "one"]
+    assert product.table.num_rows == 100
+    models = unpack_models(product.files["model.parquet"])
+    assert len(models) == 2
+    for model in models.values():
+        assert np.isfinite(model.values).all()
+
+
+@BOTH
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_measurement_states_what_an_individual_adds(lay_out, recipe, unit):
+    project = lay_out(unit=write_unit(unit))
+    out = project.parent / "out"
+    release = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
+    sf.verify(out, ledger=project.parent / "ledger.db")
+    facts = release.certificate["unit"]
+    most = UNITS[unit].get("max_records", 1)
+    assert facts["contribution"] == most * facts["grid"]
+    # The counts of two individuals in different cells are at right angles.
+    bound = Fraction(most * facts["grid"]) ** 2 * (2 if "replace" in unit else 1)
+    for each in release.certificate["measurements"]:
+        if each["kind"] == "gaussian":
+            assert bound <= Fraction(each["sensitivity"]) ** 2 <= bound * Fraction(10**6 + 1, 10**6)
+
+
+@BOTH
+def test_heavy_individuals_are_held_to_their_bound(lay_out, recipe):
+    """One individual with all records of a value counts no more than max_records of them."""
+    heavy = pa.table({"p": np.zeros(5000, np.int64), "a": np.full(5000, 3), "b": np.full(5000, 4)})
+    columns = "[tables.t.columns.a]\nrange = [0, 15]\n[tables.t.columns.b]\nrange = [0, 15]\n"
+    project = lay_out(heavy, columns=columns, unit=write_unit("people"))
+    release = sf.open(project).release(recipe(table="t"), epsilon=5, delta=1e-6)
+    first = release.measurements[0]
+    sigma = first.request.standard_deviation
+    assert abs(first.noisy_values[3] - 5) < 7 * sigma
+    assert first.noisy_values.max() < 2500
+
+
+@BOTH
+def test_dependence_is_kept(lay_out, recipe):
+    project = lay_out()
+    rows = sf.open(project).release(recipe(table="t"), epsilon=5, delta=1e-6).table
+    assert abs(rows.num_rows - 3000) < 200
+    same = rows["a"].to_numpy() == rows["b"].to_numpy()
+    assert same.mean() > 0.9
+
+
+@BOTH
+def test_rows_hold_values_of_their_domains(lay_out, recipe):
+    project = lay_out()
+    rows = sf.open(project).release(recipe(table="t", rows=777, seed=3), epsilon=1, delta=1e-6).table
+    assert rows.num_rows == 777
+    assert rows.column_names == ["a", "b", "c", "d", "one"]
+    assert set(rows["a"].to_pylist()) <= set(range(16))
+    assert set(rows["c"].to_pylist()) <= {"x", "y", "z"}
+    assert set(rows["one"].to_pylist()) == {"only"}
+    numbers = rows["d"].to_numpy()
+    assert ((numbers >= 0) & (numbers <= 100)).all()
+
+
+@BOTH
+def test_numbers_fill_their_bins_as_the_table_does(lay_out, recipe):
+    project = lay_out()
+    numbers = sf.open(project).release(recipe(table="t"), epsilon=20, delta=1e-6).table["d"].to_numpy()
+    shares = np.histogram(numbers, [0, 10, 50, 100])[0] / numbers.size
+    # The first bin is narrow and the last two are catch-alls only where wider than their neighbours.
+    assert np.abs(shares - [0.1, 0.4, 0.5]).max() < 0.06
+
+
+@BOTH
+def test_columns_may_be_few_or_one(lay_out, recipe):
+    project = lay_out()
+    curator = sf.open(project)
+    release = curator.release(recipe(table="t", columns=["c", "a"]), epsilon=1, delta=1e-6)
+    assert release.table.column_names == ["c", "a"]
+    out = project.parent / "out"
+    release = curator.release(recipe(table="t", columns=["c"]), epsilon=1, delta=1e-6, out=out)
+    assert release.table.column_names == ["c"]
+    release = curator.release(recipe(table="t", columns=["one"]), epsilon=1, delta=1e-6)
+    assert set(release.table["one"].to_pylist()) == {"only"}
+    sf.verify(out, ledger=project.parent / "ledger.db")
+
+
+@BOTH
+@pytest.mark.parametrize("rows", [0, 1])
+def test_no_row_or_one_may_be_asked_for(lay_out, recipe, rows):
+    out = lay_out().parent / "out"
+    release = sf.open(out.parent / "sfumato.toml").release(
+        recipe(table="t", rows=rows), epsilon=1, delta=1e-6, out=out
+    )
+    assert release.table.num_rows == rows
+    assert release.table.column_names == ["a", "b", "c", "d", "one"]
+    sf.verify(out)
+
+
+@BOTH
+def test_several_epsilons_are_several_models(lay_out, recipe):
+    project = lay_out()
+    out = project.parent / "out"
+    release = sf.open(project).release(recipe(table="t", rows=40), epsilon=[1, 2], delta=1e-6, out=out)
+    assert release.table["epsilon"].to_pylist() == [1.0] * 40 + [2.0] * 40
+    assert list(unpack_models(release.files["model.parquet"])) == ["1", "2"]
+    sf.verify(out, ledger=project.parent / "ledger.db")
+
+
+@BOTH
+@pytest.mark.parametrize("epsilon", ["0.0001", "0.01"])
+def test_a_release_of_nothing_but_noise_is_still_a_release(lay_out, recipe, epsilon):
+    project = lay_out()
+    out = project.parent / "out"
+    release = sf.open(project).release(recipe(table="t", rows=100), epsilon=epsilon, delta="1e-6", out=out)
+    assert release.table.num_rows == 100
+    assert release.table.column_names == ["a", "b", "c", "d", "one"]
+    sf.verify(out, ledger=project.parent / "ledger.db")
+
+
+@BOTH
+@pytest.mark.parametrize("count", [0, 1])
+def test_tables_with_no_row_or_one_are_released(lay_out, recipe, count):
+    rows = pa.table({"a": [3], "b": [3], "c": ["x"], "d": [7.0], "one": ["only"]}).slice(0, count)
+    project = lay_out(rows)
+    out = project.parent / "out"
+    release = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
+    assert release.table.num_rows < 2000
+    sf.verify(out)
+
+
+@BOTH
+def test_nothing_is_charged_without_delta(lay_out, recipe):
+    project = lay_out()
+    with pytest.raises(sf.RecipeError, match="delta above zero"):
+        sf.open(project).release(recipe(table="t"), epsilon=1)
+    assert sf.open(project).budget().spent == 0
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": []},
+        {"columns": ["a", "a"]},
+        {"columns": "a"},
+        {"columns": [1]},
+        {"seed": -1},
+        {"seed": 1.5},
+        {"seed": True},
+        {"rows": -1},
+        {"rows": 2.5},
+        {"public": 7},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(recipe, options):
+    with pytest.raises(sf.RecipeError):
+        recipe(table="t", **options)
+
+
+@BOTH
+def test_columns_the_table_has_not_are_refused_before_a_charge(lay_out, recipe):
+    project = lay_out()
+    with pytest.raises(sf.SfumatoError, match="'zebra'"):
+        sf.open(project).release(recipe(table="t", columns=["a", "zebra"]), epsilon=1, delta=1e-6)
+    assert sf.open(project).budget().spent == 0
+
+
+@BOTH
+def test_a_recipe_reads_back_from_its_record(recipe):
+    first = recipe(table="t", columns=["a", "b"], seed=3, rows=7)
+    assert parse_recipe(first.to_record()) == first
+
+
+@BOTH
+def test_an_interrupted_release_is_finished_under_its_charge(lay_out, recipe):
+    project = lay_out()
+    out = project.parent / "out"
+    seen = []
+
+    def stop(stage):
+        if stage.startswith(("round 3", "chosen")):
+            seen.append(stage)
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out, progress=stop)
+    spent = sf.open(project).budget().spent
+    release = sf.open(project).resume(out)
+    assert release.resumed
+    assert sf.open(project).budget().spent == spent
+    sf.verify(out, ledger=project.parent / "ledger.db")
