@@ -166,7 +166,7 @@ def least_loss(domain, measured, total):
 
 
 def make_overlapping(seed, sigma, *, triangle):
-    """A domain of three columns with two or three overlapping pairs measured, about a third of cells empty."""
+    """A domain of three columns, and measurements of two or three pairs; about a third of cells is empty."""
     random = np.random.default_rng(seed)
     domain = Domain(dict(zip("abc", random.integers(2, 5, 3).tolist(), strict=True)))
     marginals = [("a", "b"), ("c", "b"), ("a", "c")][: 2 + triangle]

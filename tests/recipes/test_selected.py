@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 from fractions import Fraction
 
 import numpy as np
@@ -61,7 +62,7 @@ def describe(unit, columns=None):
 
 @BOTH
 def test_a_release_spends_what_was_granted_and_verifies(lay_out, recipe):
-    project = lay_out(budget=2)
+    project = lay_out(budget=1)
     out = project.parent / "out"
     release = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
     assert release.certificate["total"]["epsilon_at_delta"]["1e-6"] == "1"
@@ -115,26 +116,27 @@ def add(row, amount):
     row["noisy_value"] += amount
 
 
+CHANGES = {
+    "a single column": lambda rows: add(find(rows, "a", 3), 200),
+    "the last value": lambda rows: add(rows[-1], 200),
+    "a choice": lambda rows: find(rows, "choice 1").update(noisy_value=10**6),
+    "a value less": lambda rows: rows.pop(),
+}
+
+
 @BOTH
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda rows: add(find(rows, "a", 3), 200),
-        lambda rows: add(rows[-1], 200),
-        lambda rows: find(rows, "choice 1").update(noisy_value=10**6),
-        lambda rows: rows.pop(),
-    ],
-    ids=["a single column", "the last value", "a choice", "a value less"],
-)
-def test_a_changed_measurement_is_noticed(lay_out, recipe, change):
+def test_a_changed_measurement_is_noticed(lay_out, recipe):
     project = lay_out()
     out = project.parent / "out"
-    sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6, out=out)
+    sf.open(project).release(recipe(table="t", columns=["a", "b", "c"]), epsilon=1, delta=1e-6, out=out)
     forge(out, lambda rows: None)
     sf.verify(out)
-    forge(out, change)
-    with pytest.raises(sf.VerificationFailed):
-        sf.verify(out)
+    for name, change in CHANGES.items():
+        copy = project.parent / name
+        shutil.copytree(out, copy)
+        forge(copy, change)
+        with pytest.raises(sf.VerificationFailed):
+            sf.verify(copy)
 
 
 def answer_with(table, random, size):
@@ -179,7 +181,6 @@ def test_no_recipe_asks_for_more_than_its_plan(recipe, unit, epsilon, delta, siz
     asked = add_costs(Spent(), (ask_cost(table, answer.ask) for answer in answers))
     allowed = add_costs(Spent(), plan.costs)
     assert asked.mu_squared <= allowed.mu_squared
-    assert asked.mu_squared >= allowed.mu_squared * Fraction(8, 10), "little is left over"
     for cost, each in zip(plan.costs, plan.epsilons, strict=True):
         assert mu_to_epsilon(float(cost.mu_squared) ** 0.5, float(delta)) <= each
     assert product.table.column_names == ["epsilon", "a", "b", "c", "one"]
@@ -349,7 +350,7 @@ def test_columns_the_table_has_not_are_refused_before_a_charge(lay_out, recipe):
 @BOTH
 def test_a_recipe_reads_back_from_its_record(recipe):
     first = recipe(table="t", columns=["a", "b"], seed=3, rows=7)
-    assert parse_recipe(first.to_record()) == first
+    assert parse_recipe(first.to_record()).recipe == first
 
 
 @BOTH

@@ -47,6 +47,7 @@ _PATIENCE = 25  # steps of mirror descent before curvature is tried
 _STEPS = 80  # steps of one implicit step
 _LOOK = 5  # steps between two looks at whether to stop
 _GROWTH = 1.5
+_SLOW_GROWTH = 1.02  # with momentum
 _SHALLOWER = 64  # a fit that goes on from another begins with steps this much shallower
 _REACH = 3.0  # the most that a multiplier moves in one step
 _STAGES = 60
@@ -121,16 +122,19 @@ def fit_parts(
     """
     fit = _Fit(tree, parts, total=total, zeros=zeros, start=start)
     most = evaluations if evaluations is not None else 100_000
-    done = fit.depth == 0 and fit.descend(most=most, target=target, stubborn=stubborn, progress=progress)
+    if stubborn:
+        fit.rush(most=most, target=target, progress=progress)
+        return fit.model()
+    done = fit.depth == 0 and fit.descend(most=most, progress=progress)
     before = (fit.loss, fit.fitted)
     failures = 0
     for _ in range(_STAGES):
         if done or fit.evaluations >= most or failures > _FAILURES:
             break
-        reached = fit.settle(most=most, target=target)
+        reached = fit.settle(most=most)
         progress(f"fitting: {fit.evaluations} evaluations, loss {fit.loss:.6g}")
         if reached:
-            done = (target is not None and fit.loss <= target) or (not stubborn and fit.explained(before))
+            done = fit.explained(before)
         else:
             failures += 1
             fit.stride /= 16
@@ -197,9 +201,46 @@ class _Fit:
             return gained <= max(0.1 * freed, 1e-3 * loss)
         return gained <= max(2 * freed, 0.1 * math.sqrt(self.size))
 
-    def descend(
-        self, *, most: int, target: float | None, stubborn: bool, progress: Callable[[str], None]
-    ) -> bool:
+    def rush(self, *, most: int, target: float | None, progress: Callable[[str], None]) -> None:
+        """Nothing; mirror descent with momentum, which is dropped whenever the loss rises.
+
+        It gets to a low loss soonest, fitting noise on the way, and asks no stopping rule.
+        """
+        variances = self.objective.variances
+        weighted = (self.answers - self.values) / variances
+        size = 1 / (float(np.abs(weighted).max()) + 1e-300)
+        at, loss, pace = self.multipliers, self.loss, 1.0
+        while self.evaluations < most and size > 1e-300 and not (target is not None and loss <= target):
+            stepped = at - size * weighted
+            faster = (1 + math.sqrt(1 + 4 * pace * pace)) / 2
+            trial = stepped + (pace - 1) / faster * (stepped - self.multipliers)
+            found = self._try(trial)
+            if found <= loss:
+                self.multipliers, at, loss, pace = stepped, trial, found, faster
+                size *= _SLOW_GROWTH
+            else:
+                size /= 2
+                if pace > 1:
+                    at, pace = self.multipliers, 1.0
+                    loss = self._try(at)
+                else:
+                    self._try(at)
+                    if size * float(np.abs(weighted).max()) < 1e-12:
+                        break
+            if self.evaluations % 20 == 0:
+                progress(f"fitting: {self.evaluations} evaluations, loss {loss:.6g}")
+            np.subtract(self.answers, self.values, out=weighted)
+            weighted /= variances
+
+    def _try(self, multipliers: NDArray[np.float64]) -> float:
+        """The loss at `multipliers`, infinite where no model is."""
+        try:
+            self.log_normaliser = self._evaluate(multipliers)
+        except NoMass:
+            return math.inf
+        return self.loss
+
+    def descend(self, *, most: int, progress: Callable[[str], None]) -> bool:
         """Whether mirror descent got to the end: steps along the residual, longer while they succeed."""
         objective = self.objective
         weighted = (self.answers - self.values) / objective.variances
@@ -208,11 +249,7 @@ class _Fit:
         before, steps = (loss, self.fitted), 0
         while self.evaluations < most:
             trial = self.multipliers - size * weighted
-            try:
-                self.log_normaliser = self._evaluate(trial)
-                found = self.loss
-            except NoMass:
-                found = math.inf
+            found = self._try(trial)
             if not found <= loss:
                 size /= 2
                 if size * float(np.abs(weighted).max()) < 1e-12:
@@ -223,26 +260,24 @@ class _Fit:
             self.depth += size
             size *= _GROWTH
             steps += 1
-            if target is not None and loss <= target:
-                return True
             if steps % _LOOK == 0:
                 progress(f"fitting: {self.evaluations} evaluations, loss {loss:.6g}")
-                if not stubborn and self.explained(before):
+                if self.explained(before):
                     return True
-                if not stubborn and steps >= _PATIENCE and 2 * loss > 1.1 * self.size:
+                if steps >= _PATIENCE and 2 * loss > 1.1 * self.size:
                     return False  # the noise is low: curvature pays
                 before = (loss, self.fitted)
             np.subtract(self.answers, self.values, out=weighted)
             weighted /= objective.variances
         return True
 
-    def settle(self, *, most: int, target: float | None) -> bool:
+    def settle(self, *, most: int) -> bool:
         """Whether one implicit step was solved: twice as deep as the last one."""
         self.stride = 2 * self.stride if self.stride else self.depth
         self._rebase()
         self.before = (self.base, self.depth)
         self.depth += self.stride
-        return self._solve(self.objective.variances / self.stride, most=most, target=target)
+        return self._solve(self.objective.variances / self.stride, most=most)
 
     def go_back(self) -> None:
         """Nothing; forgets the last implicit step."""
@@ -261,14 +296,14 @@ class _Fit:
         self.multipliers = np.zeros(self.size)
         self.log_normaliser = self._evaluate(self.multipliers)
 
-    def _solve(self, stiffness: NDArray[np.float64], *, most: int, target: float | None) -> bool:
+    def _solve(self, stiffness: NDArray[np.float64], *, most: int) -> bool:
         objective = self.objective
         for _ in range(_STEPS):
             residual = self.answers - self.values
             gradient = residual + stiffness * self.multipliers
             loss = self.loss
             off = float(np.dot(gradient, gradient / objective.variances))
-            if off <= _CLOSE**2 * 2 * (loss - self.beyond) or (target is not None and loss <= target):
+            if off <= _CLOSE**2 * 2 * (loss - self.beyond):
                 return True
             if self.evaluations >= most or not self._step(gradient, stiffness):
                 return False
