@@ -174,15 +174,14 @@ def make_overlapping(seed, sigma, *, triangle):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([(3.0, 2000), (30.0, 500), (300.0, 500)]), st.booleans())
-def test_the_fit_reaches_the_least_loss(seed, noise, triangle):
-    sigma, iterations = noise
+@given(st.integers(0, 2**32 - 1), st.sampled_from([3.0, 30.0, 300.0]), st.booleans())
+def test_the_fit_reaches_the_least_loss(seed, sigma, triangle):
     domain, measured = make_overlapping(seed, sigma, triangle=triangle)
-    model = estimate(domain, measured, total=1000, iterations=iterations)
+    model = estimate(domain, measured, total=1000, iterations=500)
     lower, upper = least_loss(domain, measured, 1000)
     assert upper - lower <= 1e-3 * upper + 1e-6, "the yardstick itself is sharp"
     assert model.loss >= lower * (1 - 1e-9) - 1e-9
-    assert model.loss <= 1.01 * upper + 0.1
+    assert model.loss <= 1.01 * upper + 0.05
     direct = sum(
         0.5 * ((model.marginal(each.columns).reshape(-1) - each.values) ** 2).sum() / each.sigma**2
         for each in measured
@@ -200,7 +199,6 @@ def test_the_fit_that_stops_by_itself_stops_near_the_least_loss(seed, sigma, tri
     assert model.loss <= upper + 0.15 * answers, "what noise explains is half the number of answers"
 
 
-@pytest.mark.xfail(reason="with `iterations` only mirror descent runs, which is slow where the noise is low")
 def test_more_evaluations_than_the_fit_would_choose_are_no_worse():
     domain, measured = make_overlapping(37, 3.0, triangle=True)
     free = estimate(domain, measured, total=1000)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon
-from sfumato.inference import unpack_models
+from sfumato.inference import Model, unpack_models
 from sfumato.measurement import (
     Choice,
     Chosen,
@@ -372,3 +372,31 @@ def test_an_interrupted_release_is_finished_under_its_charge(lay_out, recipe):
     assert release.resumed
     assert sf.open(project).budget().spent == spent
     sf.verify(out, ledger=project.parent / "ledger.db")
+
+
+@BOTH
+@pytest.mark.xfail(reason="costs this small are rounded up beyond what was granted; the charge is lost")
+def test_the_smallest_epsilons_buy_a_release_or_are_refused_before_a_charge(lay_out, recipe):
+    project = lay_out(delta="1e-12")
+    try:
+        sf.open(project).release(recipe(table="t", rows=5), epsilon="1e-9", delta="1e-12")
+    except sf.RecipeError:
+        assert sf.open(project).budget().spent == 0
+
+
+@BOTH
+@pytest.mark.xfail(reason="as many rows are drawn as noise says, however many that is")
+def test_noise_does_not_ask_for_rows_beyond_memory(monkeypatch, recipe):
+    asked = []
+    original = Model.sample
+
+    def sample(self, rows=None, *, seed=None):
+        asked.append(round(self.total) if rows is None else rows)
+        return original(self, 10, seed=seed)
+
+    monkeypatch.setattr(Model, "sample", sample)
+    table = describe("people")
+    plan = recipe(table="t").plan(table, epsilons=(Fraction(1, 10**6),), delta=Fraction(1, 10**9))
+    generator = np.random.default_rng(0)
+    follow_recipe(plan, answer=answer_with(table, generator, 10.0**9), progress=lambda _: None)
+    assert max(asked) <= 10**8

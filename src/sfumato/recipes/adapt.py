@@ -2,8 +2,9 @@
 
 The manner is that of AIM (McKenna, Mullins, Sheldon and Miklau 2022): every round chooses a marginal by
 the exponential mechanism on its expected improvement over the model so far, measures it with Gaussian
-noise, and fits the model anew. When a measurement changes the model by no more than its noise would, the
-noise of later rounds is halved.
+noise, and fits the model anew. When a measurement changes the model by no more than its noise would, later
+rounds get a larger share of the budget: up to four times as much, which halves their noise, as long as
+enough is left for a number of rounds.
 """
 
 from __future__ import annotations

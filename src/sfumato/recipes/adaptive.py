@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato.errors import RecipeError
+from sfumato.inference import LARGEST_TREE
 from sfumato.recipes.adapt import Limits, all_subsets, close_downwards, measure_adaptively
 from sfumato.recipes.public import public_values
 from sfumato.recipes.rows import model_domain, tell_bins
@@ -32,7 +33,6 @@ Columns = tuple[str, ...]
 
 _LARGEST_MARGINAL = 2**18
 _COUNTED = 2**25  # cells of all marginals together from which only pairs are the default workload
-_MOST_COUNTED = 2**27
 _MOST_WEIGHT = 10**6
 
 
@@ -40,7 +40,7 @@ _MOST_WEIGHT = 10**6
 class Adaptive:
     """Synthetic rows of a graphical model whose marginals are chosen privately, one after the other.
 
-    `workload` says what the rows should be good for: 2 or 3 for all combinations of so many columns, or a
+    `workload` says what the rows should be good for: all combinations of so many columns, 1 to 4, or a
     list of {columns = [...], weight = n}. By default it is 3, or 2 where that would be too many cells.
     `model_cells` bounds the model. `public` names a table for values within bins.
 
@@ -68,9 +68,9 @@ class Adaptive:
         if (
             isinstance(self.model_cells, bool)
             or not isinstance(self.model_cells, int)
-            or self.model_cells < 1
+            or not 1 <= self.model_cells <= LARGEST_TREE
         ):
-            message = "adaptive: model_cells must be a whole number above zero"
+            message = f"adaptive: model_cells must be a whole number from 1 to {LARGEST_TREE:,}"
             raise RecipeError(message)
 
     def to_record(self) -> dict[str, Any]:
@@ -90,12 +90,6 @@ class Adaptive:
         """One allowance per epsilon; every marginal that may be chosen is counted."""
         domain = model_domain(table, find_columns(self, table))
         counted = self._candidates(domain, self._find_workload(domain))
-        if sum(domain.cells(columns) for columns in counted) > _MOST_COUNTED:
-            message = (
-                "adaptive: the marginals of the workload have too many cells together; state a smaller "
-                "workload, fewer columns or coarser domains"
-            )
-            raise RecipeError(message)
         recipe = replace(self, public=read_values(self, table))
         return plan_selection(recipe, table, epsilons=epsilons, delta=delta, counted=tuple(counted))
 
@@ -169,8 +163,8 @@ def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | None:
     if value is None or (not isinstance(value, bool) and isinstance(value, int) and 1 <= value <= 4):
         return value
     message = (
-        "adaptive: workload must be 2 or 3, for all combinations of so many columns, or a list such as "
-        "[{columns = ['a', 'b'], weight = 2}]"
+        "adaptive: workload must be a number from 1 to 4, for all combinations of so many columns, or a list "
+        "such as [{columns = ['a', 'b'], weight = 2}]"
     )
     if not isinstance(value, (list, tuple)) or not value:
         raise RecipeError(message)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.inference import Domain, Sparse
+from sfumato.inference import Domain, Model, Sparse, Tree
 from sfumato.inference import Measurement as Noisy
 from sfumato.inference.scatter import draw_codes
 from sfumato.queries import Queries
@@ -93,6 +93,39 @@ class Compression:
             values[missing] = rare[draw_codes(shares, missing.size, seed=seed, turn=turn)]
             expanded[name] = values
         return expanded
+
+    def expand_model(self, model: Model, *, limit: int) -> Model | None:
+        """The model over the full domain, if it has at most `limit` cells: joined values by their shares."""
+        tree = model.tree
+        if sum(self.full.cells(clique) for clique in tree.cliques) > limit:
+            return None
+        tables = []
+        for place, clique in enumerate(tree.cliques):
+            table = model.table(place).reshape(self.domain.shape(clique))
+            for axis, name in enumerate(clique):
+                if name in self.maps:
+                    part = self._parts(name).reshape(
+                        [-1 if each == axis else 1 for each in range(len(clique))]
+                    )
+                    table = np.take(table, self.maps[name], axis=axis) * part
+            tables.append(table.reshape(-1))
+        whole = Tree(domain=self.full, cliques=tree.cliques, parents=tree.parents, separators=tree.separators)
+        return Model(
+            whole,
+            np.concatenate(tables),
+            total=model.total,
+            loss=model.loss,
+            evaluations=model.evaluations,
+            seed=model.seed,
+        )
+
+    def _parts(self, name: str) -> NDArray[np.float64]:
+        """For every value of the full column, its part of the value it became."""
+        rare, shares = self.shares[name]
+        parts = np.ones(self.full[name])
+        total = float(shares.sum())
+        parts[rare] = shares / total if total > 0 else 1 / rare.size
+        return parts
 
     def _places(self, columns: Columns) -> NDArray[np.int64]:
         """For every cell of the full marginal, its cell of the compressed one."""

@@ -21,8 +21,9 @@ from sfumato.recipes.rows import build_rows, model_domain, name_rows
 
 if TYPE_CHECKING:
     from sfumato.inference import Domain, Model
-    from sfumato.recipes.adapt import Asking, Fitting
+    from sfumato.recipes.adapt import Asking
     from sfumato.recipes.base import Conversation, Recipe
+    from sfumato.recipes.rows import WithinBins
     from sfumato.schema import Table
 
 __all__ = ["Selecting", "check_options", "find_columns", "plan_selection", "read_values", "run_selection"]
@@ -30,6 +31,9 @@ __all__ = ["Selecting", "check_options", "find_columns", "plan_selection", "read
 Columns = tuple[str, ...]
 
 _GRAIN = 10**12
+_LEAST = Fraction(1, 10**5)
+_MOST_COUNTED = 2**27
+_WHOLE = 2**21  # cells up to which a model is released over the full domain
 
 
 class Selecting(Protocol):
@@ -120,6 +124,14 @@ def plan_selection(
             "[budget] delta in the project file"
         )
         raise RecipeError(message)
+    domain = model_domain(table, tuple(dict.fromkeys(name for columns in counted for name in columns)))
+    cells = sum(domain.cells(columns) for columns in counted)
+    if cells > _MOST_COUNTED:
+        message = (
+            f"{recipe.kind}: the marginals that may be chosen have {cells:,} cells together, more than "
+            f"{_MOST_COUNTED:,}; state a smaller workload, fewer columns or coarser domains"
+        )
+        raise RecipeError(message)
     return Plan(
         recipe=recipe,
         table=table,
@@ -148,9 +160,14 @@ def run_selection(
         label = f"epsilon {format_exact(epsilon)}, " if several else ""
         fitting = yield from measure(Purse(plan.table, squared=cost.mu_squared), domain, label)
         assert fitting.model is not None
-        model = quantise(fitting.model)
+        whole = fitting.compression.expand_model(fitting.model, limit=_WHOLE)
+        model = quantise(fitting.model if whole is None else whole)
+        model.seed = recipe.seed
         models[format_exact(epsilon)] = model
-        rows = _draw(recipe, plan.table, columns, model, fitting)
+        codes = model.sample(recipe.rows, seed=recipe.seed)
+        if whole is None:
+            codes = fitting.compression.expand(codes, seed=recipe.seed)
+        rows = build_rows(plan.table, columns, codes, seed=recipe.seed, public=_told(recipe))
         if several:
             rows = rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
         tables.append(rows)
@@ -171,14 +188,14 @@ def run_selection(
     )
 
 
-def _draw(recipe: Selecting, table: Table, columns: Columns, model: Model, fitting: Fitting) -> pa.Table:
-    codes = model.sample(recipe.rows, seed=recipe.seed)
-    expanded = fitting.compression.expand(codes, seed=recipe.seed)
-    told: Mapping[str, Any] | None = recipe.public if isinstance(recipe.public, Mapping) else None
-    return build_rows(table, columns, expanded, seed=recipe.seed, public=public_values(told))
+def _told(recipe: Selecting) -> WithinBins | None:
+    return public_values(recipe.public if isinstance(recipe.public, Mapping) else None)
 
 
 def _allow(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
     # A hair less than all, so that no rounding of sums exceeds epsilon.
     scale = Fraction(int(max_mu(epsilon, delta) * (1 - 1e-9) * _GRAIN), _GRAIN)
+    if scale < _LEAST:
+        message = f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
+        raise RecipeError(message)
     return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.column or "row")
