@@ -1,7 +1,6 @@
 """The recipe `adaptive`: its workload, its rounds, and how large its model may grow."""
 
 from fractions import Fraction
-from statistics import StatisticsError
 
 import numpy as np
 import pytest
@@ -105,7 +104,7 @@ def test_a_workload_of_unknown_columns_is_refused_before_a_charge(lay_out, colum
 def test_a_workload_of_too_many_cells_is_refused_before_a_charge(lay_out):
     columns = "".join(f"[tables.t.columns.c{place}]\nrange = [1, 500]\n" for place in range(40))
     project = lay_out(columns=columns)
-    with pytest.raises(sf.RecipeError, match="too many cells"):
+    with pytest.raises(sf.RecipeError, match=r"cells together.*smaller workload"):
         sf.open(project).release(Adaptive(table="t", workload=2), epsilon=1, delta=1e-6)
     assert sf.open(project).budget().spent == 0
 
@@ -170,7 +169,6 @@ def test_an_empty_purse_pays_nothing():
         purse.pay(ask)
 
 
-@pytest.mark.xfail(raises=StatisticsError, reason="the search for an epsilon leaves the range of doubles")
 def test_a_full_purse_buys_a_choice():
     table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": {"a": {"range": [0, 9]}}})
     assert Purse(table, squared=Fraction(500)).buy_epsilon(Fraction(500)) > 0

@@ -37,6 +37,7 @@ Columns = tuple[str, ...]
 LARGEST_TREE = 2**25
 """Cells of a tree beyond which a model is refused, a quarter of a gigabyte a table."""
 
+_MOST_EVALUATIONS = 5000
 _STAGES = 60
 _FAILURES = 4
 
@@ -108,7 +109,7 @@ def fit_parts(
     It makes at most so many `evaluations`, all of them if it is `stubborn`.
     """
     fit = Fit(tree, parts, total=total, zeros=zeros, start=start)
-    most = evaluations if evaluations is not None else 100_000
+    most = evaluations if evaluations is not None else _MOST_EVALUATIONS
     if stubborn:
         fit.rush(most=most, target=target, progress=progress)
         return fit.model()
@@ -133,6 +134,10 @@ def fit_parts(
 
 def order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """`mask` over the cells of `columns` with the columns in the order of the domain, flat."""
-    shaped = np.asarray(mask, np.bool_).reshape(domain.shape(columns))
+    flat = np.asarray(mask, np.bool_).reshape(-1)
+    if flat.size != domain.cells(columns):
+        message = f"the zeros of {' x '.join(columns)} need a mask of {domain.cells(columns):,} cells"
+        raise RecipeError(message)
+    shaped = flat.reshape(domain.shape(columns))
     axes = [columns.index(name) for name in domain.order(columns)]
     return np.ascontiguousarray(shaped.transpose(axes)).reshape(-1)

@@ -84,6 +84,7 @@ def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> l
     parts: list[Part] = []
     for measurement in measurements:
         columns = domain.order(measurement.columns)
+        domain.shape(measurement.columns)  # every column must be there
         cells = domain.cells(columns)
         variance = float(measurement.sigma) ** 2
         if measurement.queries is not None:

@@ -105,6 +105,8 @@ class Model:
         with np.errstate(divide="ignore"):
             for place, clique in enumerate(tree.cliques):
                 result += float(np.log(self.table(place) / self.total)[self._codes(columns, clique)].sum())
+                if result == -np.inf:
+                    return result
                 separator = tree.separators[place]
                 if separator:
                     shared = marginalise(self.table(place), find_steps(domain, clique, separator))

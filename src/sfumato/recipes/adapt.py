@@ -117,7 +117,8 @@ def _choice_mu(epsilon: float) -> float:
     """The Gaussian privacy of an exponential choice at `epsilon`, nearly."""
     from statistics import NormalDist
 
-    return 2 * NormalDist().inv_cdf(1 / (1 + math.exp(-epsilon / 2)))
+    # Beyond this the probability is 1 to a double; no choice needs more.
+    return math.inf if epsilon > 60 else 2 * NormalDist().inv_cdf(1 / (1 + math.exp(-epsilon / 2)))
 
 
 def all_subsets(columns: Columns, size: int) -> Workload:

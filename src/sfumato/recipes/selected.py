@@ -33,6 +33,7 @@ Columns = tuple[str, ...]
 _GRAIN = 10**12
 _LEAST = Fraction(1, 10**5)
 _MOST_COUNTED = 2**27
+_MOST_ROWS = 2**24  # that noise may ask for; a recipe may state more
 _WHOLE = 2**21  # cells up to which a model is released over the full domain
 
 
@@ -164,7 +165,8 @@ def run_selection(
         model = quantise(fitting.model if whole is None else whole)
         model.seed = recipe.seed
         models[format_exact(epsilon)] = model
-        codes = model.sample(recipe.rows, seed=recipe.seed)
+        count = min(round(model.total), _MOST_ROWS) if recipe.rows is None else recipe.rows
+        codes = model.sample(count, seed=recipe.seed)
         if whole is None:
             codes = fitting.compression.expand(codes, seed=recipe.seed)
         rows = build_rows(plan.table, columns, codes, seed=recipe.seed, public=_told(recipe))

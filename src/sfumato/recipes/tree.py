@@ -135,16 +135,19 @@ def _measure_tree(purse: Purse, domain: Domain, label: str, progress: Callable[[
     )
     fitting.fit()
     edges = yield from _choose_pairs(purse, fitting, domain, label, progress)
-    share = purse.left / max(1, len(edges))
+    # Where no pair is worth its noise, single columns are measured once more.
+    wanted = edges or [(name,) for name in domain]
     asks = [
         purse.buy_request(
-            f"{label}{' x '.join(pair)}", pair, share, queries=fitting.compression.queries(pair)
+            f"{label}{'' if edges else 'again: '}{' x '.join(columns)}",
+            columns,
+            purse.left / len(wanted),
+            queries=fitting.compression.queries(columns),
         )
-        for pair in edges
+        for columns in wanted
     ]
-    if asks:
-        answers = yield tuple(purse.pay(ask) for ask in asks)
-        fitting.add(answers)
+    answers = yield tuple(purse.pay(ask) for ask in asks)
+    fitting.add(answers)
     fitting.fit(effort=4)
     return fitting
 
