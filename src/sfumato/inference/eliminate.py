@@ -22,6 +22,7 @@ __all__ = ["Elimination"]
 Columns = tuple[str, ...]
 
 _LARGEST = 2**27
+_REMEMBERED = 2**15  # cells of a table that is kept for the next question
 _LARGE = 2**20  # cells from which it pays to look for a better root
 
 
@@ -111,7 +112,7 @@ class Elimination:
             below, table = self._collect(other, place, there)
             separator = self._near[place][other]
             names, values = self._join(names, values, below, table, separator, needed)
-        if len(wanted) == 1 and towards >= 0:
+        if len(wanted) == 1 and towards >= 0 and values.size <= _REMEMBERED:
             self._known[key] = (names, values)
         return names, values
 
@@ -161,10 +162,13 @@ class Elimination:
 
     def _project(self, place: int, names: Columns) -> NDArray[np.float64]:
         key = (place, names)
-        if key not in self._projected:
-            steps = find_steps(self._tree.domain, self._tree.cliques[place], names)
-            self._projected[key] = marginalise(self._table(place), steps)
-        return self._projected[key]
+        if key in self._projected:
+            return self._projected[key]
+        steps = find_steps(self._tree.domain, self._tree.cliques[place], names)
+        projected = marginalise(self._table(place), steps)
+        if projected.size <= _REMEMBERED:
+            self._projected[key] = projected
+        return projected
 
     def _join(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.inference.belief import Beliefs, NoMass
+from sfumato.inference.kernels import advance, weigh
 from sfumato.inference.model import Model
 from sfumato.inference.objective import Objective
 
@@ -100,50 +101,51 @@ class Fit:
 
         It gets to a low loss soonest, fitting noise on the way, and asks no stopping rule.
         """
-        variances = self.objective.variances
-        weighted = (self.answers - self.values) / variances
+        weighted, stepped, trial = (np.empty(self.size) for _ in range(3))
+        loss = self._weigh(weighted)
         size = 1 / (float(np.abs(weighted).max()) + 1e-300)
-        at, loss, pace = self.multipliers, self.loss, 1.0
+        at, pace = self.multipliers.copy(), 1.0
         while self.evaluations < most and size > 1e-300 and not (target is not None and loss <= target):
-            stepped = at - size * weighted
             faster = (1 + math.sqrt(1 + 4 * pace * pace)) / 2
-            trial = stepped + (pace - 1) / faster * (stepped - self.multipliers)
-            found = self._try(trial)
+            advance(at, weighted, size, self.multipliers, (pace - 1) / faster, stepped, trial)
+            found = self._try(trial, weighted)
             if found <= loss:
-                self.multipliers, at, loss, pace = stepped, trial, found, faster
+                self.multipliers, stepped = stepped, self.multipliers
+                at, trial = trial, at
+                loss, pace = found, faster
                 size *= _SLOW_GROWTH
             else:
                 size /= 2
                 if pace > 1:
-                    at, pace = self.multipliers, 1.0
-                    loss = self._try(at)
-                else:
-                    self._try(at)
-                    if size * float(np.abs(weighted).max()) < 1e-12:
-                        break
+                    at[:] = self.multipliers
+                    pace = 1.0
+                loss = self._try(at, weighted)
+                if size * float(np.abs(weighted).max()) < 1e-12:
+                    break
             if self.evaluations % 20 == 0:
                 progress(f"fitting: {self.evaluations} evaluations, loss {loss:.6g}")
-            np.subtract(self.answers, self.values, out=weighted)
-            weighted /= variances
 
-    def _try(self, multipliers: NDArray[np.float64]) -> float:
-        """The loss at `multipliers`, infinite where no model is."""
+    def _weigh(self, weighted: NDArray[np.float64]) -> float:
+        """The loss; `weighted` is set to the differences over their variances."""
+        return self.beyond + float(weigh(self.answers, self.values, self.objective.variances, weighted))
+
+    def _try(self, multipliers: NDArray[np.float64], weighted: NDArray[np.float64]) -> float:
+        """The loss at `multipliers`, infinite where no model is; `weighted` is set to the differences."""
         try:
             self.log_normaliser = self._evaluate(multipliers)
         except NoMass:
             return math.inf
-        return self.loss
+        return self._weigh(weighted)
 
     def descend(self, *, most: int, progress: Callable[[str], None]) -> bool:
         """Whether mirror descent got to the end: steps along the residual, longer while they succeed."""
-        objective = self.objective
-        weighted = (self.answers - self.values) / objective.variances
-        loss = self.loss
+        weighted, fresh = np.empty(self.size), np.empty(self.size)
+        loss = self._weigh(weighted)
         size = 1 / (float(np.abs(weighted).max()) + 1e-300)
         before, steps = (loss, self.fitted), 0
         while self.evaluations < most:
             trial = self.multipliers - size * weighted
-            found = self._try(trial)
+            found = self._try(trial, fresh)
             if not found <= loss:
                 size /= 2
                 if size * float(np.abs(weighted).max()) < 1e-12 or self.evaluations >= most:
@@ -161,8 +163,7 @@ class Fit:
                 if steps >= _PATIENCE and 2 * loss > 1.1 * self.size:
                     return False  # the noise is low: curvature pays
                 before = (loss, self.fitted)
-            np.subtract(self.answers, self.values, out=weighted)
-            weighted /= objective.variances
+            weighted, fresh = fresh, weighted
         return True
 
     def settle(self, *, most: int) -> bool:

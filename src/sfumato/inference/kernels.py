@@ -14,7 +14,16 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["add_over", "apply_rows", "eliminate", "multiply_over", "spread_rows", "sum_out"]
+__all__ = [
+    "add_over",
+    "advance",
+    "apply_rows",
+    "eliminate",
+    "multiply_over",
+    "spread_rows",
+    "sum_out",
+    "weigh",
+]
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +99,27 @@ def multiply_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noq
                             for d in range(s2):
                                 table[place + d] *= value
                             place += s2
+
+
+@_compile
+def weigh(answers, values, variances, weighted):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Half the weighted squared distance; `weighted` is set to the differences over their variances."""
+    total = 0.0
+    for place in range(answers.size):
+        off = answers[place] - values[place]
+        scaled = off / variances[place]
+        weighted[place] = scaled
+        total += off * scaled
+    return 0.5 * total
+
+
+@_compile
+def advance(at, weighted, size, before, momentum, stepped, trial):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Nothing; a step from `at` along `weighted` into `stepped`, and beyond it by `momentum` into `trial`."""
+    for place in range(at.size):
+        value = at[place] - size * weighted[place]
+        stepped[place] = value
+        trial[place] = value + momentum * (value - before[place])
 
 
 @_compile
