@@ -104,24 +104,28 @@ class Fit:
         weighted, stepped, trial = (np.empty(self.size) for _ in range(3))
         loss = self._weigh(weighted)
         size = 1 / (float(np.abs(weighted).max()) + 1e-300)
-        at, pace = self.multipliers.copy(), 1.0
+        at, pace, depths = self.multipliers.copy(), 1.0, (0.0, 0.0)
         while self.evaluations < most and size > 1e-300 and not (target is not None and loss <= target):
             faster = (1 + math.sqrt(1 + 4 * pace * pace)) / 2
-            advance(at, weighted, size, self.multipliers, (pace - 1) / faster, stepped, trial)
+            momentum = (pace - 1) / faster
+            advance(at, weighted, size, self.multipliers, momentum, stepped, trial)
             found = self._try(trial, weighted)
             if found <= loss:
                 self.multipliers, stepped = stepped, self.multipliers
                 at, trial = trial, at
                 loss, pace = found, faster
+                deeper = depths[1] + size
+                depths = (deeper, deeper + momentum * (deeper - depths[0]))
                 size *= _SLOW_GROWTH
             else:
                 size /= 2
                 if pace > 1:
                     at[:] = self.multipliers
-                    pace = 1.0
+                    pace, depths = 1.0, (depths[0], depths[0])
                 loss = self._try(at, weighted)
                 if size * float(np.abs(weighted).max()) < 1e-12:
                     break
+            self.depth = depths[1]
             if self.evaluations % 20 == 0:
                 progress(f"fitting: {self.evaluations} evaluations, loss {loss:.6g}")
 
