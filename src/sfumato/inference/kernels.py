@@ -6,9 +6,9 @@ neighbouring axes of one kind are merged, so that every pattern is (keep, sum) u
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
 if TYPE_CHECKING:
@@ -27,10 +27,20 @@ __all__ = [
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    compiled: Callable[..., Any] = numba.njit(
-        cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}
-    )(function)
-    return compiled
+    """The function, compiled when it is first called: numba takes longer to import than most commands."""
+    compiled: Callable[..., Any] | None = None
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:  # noqa: ANN401 - whatever the kernel takes and gives
+        nonlocal compiled
+        if compiled is None:
+            import numba
+
+            relaxed = {"reassoc", "contract", "nsz"}
+            compiled = numba.njit(cache=True, nogil=True, fastmath=relaxed)(function)
+        return compiled(*arguments)
+
+    return call
 
 
 @_compile
