@@ -37,6 +37,7 @@ __all__ = [
     "NormChoice",
     "Request",
     "ask_cost",
+    "in_records",
     "request_cost",
     "request_grid",
     "request_sensitivity",
@@ -245,6 +246,12 @@ def request_grid(table: Table, request: Request) -> int:
 def request_size(table: Table, request: Request) -> int:
     """The number of answers to `request`."""
     return table.cells(request.columns) if request.queries is None else request.queries.rows
+
+
+def in_records(measurement: Measurement) -> tuple[NDArray[np.float64], float]:
+    """The noisy values and the standard deviation of their noise, in records."""
+    grid = measurement.grid
+    return measurement.noisy_values / grid, measurement.request.standard_deviation / grid
 
 
 def request_sensitivity(table: Table, request: Request) -> Fraction:

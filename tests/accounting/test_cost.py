@@ -123,3 +123,11 @@ def test_unknown_or_respelled_records_are_refused():
     del record["unit"]
     with pytest.raises(RecipeError):
         Cost.from_record(record)
+
+
+def test_a_choice_never_costs_more_in_zcdp_than_its_gaussian_privacy_proves():
+    for epsilon in (Fraction(1, 10), Fraction(9), Fraction(10), Fraction(40), Fraction(1000)):
+        cost = Cost(kind="exponential", scale=epsilon)
+        assert cost.rho <= epsilon**2 / 8 + Fraction(1, 10**12)
+        assert cost.rho <= cost.mu_squared / 2 + Fraction(1, 10**12)
+    assert Cost(kind="exponential", scale=Fraction(1)).rho >= Fraction(1, 8)

@@ -228,7 +228,8 @@ def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
         case "laplace" | "selection":
             return discrete_laplace_rho(sensitivity, scale)
         case "exponential":
-            return exponential_rho(scale)
+            # mu-Gaussian privacy implies mu^2 / 2; it is the smaller of the two above epsilon 9.6.
+            return min(exponential_rho(scale), exponential_mu(scale) ** 2 / 2)
         case "permute-and-flip" | "pure":
             return pure_to_rho(scale)
         case "filter":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sfumato.inference.domain import Domain
 
-__all__ = ["Step", "find_steps", "marginalise", "multiply", "spread"]
+__all__ = ["Step", "find_steps", "marginalise", "multiply", "rearrange", "spread"]
 
 Columns = tuple[str, ...]
 Pattern = tuple[int, int, int, int, int, int]
@@ -90,6 +90,14 @@ def spread(small: NDArray[np.float64], steps: tuple[Step, ...], table: NDArray[n
         add_over(small, steps[place].pattern, wider)
         small = wider
     add_over(small, steps[0].pattern, table)
+
+
+def rearrange(values: NDArray[Any], names: Columns, wanted: Columns, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The flat table `values` of columns `names`, of this `shape`, with the columns in the order `wanted`."""
+    if names == wanted:
+        return values
+    axes = [names.index(name) for name in wanted]
+    return np.ascontiguousarray(values.reshape(shape).transpose(axes)).reshape(-1)
 
 
 def multiply(small: NDArray[np.float64], steps: tuple[Step, ...], table: NDArray[np.float64]) -> None:

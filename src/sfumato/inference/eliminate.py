@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import RecipeError
-from sfumato.inference.axes import find_steps, marginalise
+from sfumato.inference.axes import find_steps, marginalise, rearrange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class Elimination:
             total = part.sum()
             values = np.multiply.outer(values, part / total if names else part).reshape(-1)
             names += tuple(group)
-        return _arrange(values, names, columns, self._tree.domain.shape(names))
+        return rearrange(values, names, columns, self._tree.domain.shape(names))
 
     def _connected(self, columns: Columns) -> NDArray[np.float64]:
         """The same for columns of one component."""
@@ -81,7 +81,7 @@ class Elimination:
             ]
             root = min(inside, key=lambda place: (self._peak(place, -1, columns), place))
         names, values = self._collect(root, -1, columns)
-        return _arrange(values, names, columns, self._tree.domain.shape(names))
+        return rearrange(values, names, columns, self._tree.domain.shape(names))
 
     def _distance(self, root: int, wanted: set[str]) -> int:
         """How many other cliques must speak when `root` collects."""
@@ -189,19 +189,10 @@ class Elimination:
         if sizes[0] * sizes[1] * sizes[3] > _LARGEST:
             message = f"the marginal over {' x '.join((*batch, *left, *right))} is too large"
             raise RecipeError(message)
-        first = _arrange(values, names, (*batch, *left, *summed), domain.shape(names))
-        second = _arrange(table, below, (*batch, *summed, *right), domain.shape(below))
+        first = rearrange(values, names, (*batch, *left, *summed), domain.shape(names))
+        second = rearrange(table, below, (*batch, *summed, *right), domain.shape(below))
         second = second.reshape(sizes[0], sizes[2], sizes[3])
         mass = second.sum(axis=2, keepdims=True)
         shares = np.divide(second, mass, out=np.zeros_like(second), where=mass > 0)
         product = np.matmul(first.reshape(sizes[0], sizes[1], sizes[2]), shares)
         return (*batch, *left, *right), product.reshape(-1)
-
-
-def _arrange(
-    values: NDArray[np.float64], names: Columns, wanted: Columns, shape: tuple[int, ...]
-) -> NDArray[np.float64]:
-    if names == wanted:
-        return values
-    axes = [names.index(name) for name in wanted]
-    return np.ascontiguousarray(values.reshape(shape).transpose(axes)).reshape(-1)

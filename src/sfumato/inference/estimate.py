@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import RecipeError
+from sfumato.inference.axes import rearrange
 from sfumato.inference.fit import Fit
 from sfumato.inference.measured import Measurement, Part, merge_measurements
 from sfumato.inference.total import estimate_total
@@ -138,6 +139,4 @@ def order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDA
     if flat.size != domain.cells(columns):
         message = f"the zeros of {' x '.join(columns)} need a mask of {domain.cells(columns):,} cells"
         raise RecipeError(message)
-    shaped = flat.reshape(domain.shape(columns))
-    axes = [columns.index(name) for name in domain.order(columns)]
-    return np.ascontiguousarray(shaped.transpose(axes)).reshape(-1)
+    return rearrange(flat, columns, domain.order(columns), domain.shape(columns))

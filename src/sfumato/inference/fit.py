@@ -52,7 +52,6 @@ class Fit:
     ) -> None:
         self.beliefs = Beliefs(tree)
         self.objective = Objective(tree, parts)
-        self.parts = parts
         self.total = total
         self.size = self.objective.values.size
         self.beliefs.forbid(zeros)

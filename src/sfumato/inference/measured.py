@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.errors import RecipeError
+from sfumato.inference.axes import rearrange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,7 +98,8 @@ def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> l
                 f"values, its marginal {cells:,} cells"
             )
             raise RecipeError(message)
-        values = _reorder(measurement.values, measurement.columns, columns, domain)
+        given = measurement.columns
+        values = rearrange(measurement.values, given, columns, domain.shape(given))
         if columns in counts:
             before, old = counts[columns]
             merged = 1 / (1 / old + 1 / variance)
@@ -109,15 +111,6 @@ def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> l
         for columns, (values, variance) in counts.items()
     ]
     return merged_parts + parts
-
-
-def _reorder(
-    values: NDArray[np.float64], columns: Columns, wanted: Columns, domain: Domain
-) -> NDArray[np.float64]:
-    if columns == wanted:
-        return values
-    axes = [columns.index(name) for name in wanted]
-    return np.ascontiguousarray(values.reshape(domain.shape(columns)).transpose(axes)).reshape(-1)
 
 
 def _to_sparse(measurement: Measurement, domain: Domain, columns: Columns, cells: int) -> Sparse:
@@ -156,7 +149,5 @@ def _to_sparse(measurement: Measurement, domain: Domain, columns: Columns, cells
     if columns == measurement.columns:
         return sparse
     # Cells are numbered anew where the columns came in another order.
-    places = np.arange(cells).reshape(domain.shape(columns))
-    axes = [columns.index(each) for each in measurement.columns]
-    renumbered = np.ascontiguousarray(places.transpose(axes)).reshape(-1)
+    renumbered = rearrange(np.arange(cells), columns, measurement.columns, domain.shape(columns))
     return Sparse(starts=sparse.starts, members=renumbered[sparse.members], weights=sparse.weights)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.accounting import mu_to_pure
+from sfumato.accounting.cost import SMOOTHING
 from sfumato.errors import RecipeError
 from sfumato.exact import round_up
 from sfumato.inference import (
@@ -41,6 +43,7 @@ from sfumato.measurement import (
     Measurement,
     Request,
     ask_cost,
+    in_records,
     request_grid,
     request_sensitivity,
 )
@@ -65,7 +68,6 @@ _SELECTION = Fraction(1, 10)  # of the budget of a round
 _ROUNDS = 12  # per column; fewer are needed, because the noise shrinks
 _LAST = 16  # rounds that the noise of late rounds leaves budget for
 _EFFORT = 4 * 10**7  # cells that a fit between two rounds may touch
-_ABSOLUTE = math.sqrt(2 / math.pi)  # the mean of |x| for standard normal x
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,26 +101,24 @@ class Purse:
         """A request for the counts of a marginal, or for sums of them, that costs at most `squared`."""
         probe = Request(name=name, columns=columns, noise="gaussian", scale=Fraction(1), queries=queries)
         sensitivity = float(request_sensitivity(self.table, probe))
-        sigma = math.sqrt(sensitivity**2 / float(squared) + 4)
+        sigma = math.sqrt(sensitivity**2 / float(squared) + SMOOTHING)
         scale = round_up(Fraction(sigma * (1 + 1e-9)), places=6)
         return Request(name=name, columns=columns, noise="gaussian", scale=scale, queries=queries)
 
     def buy_epsilon(self, squared: Fraction) -> Fraction:
         """The epsilon of a choice that costs at most `squared`."""
-        goal = float(squared)
-        low, high = 0.0, 4 * math.sqrt(goal) + 1e-9
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if _choice_mu(middle) ** 2 <= goal else (low, middle)
-        return Fraction(math.floor(low * (1 - 1e-9) * 10**9), 10**9)
+        # The exponential mechanism is as private as a pure one with half its epsilon.
+        return 2 * mu_to_pure(squared)
+
+    def noise(self, squared: Fraction) -> float:
+        """The standard deviation, in records, of the noise that `squared` buys for counts."""
+        probe = self.buy_request("probe", (next(iter(self.table.columns)),), squared)
+        return float(probe.scale) / request_grid(self.table, probe)
 
 
-def _choice_mu(epsilon: float) -> float:
-    """The Gaussian privacy of an exponential choice at `epsilon`, nearly."""
-    from statistics import NormalDist
-
-    # Beyond this the probability is 1 to a double; no choice needs more.
-    return math.inf if epsilon > 60 else 2 * NormalDist().inv_cdf(1 / (1 + math.exp(-epsilon / 2)))
+def noise_distance(sigma: float, cells: int) -> float:
+    """The L1 distance that noise of `sigma` in each of `cells` adds on average."""
+    return sigma * cells * math.sqrt(2 / math.pi)
 
 
 def all_subsets(columns: Columns, size: int) -> Workload:
@@ -137,12 +137,6 @@ def close_downwards(domain: Domain, workload: Mapping[Columns, int]) -> dict[Col
         for name in columns:
             shares[name] += weight
     return {columns: sum(shares[name] for name in columns) for columns in parts}
-
-
-def in_records(measurement: Measurement) -> tuple[NDArray[np.float64], float]:
-    """The noisy values and the standard deviation of their noise, in records."""
-    grid = measurement.grid
-    return measurement.noisy_values / grid, measurement.request.standard_deviation / grid
 
 
 class Fitting:
@@ -212,8 +206,7 @@ def measure_adaptively(
         turn += 1
         if purse.left < 2 * share:
             share, done = purse.left, True
-        probe = purse.buy_request("probe", tuple(domain)[:1], share * (1 - _SELECTION))
-        sigma = float(probe.scale) / request_grid(purse.table, probe)
+        sigma = purse.noise(share * (1 - _SELECTION))
         used = 1 - float(purse.left / purse.squared)
         choice = _offer(
             f"{label}choice {turn}",
@@ -241,7 +234,7 @@ def measure_adaptively(
         model = fitting.fit(effort=4 if done else 1)
         moved = float(np.abs(model.flat_marginal(columns) - before).sum())
         progress(f"round {turn}: {' x '.join(columns)}, {float(purse.left / purse.squared):.0%} left")
-        if moved <= sigma * _ABSOLUTE * before.size:
+        if moved <= noise_distance(sigma, before.size):
             share = min(4 * share, max(share, purse.left / _LAST))
     return fitting
 
@@ -270,7 +263,7 @@ def _offer(
     assert model is not None
     gaps = []
     for columns, weight in candidates.items():
-        penalty = sigma * _ABSOLUTE * domain.cells(columns)
+        penalty = noise_distance(sigma, domain.cells(columns))
         if len(columns) > 1:
             # Noise that would outweigh all records cannot improve anything: no need to score it.
             if penalty > model.total or fitting.compression.full.cells(columns) > limits.marginal:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sfumato.errors import RecipeError
 from sfumato.inference import LARGEST_TREE
 from sfumato.recipes.adapt import Limits, all_subsets, close_downwards, measure_adaptively
-from sfumato.recipes.public import public_values
-from sfumato.recipes.rows import model_domain, tell_bins
+from sfumato.recipes.rows import model_domain
 from sfumato.recipes.selected import (
     check_options,
     find_columns,
     plan_selection,
     read_values,
     run_selection,
+    tell_rows,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +107,6 @@ class Adaptive:
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
         columns = find_columns(self, plan.table)
-        public = self.public if isinstance(self.public, Mapping) else None
         return {
             "idea": (
                 f"The release is a table of synthetic rows with the columns {', '.join(columns)}. A "
@@ -128,13 +127,7 @@ class Adaptive:
                 "more than noise would, later rounds get more of the budget. Rounds end when the Gaussian "
                 "privacy of all choices and measurements together has used up what was charged."
             ),
-            "postprocessing": (
-                "Values too rare to be told from noise are joined, and rows are spread over them again in "
-                "the proportions that their noisy counts have. Rows are drawn from the model from a "
-                "public seed. "
-                + tell_bins(plan.table, columns, public_values(public))
-                + " All of it uses noisy answers and public facts only, so it costs nothing."
-            ),
+            "postprocessing": tell_rows(self, plan),
         }
 
     def _find_workload(self, domain: Domain) -> dict[Columns, int]:

@@ -21,14 +21,16 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.inference import LARGEST_TREE, build_tree, estimate
 from sfumato.inference.files import pack_model, quantise
-from sfumato.recipes.base import Plan, Product
+from sfumato.recipes.base import Plan, Product, refuse_no_delta
 from sfumato.recipes.granularity import Rounds
+from sfumato.recipes.layout import refuse_clash
 from sfumato.recipes.norms import norms_record, parse_norms, stated_norm
 from sfumato.recipes.public import parse_public, public_identifiers, public_values, read_public
 from sfumato.recipes.rows import (
     assign_identifiers,
     build_rows,
     find_zeros,
+    mark_epsilon,
     model_domain,
     name_rows,
     tell_bins,
@@ -197,9 +199,7 @@ class AdaptiveGrid:
             models[format_exact(epsilon)] = model
             progress("drawing rows")
             rows = self._draw(plan.table, model)
-            if several:
-                rows = rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
-            tables.append(rows)
+            tables.append(mark_epsilon(rows, epsilon) if several else rows)
             facts.append(
                 {
                     "epsilon": format_exact(epsilon),
@@ -304,13 +304,7 @@ class AdaptiveGrid:
 
     def _check(self, table: Table, domain: Domain, delta: Fraction) -> None:
         """Nothing, or a refusal of what would fail after the charge."""
-        if delta == 0:
-            message = (
-                "adaptive-grid adds Gaussian noise, which needs delta above zero: set delta in the recipe, "
-                "and "
-                "[budget] delta in the project file"
-            )
-            raise RecipeError(message)
+        refuse_no_delta(self.kind, delta)
         if table.unit.column is None and (self.norms is not None or self.identifiers is not False):
             key = "identifiers" if self.norms is None else "norms"
             message = (
@@ -321,12 +315,7 @@ class AdaptiveGrid:
             raise RecipeError(message)
         names = ["epsilon", *name_rows(table, self.columns)]
         names += [] if self.identifiers is False else [table.unit.column or ""]
-        clash = next((name for name in names if names.count(name) > 1), None)
-        if clash is not None:
-            message = (
-                f"adaptive-grid: two released columns would be named {clash!r}; describe one by another name"
-            )
-            raise RecipeError(message)
+        refuse_clash(self.kind, names)
         large = max(self.marginals, key=domain.cells)
         if domain.cells(large) > _MOST_CELLS:
             message = (

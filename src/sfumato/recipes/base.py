@@ -28,6 +28,7 @@ __all__ = [
     "parse_delta",
     "parse_epsilons",
     "refuse_large_answers",
+    "refuse_no_delta",
 ]
 
 EXTRA_FILES = ("model.parquet",)
@@ -153,6 +154,16 @@ def refuse_large_answers(plan: Plan) -> None:
         message = (
             f"the release would have {cells:,} cells, more than {MOST_ANSWERS:,}; "
             "use fewer columns, coarser domains or fewer epsilons"
+        )
+        raise RecipeError(message)
+
+
+def refuse_no_delta(kind: str, delta: Fraction) -> None:
+    """Nothing, or an error if there is no delta for a recipe that adds Gaussian noise."""
+    if delta == 0:
+        message = (
+            f"{kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "
+            "[budget] delta in the project file"
         )
         raise RecipeError(message)
 

@@ -16,7 +16,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, round_up
 from sfumato.measurement import Measurement, Request, request_sensitivity
 from sfumato.recipes.base import Plan, Product
-from sfumato.recipes.layout import cell_columns, released_names
+from sfumato.recipes.layout import cell_columns, refuse_clash, released_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,12 +68,7 @@ class CellCounts:
         """One request per epsilon, all for the same marginal."""
         table.cells(tuple(self.by))
         names = ["epsilon", "count", *released_names(table, tuple(self.by))]
-        clash = next((name for name in names if names.count(name) > 1), None)
-        if clash is not None:
-            message = (
-                f"cell-counts: two released columns would be named {clash!r}; describe one by another name"
-            )
-            raise RecipeError(message)
+        refuse_clash(self.kind, names)
         if self.noise == "gaussian" and delta == 0:
             message = "cell-counts: Gaussian noise needs delta above zero"
             raise RecipeError(message)

@@ -22,6 +22,7 @@ from sfumato.measurement import (
     NormChoice,
     Request,
     ask_cost,
+    in_records,
     request_cost,
     request_sensitivity,
 )
@@ -138,11 +139,8 @@ class Rounds:
             for columns in wanted:
                 for answer in answers[place : place + self.times[columns]]:
                     assert isinstance(answer, Measurement)
-                    pool.add(
-                        built[columns],
-                        answer.noisy_values / answer.grid,
-                        sigma=answer.request.standard_deviation / answer.grid,
-                    )
+                    noisy, deviation = in_records(answer)
+                    pool.add(built[columns], noisy, sigma=deviation)
                 place += self.times[columns]
                 values, sigma = pool.cells(columns)
                 large = values >= float(self.threshold) * sigma

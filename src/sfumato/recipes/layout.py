@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.arrays import label_array
+from sfumato.errors import RecipeError
 from sfumato.schema import Label, Tuples
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Table
 
-__all__ = ["cell_columns", "column_labels", "released_names"]
+__all__ = ["cell_columns", "column_labels", "refuse_clash", "released_names"]
 
 
 def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
@@ -33,6 +34,14 @@ def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
 def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
     """The names under which the columns are released."""
     return [label for name in names for label in column_labels(table.column(name))]
+
+
+def refuse_clash(kind: str, names: list[str]) -> None:
+    """Nothing, or an error if two released columns would have one name."""
+    clash = next((name for name in names if names.count(name) > 1), None)
+    if clash is not None:
+        message = f"{kind}: two released columns would be named {clash!r}; describe one by another name"
+        raise RecipeError(message)
 
 
 def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:

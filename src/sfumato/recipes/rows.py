@@ -15,6 +15,7 @@ from sfumato.schema import Bins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from fractions import Fraction
 
     from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ __all__ = [
     "build_rows",
     "find_zeros",
     "has_numbers",
+    "mark_epsilon",
     "model_domain",
     "name_rows",
     "tell_bins",
@@ -88,6 +90,11 @@ def build_rows(
         for label_name, labels in column_labels(column).items():
             released[label_name] = label_array(codes[name].astype(np.int32), labels)
     return pa.table(released)
+
+
+def mark_epsilon(rows: pa.Table, epsilon: Fraction) -> pa.Table:
+    """The rows with their epsilon as the first column, for releases of several."""
+    return rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
 
 
 def has_numbers(column: Column) -> bool:

@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from sfumato.accounting import Cost, max_mu
-from sfumato.arrays import to_arrow
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact
 from sfumato.inference.files import pack_model, quantise
 from sfumato.recipes.adapt import Purse
-from sfumato.recipes.base import Plan, Product
+from sfumato.recipes.base import Plan, Product, refuse_no_delta
+from sfumato.recipes.layout import refuse_clash
 from sfumato.recipes.public import parse_public, public_values, read_public
-from sfumato.recipes.rows import build_rows, model_domain, name_rows
+from sfumato.recipes.rows import build_rows, mark_epsilon, model_domain, name_rows, tell_bins
 
 if TYPE_CHECKING:
     from sfumato.inference import Domain, Model
@@ -26,7 +25,15 @@ if TYPE_CHECKING:
     from sfumato.recipes.rows import WithinBins
     from sfumato.schema import Table
 
-__all__ = ["Selecting", "check_options", "find_columns", "plan_selection", "read_values", "run_selection"]
+__all__ = [
+    "Selecting",
+    "check_options",
+    "find_columns",
+    "plan_selection",
+    "read_values",
+    "run_selection",
+    "tell_rows",
+]
 
 Columns = tuple[str, ...]
 
@@ -93,13 +100,7 @@ def find_columns(recipe: Selecting, table: Table) -> Columns:
         raise RecipeError(message)
     for name in names:
         table.column(name)
-    released = ["epsilon", *name_rows(table, names)]
-    clash = next((name for name in released if released.count(name) > 1), None)
-    if clash is not None:
-        message = (
-            f"{recipe.kind}: two released columns would be named {clash!r}; describe one by another name"
-        )
-        raise RecipeError(message)
+    refuse_clash(recipe.kind, ["epsilon", *name_rows(table, names)])
     return names
 
 
@@ -119,12 +120,7 @@ def plan_selection(
     counted: tuple[Columns, ...],
 ) -> Plan:
     """A plan that charges, for every epsilon, all that (epsilon, delta) admits of Gaussian privacy."""
-    if delta == 0:
-        message = (
-            f"{recipe.kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "
-            "[budget] delta in the project file"
-        )
-        raise RecipeError(message)
+    refuse_no_delta(recipe.kind, delta)
     domain = model_domain(table, tuple(dict.fromkeys(name for columns in counted for name in columns)))
     cells = sum(domain.cells(columns) for columns in counted)
     if cells > _MOST_COUNTED:
@@ -170,9 +166,7 @@ def run_selection(
         if whole is None:
             codes = fitting.compression.expand(codes, seed=recipe.seed)
         rows = build_rows(plan.table, columns, codes, seed=recipe.seed, public=_told(recipe))
-        if several:
-            rows = rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
-        tables.append(rows)
+        tables.append(mark_epsilon(rows, epsilon) if several else rows)
         facts.append(
             {
                 "epsilon": format_exact(epsilon),
@@ -187,6 +181,17 @@ def run_selection(
         table=pa.concat_tables(tables, promote_options="default"),
         files={"model.parquet": pack_model(models)},
         facts={"models": facts},
+    )
+
+
+def tell_rows(recipe: Selecting, plan: Plan) -> str:
+    """The paragraph of the write-up on how rows come of the model."""
+    columns = find_columns(recipe, plan.table)
+    return (
+        "Values too rare to be told from noise are joined, and rows are spread over them again in the "
+        "proportions that their noisy counts have. Rows are drawn from the model from a public seed. "
+        + tell_bins(plan.table, columns, _told(recipe))
+        + " All of it uses noisy answers and public facts only, so it costs nothing."
     )
 
 

@@ -6,23 +6,22 @@ are farthest from independent, chosen privately so that they form a forest, then
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sfumato.measurement import Choice, Chosen, request_grid
-from sfumato.recipes.adapt import measure_singles, offer_gap
-from sfumato.recipes.public import public_values
-from sfumato.recipes.rows import model_domain, tell_bins
+from sfumato.measurement import Choice, Chosen
+from sfumato.recipes.adapt import measure_singles, noise_distance, offer_gap
+from sfumato.recipes.rows import model_domain
 from sfumato.recipes.selected import (
     check_options,
     find_columns,
     plan_selection,
     read_values,
     run_selection,
+    tell_rows,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ Columns = tuple[str, ...]
 _SINGLES = Fraction(15, 100)
 _SELECTION = Fraction(15, 100)
 _LARGEST_PAIR = 2**20
-_ABSOLUTE = math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,6 @@ class Tree:
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
         columns = find_columns(self, plan.table)
-        public = self.public if isinstance(self.public, Mapping) else None
         return {
             "idea": (
                 f"The release is a table of synthetic rows with the columns {', '.join(columns)}. A "
@@ -114,13 +111,7 @@ class Tree:
                 "of a pair is the L1 distance between its counts and those of independent columns, less what "
                 "noise alone would add. At last the chosen pairs are measured with Gaussian noise."
             ),
-            "postprocessing": (
-                "Values too rare to be told from noise are joined, and rows are spread over them again in "
-                "the proportions that their noisy counts have. Rows are drawn from the model from a "
-                "public seed. "
-                + tell_bins(plan.table, columns, public_values(public))
-                + " All of it uses noisy answers and public facts only, so it costs nothing."
-            ),
+            "postprocessing": tell_rows(self, plan),
         }
 
 
@@ -159,11 +150,10 @@ def _choose_pairs(
     if turns == 0:
         return []
     epsilon = purse.buy_epsilon(purse.squared * _SELECTION / turns)
-    probe = purse.buy_request("probe", tuple(domain)[:1], purse.squared * (1 - _SINGLES - _SELECTION) / turns)
-    sigma = float(probe.scale) / request_grid(purse.table, probe)
+    sigma = purse.noise(purse.squared * (1 - _SINGLES - _SELECTION) / turns)
     assert fitting.model is not None
     tree_of = {name: name for name in domain}
-    noise = {pair: sigma * _ABSOLUTE * fitting.domain.cells(pair) for pair in _pairs(domain)}
+    noise = {pair: noise_distance(sigma, fitting.domain.cells(pair)) for pair in _pairs(domain)}
     edges: list[Columns] = []
     for turn in range(1, turns + 1):
         # Noise that would outweigh all records cannot improve anything.

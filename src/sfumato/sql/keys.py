@@ -15,7 +15,7 @@ from sfumato.sql.relation import Relation, code_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Key", "read_key", "read_keys", "spell_position"]
+__all__ = ["Key", "name_item", "read_key", "read_keys", "read_whole", "spell_position"]
 
 _PARTS: dict[str, tuple[int, int]] = {
     "QUARTER": (1, 4),
@@ -150,3 +150,19 @@ def _code_of(tree: exp.Expr, labels: Sequence[Label | bool]) -> exp.Expr:
         literal = exp.convert(label)
         case = case.when(exp.EQ(this=exp.paren(tree.copy()), expression=literal), exp.Literal.number(index))
     return case
+
+
+def name_item(item: exp.Expr, text: str) -> str:
+    """The name of an item of a select list: its alias, or else `text`."""
+    return str(item.alias) if isinstance(item, exp.Alias) else text
+
+
+def read_whole(clause: exp.Expr | None, name: str) -> int | None:
+    """The whole number of a clause such as LIMIT, None if there is none."""
+    if clause is None:
+        return None
+    node = clause.expression
+    if not isinstance(node, exp.Literal) or not node.is_int:
+        message = f"{name} takes a whole number"
+        raise refuse(message)
+    return int(node.this)

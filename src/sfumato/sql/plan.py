@@ -18,7 +18,7 @@ from sfumato.canonical import digest
 from sfumato.sql.aggregates import Aggregate, Measure, read_aggregate
 from sfumato.sql.calibrate import Noise, Selection, calibrate_noise, plan_selection
 from sfumato.sql.check import AGGREGATE, KEY, check_output, find_aggregates, refuse
-from sfumato.sql.keys import Key, read_keys, spell_position
+from sfumato.sql.keys import Key, name_item, read_keys, read_whole, spell_position
 from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.scope import resolve_sources
 from sfumato.unit import PrivacyUnit
@@ -112,7 +112,7 @@ def plan_query(
     keys = read_keys(query, relation)
     reader = _Reader(relation, keys, query)
     outputs = tuple(
-        Output(name=_name(item, text), tree=reader.read(item.unalias()))
+        Output(name=name_item(item, text), tree=reader.read(item.unalias()))
         for item, text in zip(query.expressions, statement.texts, strict=True)
     )
     names = [
@@ -168,8 +168,8 @@ def plan_query(
         selection=selection,
         having=having_tree,
         order=order_trees,
-        limit=_whole(query.args.get("limit"), "LIMIT"),
-        offset=_whole(query.args.get("offset"), "OFFSET") or 0,
+        limit=read_whole(query.args.get("limit"), "LIMIT"),
+        offset=read_whole(query.args.get("offset"), "OFFSET") or 0,
     )
     from sfumato.sql.finish import rehearse_query
 
@@ -303,17 +303,3 @@ def _refuse_large(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
 
 def _is_key(tree: exp.Expr) -> bool:
     return isinstance(tree, exp.Column) and tree.table == KEY
-
-
-def _name(item: exp.Expr, text: str) -> str:
-    return str(item.alias) if isinstance(item, exp.Alias) else text
-
-
-def _whole(clause: exp.Expr | None, name: str) -> int | None:
-    if clause is None:
-        return None
-    node = clause.expression
-    if not isinstance(node, exp.Literal) or not node.is_int:
-        message = f"{name} takes a whole number"
-        raise refuse(message)
-    return int(node.this)

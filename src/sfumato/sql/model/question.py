@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from sqlglot import exp
 
 from sfumato.sql.check import refuse
-from sfumato.sql.keys import spell_position
+from sfumato.sql.keys import name_item, read_whole, spell_position
 
 if TYPE_CHECKING:
     from sfumato.sql.model.fields import Field, Fields
@@ -55,7 +55,7 @@ def read_question(statement: Statement, fields: Fields) -> Question:
     fields = replace(fields, alias=_read_source(query, fields))
     keys = _read_keys(query, fields)
     outputs = tuple(
-        replace(_read_output(item.unalias(), fields, keys), name=_name(item, text))
+        replace(_read_output(item.unalias(), fields, keys), name=name_item(item, text))
         for item, text in zip(query.expressions, statement.texts, strict=True)
     )
     names = [
@@ -81,8 +81,8 @@ def read_question(statement: Statement, fields: Fields) -> Question:
         outputs=outputs,
         condition=condition,
         order=ordered,
-        limit=_read_whole(query.args.get("limit"), "LIMIT"),
-        offset=_read_whole(query.args.get("offset"), "OFFSET") or 0,
+        limit=read_whole(query.args.get("limit"), "LIMIT"),
+        offset=read_whole(query.args.get("offset"), "OFFSET") or 0,
         columns=tuple(dict.fromkeys(field.column for field in used)),
     )
 
@@ -162,17 +162,3 @@ def _read_order(
             if output.name.lower() == node.name.lower():
                 return output
     return _read_output(spell_position(node, query, where="ORDER BY"), fields, keys)
-
-
-def _name(item: exp.Expr, text: str) -> str:
-    return str(item.alias) if isinstance(item, exp.Alias) else text
-
-
-def _read_whole(clause: exp.Expr | None, name: str) -> int | None:
-    if clause is None:
-        return None
-    node = clause.expression
-    if not isinstance(node, exp.Literal) or not node.is_int:
-        message = f"{name} takes a whole number"
-        raise refuse(message)
-    return int(node.this)
