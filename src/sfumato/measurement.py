@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, histogram_sensitivity
+from sfumato.accounting import Cost, histogram_sensitivity, sqrt_up
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sfumato.headcounts import HeadCounts
     from sfumato.queries import Queries
     from sfumato.schema import Table
 
@@ -38,6 +39,7 @@ __all__ = [
     "Request",
     "ask_cost",
     "in_records",
+    "is_dense",
     "request_cost",
     "request_grid",
     "request_sensitivity",
@@ -57,7 +59,10 @@ class Request:
     """A marginal to be counted, queries over its cells, and the noise to be added to each answer.
 
     Without `queries` every cell is an answer. With `norm`, each individual's contribution to the
-    answers is scaled down to that L2 norm, in records, instead of being held to max_records.
+    answers is scaled down to that L2 norm, in records, instead of being held to max_records. With
+    `heads`, individuals are counted in place of records. With `threshold`, only cells whose noisy value
+    is at least that, in units of 1 / grid, are told: every cell gets noise all the same, so that a
+    marginal may have more cells than can be listed.
     `scale` is in units of 1 / request_grid(table, request): the scale of Laplace noise or the standard
     deviation of Gaussian noise.
     """
@@ -68,6 +73,8 @@ class Request:
     scale: Fraction
     queries: Queries | None = None
     norm: Fraction | None = None
+    heads: HeadCounts | None = None
+    threshold: int | None = None
 
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
@@ -86,6 +93,27 @@ class Request:
             raise RecipeError(message)
         if self.norm is not None:
             object.__setattr__(self, "norm", parse_positive(self.norm, name=f"the norm of {self.name!r}"))
+        if self.heads is not None and (self.queries is not None or self.norm is not None):
+            message = f"request {self.name!r}: individuals are counted without queries and norms"
+            raise RecipeError(message)
+        if self.threshold is not None:
+            self._check_threshold(self.threshold)
+
+    def _check_threshold(self, threshold: int) -> None:
+        if self.noise != "laplace" or self.queries is not None or self.heads is not None:
+            message = f"request {self.name!r}: a threshold needs the counts of records with laplace noise"
+            raise RecipeError(message)
+        if not isinstance(threshold, int) or not 1 <= threshold <= LARGEST_SCALE:
+            message = f"the threshold of {self.name!r} must be a whole number from 1 to 2^50"
+            raise RecipeError(message)
+
+    @property
+    def passing(self) -> float:
+        """The chance that the noise of an empty cell reaches the threshold."""
+        if self.threshold is None:
+            return 1.0
+        rate = float(1 / self.scale)
+        return math.exp(-rate * self.threshold) / (1 + math.exp(-rate))
 
     @property
     def standard_deviation(self) -> float:
@@ -114,16 +142,24 @@ class Request:
             record["queries"] = self.queries.to_record()
         if self.norm is not None:
             record["norm"] = self.norm
+        if self.heads is not None:
+            record["heads"] = self.heads.to_record()
+        if self.threshold is not None:
+            record["threshold"] = self.threshold
         return record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measurement:
-    """A request and its noisy values, one whole number per cell, in units of 1 / grid."""
+    """A request and its noisy values, one whole number per cell, in units of 1 / grid.
+
+    Of a request with a threshold, `cells` are the cells that reached it, in ascending order.
+    """
 
     request: Request
     noisy_values: NDArray[np.int64]
     grid: int = 1
+    cells: NDArray[np.int64] | None = None
 
     @property
     def ask(self) -> Request:
@@ -239,13 +275,25 @@ Answer = Measurement | Chosen
 
 def request_grid(table: Table, request: Request) -> int:
     """The denominator of the answers to `request`: they are whole multiples of 1 / grid."""
+    if request.heads is not None:
+        return 1
     grid = table.grid if request.norm is None else NORM_GRID
     return grid if request.queries is None else grid * request.queries.grid
 
 
+def is_dense(request: Request) -> bool:
+    """Whether `request` is about the counts of records in every cell of its marginal."""
+    return request.norm is None and request.heads is None and request.threshold is None
+
+
 def request_size(table: Table, request: Request) -> int:
-    """The number of answers to `request`."""
-    return table.cells(request.columns) if request.queries is None else request.queries.rows
+    """The number of answers to `request`; with a threshold, of empty cells that are expected to pass it."""
+    if request.heads is not None:
+        return request.heads.rows
+    if request.queries is not None:
+        return request.queries.rows
+    cells = table.cells(request.columns)
+    return cells if request.threshold is None else math.ceil(cells * request.passing)
 
 
 def in_records(measurement: Measurement) -> tuple[NDArray[np.float64], float]:
@@ -261,8 +309,13 @@ def request_sensitivity(table: Table, request: Request) -> Fraction:
     `table.contribution` to the cells of a marginal, in both norms (all of it may fall into one cell),
     and no more to the answers of queries, whose columns have norm 1 at most. A `norm` is enforced on
     the answers themselves. Answers of queries with negative weights may be opposite to each other.
+    Where individuals are counted, one adds 1 to at most max_cells answers: max_cells in L1, its square
+    root in L2.
     """
-    if request.norm is None:
+    if request.heads is not None:
+        cells = Fraction(request.heads.max_cells)
+        contribution = cells if request.noise == "laplace" else sqrt_up(cells)
+    elif request.norm is None:
         contribution = Fraction(table.contribution * request_grid(table, request), table.grid)
     else:
         contribution = request.norm * request_grid(table, request)

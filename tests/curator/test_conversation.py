@@ -316,7 +316,7 @@ def test_an_interrupt_while_counting_is_finished_too(project, probe, monkeypatch
     from sfumato import curator as curator_module
 
     class Breaking(DuckDBEngine):
-        def count(self, table, marginals, *, progress):
+        def count(self, table, marginals, *, occupied=(), progress):
             raise KeyboardInterrupt
 
     recipe, out = probe.Probe(table="t"), project.parent / "out"

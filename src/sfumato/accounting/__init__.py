@@ -11,6 +11,7 @@ from sfumato.accounting.constants import (
     laplace_rho,
     pure_to_mu,
     pure_to_rho,
+    sqrt_up,
 )
 from sfumato.accounting.convert import (
     histogram_sensitivity,
@@ -71,5 +72,6 @@ __all__ = [
     "rho_to_pure",
     "selection_delta_of",
     "selection_threshold",
+    "sqrt_up",
     "zcdp_sigma_bun_steinke",
 ]

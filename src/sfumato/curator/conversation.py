@@ -22,10 +22,11 @@ from sfumato.measurement import (
     Measurement,
     NormChoice,
     Request,
+    is_dense,
     request_grid,
     request_size,
 )
-from sfumato.noise import add_noise, exponential_choice
+from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
 from sfumato.recipes import follow_recipe
 from sfumato.release import PackedAnswers, pack_measurements
 
@@ -70,6 +71,7 @@ class Conversation:
         self._kept = kept
         self._rows = PackedAnswers(kept, plan.table) if kept else None
         self._true_counts: dict[tuple[str, ...], TrueCounts] | None = None
+        self._true_occupied: dict[tuple[str, ...], TrueCounts] = {}
         self._true_sums: dict[tuple[str, ...], tuple[Queries, NDArray[np.int64]]] = {}
         self._answers: tuple[Answer, ...] = ()
         self._final = False
@@ -128,8 +130,10 @@ class Conversation:
         true_values: dict[str, NDArray[np.int64]] = {}
         try:
             if self._true_counts is None and any(_needs_counts(ask) for ask in asks):
-                counts = self._engine.count(plan.table, plan.marginals, progress=tell)
-                self._true_counts = dict(zip(plan.marginals, counts, strict=True))
+                counts = self._engine.count(plan.table, plan.marginals, occupied=plan.occupied, progress=tell)
+                dense = len(plan.marginals)
+                self._true_counts = dict(zip(plan.marginals, counts[:dense], strict=True))
+                self._true_occupied = dict(zip(plan.occupied, counts[dense:], strict=True))
             if clipped:
                 answers = self._engine.count_clipped(plan.table, clipped, progress=tell)
                 for request, true_answer in zip(clipped, answers, strict=True):
@@ -138,6 +142,9 @@ class Conversation:
                 if isinstance(ask, NormChoice):
                     within = self._engine.count_norms(plan.table, ask, progress=tell)
                     true_values[ask.name] = within.true_values
+                elif isinstance(ask, Request) and ask.heads is not None:
+                    heads = self._engine.count_heads(plan.table, ask, progress=tell)
+                    true_values[ask.name] = heads.true_values
             if self._engine.version(plan.table, secret=self._ledger.secret) != self._entry.table_version:
                 message = f"table {plan.table.name!r}: its source changed while it was read; run it again"
                 raise SourceError(message)
@@ -154,6 +161,8 @@ class Conversation:
         if isinstance(ask, NormChoice):
             assert true_values is not None
             return _choose_norm(ask, true_values, replace=table.unit.neighbours == "replace")
+        if ask.threshold is not None:
+            return self._add_sparse_noise(ask, ask.threshold)
         if true_values is None:
             true_values = self._count(ask.columns)
             if ask.queries is not None:
@@ -162,6 +171,21 @@ class Conversation:
         noisy = add_noise(true_values, kind=ask.noise, scale=ask.scale)
         noisy.flags.writeable = False  # it is stored while the recipe has it in hand
         return Measurement(request=ask, noisy_values=noisy, grid=request_grid(table, ask))
+
+    def _add_sparse_noise(self, request: Request, threshold: int) -> Measurement:
+        table, occupied = self._plan.table, self._true_occupied[request.columns]
+        assert occupied.cells is not None
+        cells, noisy = add_sparse_noise(
+            occupied.cells,
+            occupied.true_values,
+            size=table.cells(request.columns),
+            scale=request.scale,
+            threshold=threshold,
+        )
+        noisy.flags.writeable = cells.flags.writeable = False
+        return Measurement(
+            request=request, noisy_values=noisy, grid=request_grid(table, request), cells=cells
+        )
 
     def _choose(self, choice: Choice) -> Chosen:
         """The exponential mechanism over the gaps between counts and estimates.
@@ -235,7 +259,9 @@ class Conversation:
 
 
 def _needs_counts(ask: Ask) -> bool:
-    return isinstance(ask, Choice) or (isinstance(ask, Request) and ask.norm is None)
+    if isinstance(ask, Request):
+        return is_dense(ask) or ask.threshold is not None
+    return isinstance(ask, Choice)
 
 
 def _choose_norm(choice: NormChoice, true_within: NDArray[np.int64], *, replace: bool) -> Chosen:

@@ -29,16 +29,19 @@ LARGEST_MARGINAL = 2**27
 class TrueCounts:
     """The exact counts of one marginal over its whole domain, row-major, in units of 1 / grid.
 
-    Or the exact answers of queries over it, or numbers of individuals within norms of it.
+    Or the exact answers of queries over it, or numbers of individuals within norms or cells of it. With
+    `cells`, in ascending order, only these have records.
 
     Never leaves the private room: it prints without values and cannot be pickled.
     """
 
     columns: tuple[str, ...]
     true_values: NDArray[np.int64]
+    cells: NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
-        return f"TrueCounts(columns={self.columns}, cells={self.true_values.size}, values withheld)"
+        told = f"cells={self.true_values.size}, " if self.cells is None else ""
+        return f"TrueCounts(columns={self.columns}, {told}values withheld)"
 
     def __reduce__(self) -> NoReturn:
         message = "exact counts cannot be pickled"
@@ -59,14 +62,21 @@ class Engine(Protocol):
         table: Table,
         marginals: tuple[tuple[str, ...], ...],
         *,
+        occupied: tuple[tuple[str, ...], ...] = (),
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
-        """The counts of every marginal, each individual held to `table.contribution`."""
+        """The counts of every marginal, each individual held to `table.contribution`.
+
+        Those of `marginals` over all their cells, then those of `occupied` in the cells with records.
+        """
 
     def count_clipped(
         self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
         """The answers to requests with a norm, each individual held to it, in units of 1 / request_grid."""
+
+    def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of individuals for every question of `request.heads`, each in max_cells at most."""
 
     def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of individuals within each norm of `choice`, then that of all individuals."""

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-import numpy as np
 
 from sfumato.arrays import to_numpy
-from sfumato.engines import norms
+from sfumato.engines import heads, norms
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
 from sfumato.engines.connection import (
     connect,
@@ -27,6 +26,7 @@ from sfumato.engines.connection import (
 )
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
 from sfumato.engines.source import FileSource, file_version, find_files
+from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SourceError, UnsupportedQuery
 from sfumato.schema import PublicTable
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
-    from numpy.typing import NDArray
     from sqlglot import exp
 
     from sfumato.engines.query import TrueAggregates
@@ -85,16 +84,20 @@ class DuckDBEngine:
         table: Table,
         marginals: tuple[tuple[str, ...], ...],
         *,
+        occupied: tuple[tuple[str, ...], ...] = (),
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
         """The counts of every marginal in units of 1 / table.grid, in two or three scans of the source.
+
+        Those of `marginals` over all their cells, then those of `occupied` where records are.
 
         Privacy: one individual adds at most `table.contribution` to the counts of each marginal,
         whatever the records hold; proof in docs/proofs/bounds.md.
         """
         source = self._find(table)
-        columns = _all_columns(marginals)
-        tallies = [_Tally(table, marginal) for marginal in marginals]
+        columns = _all_columns((*marginals, *occupied))
+        tallies: list[Tally | OccupiedTally] = [Tally(table, marginal) for marginal in marginals]
+        tallies += [OccupiedTally(table, marginal) for marginal in occupied]
         with hide_failures(_name(table)), connect() as connection:
             _create_encoded(connection, source, table, columns)
             progress("bounding contributions")
@@ -121,6 +124,18 @@ class DuckDBEngine:
         columns = _all_columns(tuple(request.columns for request in requests))
         with self._number_individuals(table, columns, progress) as connection:
             return tuple(norms.clip_counts(connection, table, columns, requests))
+
+    def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of individuals for every question of `request.heads`.
+
+        Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold;
+        proof in docs/proofs/user-counts.md.
+        """
+        source = self._find(table)
+        with hide_failures(_name(table)), connect() as connection:
+            _create_encoded(connection, source, table, request.columns)
+            progress("counting individuals")
+            return heads.count_heads(connection, table, request)
 
     def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of individuals within each norm of `choice`, then that of all individuals.
@@ -285,40 +300,6 @@ class DuckDBEngine:
 
 def _all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
-
-
-class _Tally:
-    """The running counts of one marginal."""
-
-    def __init__(self, table: Table, columns: tuple[str, ...]) -> None:
-        self._columns = columns
-        self._sizes = [table.column(name).size for name in columns]
-        self._grid = table.grid
-        self._counts = np.zeros(table.cells(columns), np.int64)
-
-    def add(
-        self,
-        codes: dict[str, NDArray[np.int64]],
-        weights: NDArray[np.int64] | None,
-        *,
-        rows: int,
-    ) -> None:
-        """Counts one batch: every record for one whole, or for its weight in units of 1 / grid."""
-        cells = np.zeros(rows, np.int64)
-        for name, size in zip(self._columns, self._sizes, strict=True):
-            cells *= size
-            cells += codes[name]
-        if weights is not None:
-            np.add.at(self._counts, cells, weights)
-        elif cells.size * 4 < self._counts.size:
-            np.add.at(self._counts, cells, self._grid)
-        else:
-            self._counts += np.bincount(cells, minlength=self._counts.size) * self._grid
-
-    def finish(self) -> TrueCounts:
-        """The counts, read-only from here on."""
-        self._counts.flags.writeable = False
-        return TrueCounts(self._columns, self._counts)
 
 
 def _name(table: Table) -> str:

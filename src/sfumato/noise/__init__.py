@@ -2,18 +2,20 @@
 
 `law` says what is drawn, `table` turns it into certified thresholds with `fixed_point`, `narrow`
 and `wide` turn random words from `entropy` into draws, `samplers` is the public surface. `choice`
-draws an index in proportion to the exponential of its score.
+draws an index in proportion to the exponential of its score, `sparse` noises histograms too large to list.
 The proof that the laws are exact is docs/proofs/noise.md.
 """
 
 from sfumato.noise.choice import exponential_choice
 from sfumato.noise.law import Kind, Law, make_law
 from sfumato.noise.samplers import add_noise, discrete_gaussian, discrete_laplace
+from sfumato.noise.sparse import add_sparse_noise
 
 __all__ = [
     "Kind",
     "Law",
     "add_noise",
+    "add_sparse_noise",
     "discrete_gaussian",
     "discrete_laplace",
     "exponential_choice",

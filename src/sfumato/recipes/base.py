@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sfumato.canonical import digest
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, parse_positive
-from sfumato.measurement import Answer, Ask, Request, request_cost, request_size
+from sfumato.measurement import Answer, Ask, Request, is_dense, request_cost, request_size
 from sfumato.schema import Table, table_spec
 
 if TYPE_CHECKING:
@@ -113,7 +113,12 @@ class Plan:
         """Every combination of columns that is counted, once."""
         if self.counted is not None:
             return self.counted
-        return tuple(dict.fromkeys(request.columns for request in self.requests if request.norm is None))
+        return tuple(dict.fromkeys(request.columns for request in self.requests if is_dense(request)))
+
+    @property
+    def occupied(self) -> tuple[tuple[str, ...], ...]:
+        """Every combination of columns that is counted where records are, once."""
+        return tuple(dict.fromkeys(each.columns for each in self.requests if each.threshold is not None))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sfumato.accounting import Spent, add_costs
 from sfumato.errors import RecipeError
-from sfumato.measurement import Choice, NormChoice, Request, ask_cost, request_size
+from sfumato.measurement import Choice, NormChoice, Request, ask_cost, is_dense, request_size
 from sfumato.recipes.base import MOST_ANSWERS, Product
 
 if TYPE_CHECKING:
@@ -81,8 +81,10 @@ class _Asked:
         plan = self.plan
         if isinstance(ask, Choice):
             known = {each.columns for each in ask.candidates} <= set(plan.marginals)
-        elif isinstance(ask, Request) and ask.norm is None:
+        elif isinstance(ask, Request) and is_dense(ask):
             known = ask.columns in plan.marginals
+        elif isinstance(ask, Request) and ask.threshold is not None:
+            known = ask.columns in plan.occupied
         else:
             known = set(ask.columns) <= set(plan.columns)
         if not known:

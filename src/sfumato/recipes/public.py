@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 
 from sfumato.arrays import to_numpy
 from sfumato.errors import RecipeError
+from sfumato.recipes.codes import encode_public, read_public_table
 from sfumato.recipes.rows import has_numbers
-from sfumato.schema import Bins, IntegerRange, Values, refuse_unknown_keys
+from sfumato.schema import Bins, refuse_unknown_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +57,7 @@ def read_public(
     if name == Path(table.source).name:
         message = f"public = {name!r} is the source of table {table.name!r} itself, which is not public"
         raise RecipeError(message)
-    rows, content = _read(Path(path))
+    rows, content = read_public_table(Path(path))
     values = {
         each: _spread(table.column(each), _numbers(rows[table.column(each).stored[0]]))
         for each in columns
@@ -99,17 +98,6 @@ def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], ND
         message = "the identifiers of the public table hold a negative number"
         raise RecipeError(message)
     return pairs[0], pairs[1]
-
-
-def _read(path: Path) -> tuple[pa.Table, bytes]:
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".parquet":
-            return pq.read_table(pa.BufferReader(content)), content
-        return pyarrow.csv.read_csv(str(path)), content
-    except (OSError, pa.ArrowException) as error:
-        message = f"public table {path.name!r} cannot be read ({type(error).__name__})"
-        raise RecipeError(message) from None
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
@@ -157,24 +145,9 @@ def _pack_identifiers(rows: pa.Table, table: Table, groups: Sequence[str], *, na
     known = identifiers >= 0
     for each in groups:
         column = table.column(each)
-        codes = _encode(column, rows[column.stored[0]])
+        codes = encode_public(column, rows)
         known &= codes >= 0
         group = group * column.size + codes
     pairs = np.stack([group[known], identifiers[known]])
     order = np.lexsort((pairs[1], pairs[0]))
     return base64.b64encode(zlib.compress(pairs[:, order].astype("<i4").tobytes(), 9)).decode()
-
-
-def _encode(column: Column, values: pa.ChunkedArray) -> NDArray[np.int64]:
-    """The codes of `values`, -1 outside the domain."""
-    if isinstance(column.domain, Values):
-        labels = {str(label): code for code, label in enumerate(column.domain.values)}
-    elif isinstance(column.domain, IntegerRange):
-        labels = {str(label): code for code, label in enumerate(column.domain.labels)}
-    else:
-        message = f"identifiers by {column.name!r}: groups need columns of listed values or a range"
-        raise RecipeError(message)
-    encoded = values.combine_chunks().dictionary_encode()
-    # The last entry is that of a missing value, whose index is -1.
-    known = [labels.get(str(value), -1) for value in encoded.dictionary.to_pylist()]
-    return np.asarray(np.array([*known, -1])[to_numpy(encoded.indices.fill_null(-1))], np.int64)

@@ -93,6 +93,10 @@ def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
             told["queries"] = ask.queries.to_record()
         if ask.norm is not None:
             told["contribution_norm"] = _text(ask.norm)
+        if ask.heads is not None:
+            told["individuals"] = ask.heads.to_record()
+        if ask.threshold is not None:
+            told["threshold"] = ask.threshold
     else:
         told = {"candidates": len(ask.candidates if isinstance(ask, Choice) else ask.norms)}
     return {

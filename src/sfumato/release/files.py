@@ -39,7 +39,12 @@ def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
     names = tuple(name for name, _, _ in parts)
     scales = np.array([scale for _, _, scale in parts])
     which = np.repeat(np.arange(len(names), dtype=np.int32), [values.size for _, values, _ in parts])
-    cells = [np.arange(values.size, dtype=np.int64) for _, values, _ in parts]
+    cells = [
+        answer.cells
+        if isinstance(answer, Measurement) and answer.cells is not None
+        else np.arange(values.size, dtype=np.int64)
+        for answer, (_, values, _) in zip(answers, parts, strict=True)
+    ]
     table = pa.table(
         {
             "measurement": label_array(which, names),
@@ -83,7 +88,8 @@ class PackedAnswers:
         return tuple(self._take(ask) for ask in asks)
 
     def _take(self, ask: Ask) -> Answer:
-        size = request_size(self._table, ask) if isinstance(ask, Request) else 1
+        sparse = isinstance(ask, Request) and ask.threshold is not None
+        size = self._run(ask.name) if sparse else _fixed_size(self._table, ask)
         if size > self.left:
             message = f"measurements.parquet ends before the answer to {ask.name!r}"
             raise ReleaseError(message)
@@ -91,10 +97,12 @@ class PackedAnswers:
         self._start += size
         scale = float(ask.scale) if isinstance(ask, Request) else 0.0
         for name, expected in (("measurement", ask.name), ("noise_scale", scale)):
-            if pc.unique(part[name]).to_pylist() != [expected]:
+            if size and pc.unique(part[name]).to_pylist() != [expected]:
                 message = f"measurements.parquet: {ask.name!r} states another {name} than its plan"
                 raise ReleaseError(message)
         cells, values = (_whole_numbers(part[name], ask.name) for name in ("cell", "noisy_value"))
+        if isinstance(ask, Request) and ask.threshold is not None:
+            return self._sparse(ask, ask.threshold, cells, values)
         if not np.array_equal(cells, np.arange(size)):
             message = f"measurements.parquet: the cells of {ask.name!r} are not in their order"
             raise ReleaseError(message)
@@ -104,6 +112,30 @@ class PackedAnswers:
             message = f"measurements.parquet: {ask.name!r} has no candidate of that index"
             raise ReleaseError(message)
         return Chosen(choice=ask, index=int(values[0]))
+
+    def _run(self, name: str) -> int:
+        """The number of next rows that belong to the measurement `name`."""
+        named = pc.equal(self._rows["measurement"].slice(self._start), name)
+        first = pc.index(named, value=False).as_py()
+        return self.left if first < 0 else int(first)
+
+    def _sparse(
+        self, ask: Request, threshold: int, cells: NDArray[np.int64], values: NDArray[np.int64]
+    ) -> Measurement:
+        if cells.size and not (
+            cells[0] >= 0
+            and cells[-1] < self._table.cells(ask.columns)
+            and (cells[1:] > cells[:-1]).all()
+            and values.min() >= threshold
+        ):
+            message = f"measurements.parquet: {ask.name!r} has cells out of order or below its threshold"
+            raise ReleaseError(message)
+        grid = request_grid(self._table, ask)
+        return Measurement(request=ask, noisy_values=values, grid=grid, cells=cells)
+
+
+def _fixed_size(table: Table, ask: Ask) -> int:
+    return request_size(table, ask) if isinstance(ask, Request) else 1
 
 
 def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...], statistics: bool = True) -> bytes:

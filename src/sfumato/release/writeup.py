@@ -34,7 +34,7 @@ def build_writeup(
         _bounding(plan.table),
         _public_facts(plan),
         "## Privatisation and proof",
-        _sensitivity(plan),
+        told.get("sensitivity") or _sensitivity(plan),
         _noise_table(plan.table, asks),
         told.get("privatisation", ""),
         _composition(plan, asks, total),
@@ -132,7 +132,7 @@ def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
             continue
         grid = request_grid(table, ask)
         lines.append(
-            f"| {ask.name} | {request_size(table, ask):,} | discrete {ask.noise} "
+            f"| {ask.name} | {_cells(table, ask):,} | discrete {ask.noise} "
             f"| {_short(ask, grid)} | {float(cost.sensitivity) / grid:.6g} "
             f"({cost.norm}) | {epsilon} | {_up(cost.rho)} "
             f"| +-{ask.interval / grid:.4g} in 95 % of cells |"
@@ -182,6 +182,10 @@ def _checking(ledger: Mapping[str, Any]) -> str:
         "table again, from `certificate.json` and `measurements.parquet` alone, and compares. The charge is "
         f"entry {ledger['sequence']} of the ledger, with digest `{ledger['hash'][:16]}`."
     )
+
+
+def _cells(table: Table, request: Request) -> int:
+    return request_size(table, request) if request.threshold is None else table.cells(request.columns)
 
 
 def _short(request: Request, grid: int) -> str:

@@ -1,0 +1,83 @@
+"""Exact counts of individuals by cell and by how often they are in it, with DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.arrays import to_arrow, to_numpy
+from sfumato.engines.base import TrueCounts
+from sfumato.errors import RecipeError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from sfumato.headcounts import HeadCounts
+    from sfumato.measurement import Request
+    from sfumato.schema import Table
+
+__all__ = ["count_heads"]
+
+
+def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Request) -> TrueCounts:
+    """The number of individuals for every question of `request.heads`; reads `encoded`.
+
+    Privacy: an individual is kept in at most max_cells cells, chosen by its own records alone, and
+    counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
+    """
+    heads = request.heads
+    if heads is None or heads.cells[-1] >= table.cells(request.columns):
+        message = f"request {request.name!r} asks for individuals in cells that its columns do not have"
+        raise RecipeError(message)
+    cell = "CAST(0 AS BIGINT)"
+    for index, name in enumerate(request.columns):
+        cell = f"({cell} * {table.column(name).size} + CAST(c{index} AS BIGINT))"
+    connection.register("questions", _list_questions(heads))
+    if table.unit.column is None:
+        # Every row is an individual of its own, once in one cell.
+        numbers = (
+            f"SELECT question, count(*) AS n FROM (SELECT {cell} AS cell FROM encoded) "
+            "JOIN questions USING (cell) WHERE times = 1 GROUP BY question"
+        )
+        return _fill(connection, request, numbers, heads)
+    connection.execute(
+        "CREATE TEMP TABLE met AS SELECT u, cell, times, question FROM "
+        f"(SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL) AS shares "
+        "ASOF JOIN questions ON shares.cell = questions.cell AND shares.n >= questions.times"
+    )
+    connection.execute(
+        f"CREATE TEMP TABLE over AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"
+    )
+    # Cells with more records first, so that little is lost; ties by a digest that nobody else moves.
+    order = "times DESC, md5(concat_ws(':', TRY_CAST(u AS VARCHAR), cell)), cell"
+    ranked = (
+        f"SELECT question, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place "
+        "FROM met SEMI JOIN over USING (u)"
+    )
+    numbers = (
+        "SELECT question, count(*) AS n FROM (SELECT question FROM met ANTI JOIN over USING (u) UNION ALL "
+        f"SELECT question FROM ({ranked}) WHERE place <= {heads.max_cells}) GROUP BY question"
+    )
+    return _fill(connection, request, numbers, heads)
+
+
+def _fill(
+    connection: duckdb.DuckDBPyConnection, request: Request, numbers: str, heads: HeadCounts
+) -> TrueCounts:
+    values = np.zeros(heads.rows, np.int64)
+    counted = connection.sql(numbers).to_arrow_table()
+    questions, counts = (to_numpy(column.combine_chunks()) for column in counted.columns)
+    values[questions] = counts
+    values.flags.writeable = False
+    return TrueCounts(request.columns, values)
+
+
+def _list_questions(heads: HeadCounts) -> pa.Table:
+    import pyarrow as pa
+
+    places = np.arange(heads.rows, dtype=np.int64)
+    return pa.table(
+        {"cell": to_arrow(heads.cells), "times": to_arrow(heads.times), "question": to_arrow(places)}
+    )
