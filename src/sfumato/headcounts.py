@@ -36,7 +36,8 @@ class HeadCounts:
     times: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_cells, int) or not 1 <= self.max_cells <= 10**9:
+        whole = isinstance(self.max_cells, int) and not isinstance(self.max_cells, bool)
+        if not whole or not 1 <= self.max_cells <= 10**9:
             message = "max_cells must be a whole number from 1 to 10^9"
             raise RecipeError(message)
         for name in ("cells", "times"):
@@ -44,7 +45,7 @@ class HeadCounts:
             if given.dtype.kind not in "iu" or given.ndim != 1:
                 message = f"the {name} of counts of individuals must be whole numbers"
                 raise RecipeError(message)
-            array = np.ascontiguousarray(given, np.int64)
+            array = given.astype(np.int64)  # a copy: what was given may still be written to
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         cells, times = self.cells, self.times

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.accounting import Cost, histogram_sensitivity, sqrt_up
+from sfumato.choices import CapChoice, Choice, Chosen, Gap, NormChoice
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sfumato.headcounts import HeadCounts
     from sfumato.queries import Queries
     from sfumato.schema import Table
@@ -30,6 +29,7 @@ __all__ = [
     "NORM_GRID",
     "Answer",
     "Ask",
+    "CapChoice",
     "Choice",
     "Chosen",
     "Gap",
@@ -62,7 +62,8 @@ class Request:
     answers is scaled down to that L2 norm, in records, instead of being held to max_records. With
     `heads`, individuals are counted in place of records. With `threshold`, only cells whose noisy value
     is at least that, in units of 1 / grid, are told: every cell gets noise all the same, so that a
-    marginal may have more cells than can be listed.
+    marginal may have more cells than can be listed. With `records`, each individual is held to so many
+    records in place of max_records, which are more.
     `scale` is in units of 1 / request_grid(table, request): the scale of Laplace noise or the standard
     deviation of Gaussian noise.
     """
@@ -75,6 +76,7 @@ class Request:
     norm: Fraction | None = None
     heads: HeadCounts | None = None
     threshold: int | None = None
+    records: int | None = None
 
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
@@ -98,6 +100,11 @@ class Request:
             raise RecipeError(message)
         if self.threshold is not None:
             self._check_threshold(self.threshold)
+        if self.records is not None:
+            others = (self.queries, self.norm, self.heads, self.threshold)
+            if self.records < 1 or any(other is not None for other in others):
+                message = f"request {self.name!r}: a bound on records is at least 1 and stands alone"
+                raise RecipeError(message)
 
     def _check_threshold(self, threshold: int) -> None:
         if self.noise != "laplace" or self.queries is not None or self.heads is not None:
@@ -146,6 +153,8 @@ class Request:
             record["heads"] = self.heads.to_record()
         if self.threshold is not None:
             record["threshold"] = self.threshold
+        if self.records is not None:
+            record["records"] = self.records
         return record
 
 
@@ -167,109 +176,7 @@ class Measurement:
         return self.request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """A marginal that competes in a choice by how far its counts are from a public estimate of them.
-
-    The score is weight * (L1 distance between counts and estimate) - penalty, all in whole units of
-    1 / grid of the table. `estimate` is called when the score is needed, so that estimates of many
-    marginals need not lie in memory together. With `queries`, which must be plain sums of different
-    cells, sums and their estimates are compared in place of cells.
-    """
-
-    columns: tuple[str, ...]
-    estimate: Callable[[], NDArray[np.int64]]
-    weight: int = 1
-    penalty: int = 0
-    queries: Queries | None = None
-
-    def __post_init__(self) -> None:
-        if self.weight < 1:
-            message = "the weight of a candidate must be a whole number of at least 1"
-            raise RecipeError(message)
-        # Sums of different cells move by no more than the cells, in L1.
-        if self.queries is not None and not self.queries.is_partition:
-            message = "the queries of a candidate must be sums of different cells with weight 1"
-            raise RecipeError(message)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Marginals of which one is to be chosen, the farther from its estimate the more likely.
-
-    Privacy: one individual moves each score by at most the largest weight times its contribution, so
-    the exponential mechanism at `epsilon` has the cost of kind "exponential" (docs/proofs/choice.md).
-    """
-
-    name: str
-    candidates: tuple[Gap, ...]
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
-        if not self.candidates:
-            message = f"choice {self.name!r} has no candidate"
-            raise RecipeError(message)
-
-    def to_record(self) -> dict[str, Any]:
-        """The choice as a plain record, without its estimates."""
-        return {
-            "name": self.name,
-            "candidates": [list(each.columns) for each in self.candidates],
-            "epsilon": self.epsilon,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormChoice:
-    """L2 norms, ascending, of which one is to be chosen: about `quantile` of all individuals are within it.
-
-    An individual is within a norm if its contribution to the marginal of `columns` is.
-
-    Privacy: with quantile = a / b, a norm scores -|(b - a) * (individuals within) - a * (the others)|,
-    which one individual moves by at most max(a, b - a), or b if it is replaced (docs/proofs/choice.md).
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    norms: tuple[Fraction, ...]
-    quantile: Fraction
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
-        if not self.norms or list(self.norms) != sorted(set(self.norms)) or self.norms[0] <= 0:
-            message = f"choice {self.name!r} needs norms above zero, ascending"
-            raise RecipeError(message)
-        if not 0 < self.quantile < 1:
-            message = f"the quantile of {self.name!r} must lie between 0 and 1"
-            raise RecipeError(message)
-
-    def to_record(self) -> dict[str, Any]:
-        """The choice as a plain record."""
-        return {
-            "name": self.name,
-            "columns": list(self.columns),
-            "norms": list(self.norms),
-            "quantile": self.quantile,
-            "epsilon": self.epsilon,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """A choice and the index of the candidate that was drawn."""
-
-    choice: Choice | NormChoice
-    index: int
-
-    @property
-    def ask(self) -> Choice | NormChoice:
-        """What this is the answer to."""
-        return self.choice
-
-
-Ask = Request | Choice | NormChoice
+Ask = Request | Choice | NormChoice | CapChoice
 Answer = Measurement | Chosen
 
 
@@ -282,8 +189,8 @@ def request_grid(table: Table, request: Request) -> int:
 
 
 def is_dense(request: Request) -> bool:
-    """Whether `request` is about the counts of records in every cell of its marginal."""
-    return request.norm is None and request.heads is None and request.threshold is None
+    """Whether `request` is about the counts of bounded records in every cell of its marginal."""
+    return all(other is None for other in (request.norm, request.heads, request.threshold, request.records))
 
 
 def request_size(table: Table, request: Request) -> int:
@@ -316,7 +223,8 @@ def request_sensitivity(table: Table, request: Request) -> Fraction:
         cells = Fraction(request.heads.max_cells)
         contribution = cells if request.noise == "laplace" else sqrt_up(cells)
     elif request.norm is None:
-        contribution = Fraction(table.contribution * request_grid(table, request), table.grid)
+        held = table.contribution if request.records is None else request.records * table.grid
+        contribution = Fraction(min(held, table.contribution) * request_grid(table, request), table.grid)
     else:
         contribution = request.norm * request_grid(table, request)
     return histogram_sensitivity(

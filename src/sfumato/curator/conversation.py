@@ -17,6 +17,7 @@ from sfumato.errors import RecipeError, ReleaseError, SfumatoError, SourceError
 from sfumato.measurement import (
     Answer,
     Ask,
+    CapChoice,
     Choice,
     Chosen,
     Measurement,
@@ -29,6 +30,7 @@ from sfumato.measurement import (
 from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
 from sfumato.recipes import follow_recipe
 from sfumato.release import PackedAnswers, pack_measurements
+from sfumato.schema import hold_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,6 +144,13 @@ class Conversation:
                 if isinstance(ask, NormChoice):
                     within = self._engine.count_norms(plan.table, ask, progress=tell)
                     true_values[ask.name] = within.true_values
+                elif isinstance(ask, CapChoice):
+                    lost = self._engine.count_lost(plan.table, ask, progress=tell)
+                    true_values[ask.name] = lost.true_values
+                elif isinstance(ask, Request) and ask.records is not None:
+                    held = hold_records(plan.table, ask.records)
+                    (counts_held,) = self._engine.count(held, (ask.columns,), progress=tell)
+                    true_values[ask.name] = counts_held.true_values
                 elif isinstance(ask, Request) and ask.heads is not None:
                     heads = self._engine.count_heads(plan.table, ask, progress=tell)
                     true_values[ask.name] = heads.true_values
@@ -161,6 +170,9 @@ class Conversation:
         if isinstance(ask, NormChoice):
             assert true_values is not None
             return _choose_norm(ask, true_values, replace=table.unit.neighbours == "replace")
+        if isinstance(ask, CapChoice):
+            assert true_values is not None
+            return _choose_cap(ask, true_values, most=table.unit.max_records)
         if ask.threshold is not None:
             return self._add_sparse_noise(ask, ask.threshold)
         if true_values is None:
@@ -276,6 +288,16 @@ def _choose_norm(choice: NormChoice, true_within: NDArray[np.int64], *, replace:
     scores = [_hold(-abs(b * each - a * everybody)) for each in within]
     rate = choice.epsilon / (2 * (b if replace else max(a, b - a)))
     return Chosen(choice=choice, index=_draw_index(scores, rate))
+
+
+def _choose_cap(choice: CapChoice, true_lost: NDArray[np.int64], *, most: int) -> Chosen:
+    """The exponential mechanism over bounds on records, by what they cut off and their penalties.
+
+    Privacy: one individual adds between 0 and most - caps[0] to every number of records cut off.
+    """
+    lost = true_lost.tolist()
+    scores = [_hold(-cut - penalty) for cut, penalty in zip(lost, choice.penalties, strict=True)]
+    return Chosen(choice=choice, index=_draw_index(scores, choice.epsilon / (2 * (most - choice.caps[0]))))
 
 
 def _distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from sfumato.engines.query import TrueAggregates
-    from sfumato.measurement import NormChoice, Request
+    from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, PublicTable, Table
     from sfumato.sql import QueryPlan
 
@@ -80,6 +80,9 @@ class Engine(Protocol):
 
     def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of individuals within each norm of `choice`, then that of all individuals."""
+
+    def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of records that each bound of `choice` cuts off, of max_records of each individual."""
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name."""

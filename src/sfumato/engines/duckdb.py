@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from sfumato.engines.query import TrueAggregates
-    from sfumato.measurement import NormChoice, Request
+    from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Column, Label, Table
     from sfumato.sql import QueryPlan
 
@@ -145,6 +145,18 @@ class DuckDBEngine:
         norms.check_choice(table, choice)
         with self._number_individuals(table, choice.columns, progress) as connection:
             return norms.count_within(connection, table, choice.columns, choice)
+
+    def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
+        """The number of records that each bound of `choice` cuts off, of max_records of each individual.
+
+        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing
+        else does; docs/proofs/capped-counts.md.
+        """
+        source = self._find(table)
+        with hide_failures(_name(table)), connect() as connection:
+            _create_encoded(connection, source, table, choice.columns)
+            progress("bounding contributions")
+            return heads.count_lost(connection, table, choice)
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from headers and footers alone."""

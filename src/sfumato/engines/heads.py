@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.headcounts import HeadCounts
-    from sfumato.measurement import Request
+    from sfumato.measurement import CapChoice, Request
     from sfumato.schema import Table
 
-__all__ = ["count_heads"]
+__all__ = ["count_heads", "count_lost"]
+
+_MOST_CELLS = 2**62
 
 
 def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Request) -> TrueCounts:
@@ -28,7 +30,9 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
     counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
     """
     heads = request.heads
-    if heads is None or heads.cells[-1] >= table.cells(request.columns):
+    cells = table.cells(request.columns)
+    # Cells that do not fit into 64 bits would fail for the records that reach them.
+    if heads is None or heads.cells[-1] >= cells or cells > _MOST_CELLS:
         message = f"request {request.name!r} asks for individuals in cells that its columns do not have"
         raise RecipeError(message)
     cell = "CAST(0 AS BIGINT)"
@@ -43,14 +47,14 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
         )
         return _fill(connection, request, numbers, heads)
     connection.execute(
-        "CREATE TEMP TABLE met AS SELECT u, cell, times, question FROM "
+        "CREATE TEMP TABLE met AS SELECT u, shares.cell, times, question FROM "
         f"(SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL) AS shares "
         "ASOF JOIN questions ON shares.cell = questions.cell AND shares.n >= questions.times"
     )
     connection.execute(
         f"CREATE TEMP TABLE over AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"
     )
-    # Cells with more records first, so that little is lost; ties by a digest that nobody else moves.
+    # Cells that count for more records first, so that little is lost; ties by a digest nobody else moves.
     order = "times DESC, md5(concat_ws(':', TRY_CAST(u AS VARCHAR), cell)), cell"
     ranked = (
         f"SELECT question, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place "
@@ -61,6 +65,22 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
         f"SELECT question FROM ({ranked}) WHERE place <= {heads.max_cells}) GROUP BY question"
     )
     return _fill(connection, request, numbers, heads)
+
+
+def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:
+    """The number of records that each bound of `choice` cuts off; reads `encoded`.
+
+    Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
+    """
+    if table.unit.column is None:
+        message = f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"
+        raise RecipeError(message)
+    numbers = f"SELECT least(count(*), {table.unit.max_records}) AS n FROM encoded GROUP BY u"
+    sums = ", ".join(f"coalesce(sum(greatest(n - {cap}, 0)), 0)" for cap in choice.caps)
+    row = connection.execute(f"SELECT {sums} FROM ({numbers})").fetchone()
+    values = np.array(row, np.int64)
+    values.flags.writeable = False
+    return TrueCounts(choice.columns, values)
 
 
 def _fill(

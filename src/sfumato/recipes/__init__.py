@@ -12,22 +12,28 @@ from sfumato.recipes.base import (
     parse_epsilons,
     refuse_large_answers,
 )
+from sfumato.recipes.capped_counts import CappedCounts
 from sfumato.recipes.cell_counts import CellCounts
+from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
 from sfumato.recipes.follow import follow_recipe
 from sfumato.recipes.tree import Tree
+from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
     "EXTRA_FILES",
     "Adaptive",
     "AdaptiveGrid",
+    "CappedCounts",
     "CellCounts",
     "Conversation",
+    "FieldGroups",
     "Plan",
     "Product",
     "Recipe",
     "RecipeFile",
     "Tree",
+    "UserCounts",
     "follow_recipe",
     "parse_delta",
     "parse_epsilons",

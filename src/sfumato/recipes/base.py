@@ -95,7 +95,8 @@ class Plan:
 
     A recipe that knows all its requests lists them. One that asks by what it has seen lists what it
     knows, and states the costs to be charged up front as its `allowance`; `counted` are then all
-    marginals whose counts it may ask about, `clipped` those it may ask about with a norm only.
+    marginals whose counts it may ask about, `clipped` those it may ask about with a norm, or a bound on
+    records, of its own only.
     """
 
     recipe: Recipe

@@ -12,8 +12,11 @@ from sfumato.errors import RecipeError, SchemaError
 from sfumato.recipes.adaptive import Adaptive
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import Recipe, parse_delta, parse_epsilons
+from sfumato.recipes.capped_counts import CappedCounts
 from sfumato.recipes.cell_counts import CellCounts
+from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.tree import Tree
+from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
 
 if TYPE_CHECKING:
@@ -25,8 +28,11 @@ __all__ = ["RECIPES", "RecipeFile", "parse_recipe", "read_recipe"]
 RECIPES: dict[str, Callable[..., Recipe]] = {
     "adaptive": Adaptive,
     "adaptive-grid": AdaptiveGrid,
+    "capped-counts": CappedCounts,
     "cell-counts": CellCounts,
+    "field-groups": FieldGroups,
     "tree": Tree,
+    "user-counts": UserCounts,
 }
 
 
@@ -52,7 +58,7 @@ def read_recipe(path: Path | str) -> RecipeFile:
 
 
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:
-    """The recipe that a parsed document describes; a public table it names is looked for in `folder`.
+    """The recipe that a parsed document describes; a public file it names is looked for in `folder`.
 
     >>> parse_recipe({"recipe": "cell-counts", "table": "t", "by": ["a"], "epsilon": 1}).recipe.table
     't'
@@ -67,8 +73,9 @@ def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> 
         raise RecipeError(message)
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))
-    if folder is not None and isinstance(keys.get("public"), str):
-        keys["public"] = str(folder / keys["public"])
+    for key in ("public", "asked"):
+        if folder is not None and isinstance(keys.get(key), str):
+            keys[key] = str(folder / keys[key])
     known = tuple(each.name for each in fields(RECIPES[kind]))  # type: ignore[arg-type]
     refuse_unknown_keys(keys, known, where=kind)
     try:

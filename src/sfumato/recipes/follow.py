@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sfumato.accounting import Spent, add_costs
 from sfumato.errors import RecipeError
-from sfumato.measurement import Choice, NormChoice, Request, ask_cost, is_dense, request_size
+from sfumato.measurement import CapChoice, Choice, NormChoice, Request, ask_cost, is_dense, request_size
 from sfumato.recipes.base import MOST_ANSWERS, Product
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _Asked:
         if not isinstance(batch, tuple) or not batch:
             self._refuse("yielded no questions")
         for ask in batch:
-            if not isinstance(ask, (Request, Choice, NormChoice)):
+            if not isinstance(ask, (Request, Choice, NormChoice, CapChoice)):
                 self._refuse("asked something that is neither a request nor a choice")
             if ask.name in self.names:
                 self._refuse(f"asked {ask.name!r} twice; every question needs a name of its own")

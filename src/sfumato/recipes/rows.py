@@ -68,6 +68,7 @@ def build_rows(
     codes: Mapping[str, NDArray[np.int64]],
     *,
     seed: int,
+    turn: int = 0,
     public: WithinBins | None = None,
 ) -> pa.Table:
     """The rows that `codes` stand for, in the columns of the table.
@@ -77,13 +78,14 @@ def build_rows(
     any, otherwise any number of it with equal chance. Numbers are whole if all edges of the column are.
     The first and the last bin may be wider than their neighbours only to catch the rest; where they
     are, numbers are drawn next to the neighbour, over its width. A binned column with
-    `outside = "other"` is released as text, the interval, because no number stands for `other`.
+    `outside = "other"` is released as text, the interval, because no number stands for `other`. Rows
+    that are built in several turns say which columns came before, so that none share their draws.
     """
     released: dict[str, pa.Array] = {}
-    for turn, name in enumerate(columns):
+    for place, name in enumerate(columns, start=turn + 1):
         column = table.column(name)
         if has_numbers(column):
-            places = draw_places(codes[name].size, seed=seed, turn=turn + 1)
+            places = draw_places(codes[name].size, seed=seed, turn=place)
             known = (public or {}).get(name)
             released[name] = to_arrow(_place_in_bins(column, codes[name], places, known))
             continue

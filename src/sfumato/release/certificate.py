@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, round_up
-from sfumato.measurement import Choice, Request, ask_cost
+from sfumato.measurement import Request, ask_cost
 from sfumato.recipes import Plan, parse_delta, parse_epsilons, parse_recipe
 from sfumato.schema import parse_table
 
@@ -97,8 +97,10 @@ def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
             told["individuals"] = ask.heads.to_record()
         if ask.threshold is not None:
             told["threshold"] = ask.threshold
+        if ask.records is not None:
+            told["records"] = ask.records
     else:
-        told = {"candidates": len(ask.candidates if isinstance(ask, Choice) else ask.norms)}
+        told = {"candidates": ask.options}
     return {
         "name": ask.name,
         **told,

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sfumato.arrays import label_array, to_arrow, to_numpy
 from sfumato.errors import ReleaseError
-from sfumato.measurement import Choice, Chosen, Measurement, Request, request_grid, request_size
+from sfumato.measurement import Chosen, Measurement, Request, request_grid, request_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class PackedAnswers:
             raise ReleaseError(message)
         if isinstance(ask, Request):
             return Measurement(request=ask, noisy_values=values, grid=request_grid(self._table, ask))
-        if not 0 <= values[0] < len(ask.candidates if isinstance(ask, Choice) else ask.norms):
+        if not 0 <= values[0] < ask.options:
             message = f"measurements.parquet: {ask.name!r} has no candidate of that index"
             raise ReleaseError(message)
         return Chosen(choice=ask, index=int(values[0]))

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sfumato.exact import format_exact, round_up
-from sfumato.measurement import Choice, Request, ask_cost, request_grid, request_size
+from sfumato.measurement import Request, ask_cost, request_grid, request_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,7 @@ def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
         cost = ask_cost(table, ask)
         epsilon = "-" if cost.epsilon is None else format_exact(cost.epsilon)
         if not isinstance(ask, Request):
-            candidates = len(ask.candidates if isinstance(ask, Choice) else ask.norms)
+            candidates = ask.options
             lines.append(
                 f"| {ask.name} | one of {candidates:,} | exponential mechanism | - | - "
                 f"| {epsilon} | {_up(cost.rho)} | - |"

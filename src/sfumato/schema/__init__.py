@@ -5,7 +5,7 @@ from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.draft import draft_project
 from sfumato.schema.project import Project, parse_project, read_project, read_toml
-from sfumato.schema.table import Bounding, PublicTable, Table, parse_table, table_spec
+from sfumato.schema.table import Bounding, PublicTable, Table, hold_records, parse_table, table_spec
 
 __all__ = [
     "OTHER",
@@ -26,6 +26,7 @@ __all__ = [
     "Values",
     "column_spec",
     "draft_project",
+    "hold_records",
     "parse_column",
     "parse_project",
     "parse_table",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import format_exact, parse_exact
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
+from sfumato.schema.ranges import find_ranges, parse_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ _KEYS = (
     "values_file",
     "bins",
     "range",
+    "ranges",
     "period",
     "outside",
     "bounds",
@@ -116,7 +118,11 @@ def column_spec(column: Column) -> dict[str, Any]:
         spec["from"] = list(column.stored) if len(column.stored) > 1 else column.stored[0]
     match column.domain:
         case Values(values, names):
-            spec["values"] = list(values)
+            ranges = find_ranges(values)
+            if ranges is None:
+                spec["values"] = list(values)
+            else:
+                spec["ranges"] = ranges
             if names is not None:
                 spec["names"] = list(names)
         case Tuples(values):
@@ -171,7 +177,7 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
 
 
 def _parse_domain(name: str, spec: Mapping[str, Any], folder: Path | None) -> Domain | None:
-    ways = [key for key in ("values", "values_file", "bins", "period") if key in spec]
+    ways = [key for key in ("values", "values_file", "ranges", "bins", "period") if key in spec]
     if "range" in spec and "period" not in spec:
         ways.append("range")
     if not ways:
@@ -184,6 +190,8 @@ def _parse_domain(name: str, spec: Mapping[str, Any], folder: Path | None) -> Do
             return _parse_values(spec["values"], spec.get("names"))
         case "values_file":
             return Values(_read_values(_value_path(spec["values_file"], folder), name))
+        case "ranges":
+            return Values(parse_ranges(spec["ranges"]), _parse_names(spec.get("names")))
         case "bins":
             edges = _require_list(spec["bins"], "bins")
             return Bins(tuple(parse_exact(edge, name="a bin edge") for edge in edges))
@@ -199,8 +207,11 @@ def _parse_values(values: object, names: object) -> Values | Tuples:
         return Tuples(tuple(tuple(entry) if isinstance(entry, list) else (entry,) for entry in entries))
     if any(isinstance(entry, bool) for entry in entries):
         entries = [str(entry).lower() if isinstance(entry, bool) else entry for entry in entries]
-    labels = tuple(str(entry) for entry in _require_list(names, "names")) if names else None
-    return Values(tuple(entries), labels)
+    return Values(tuple(entries), _parse_names(names))
+
+
+def _parse_names(names: object) -> tuple[str, ...] | None:
+    return tuple(str(entry) for entry in _require_list(names, "names")) if names else None
 
 
 def _parse_range(value: object) -> IntegerRange:

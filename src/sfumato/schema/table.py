@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato.errors import SchemaError
@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from sfumato.schema.domain import Label
 
-__all__ = ["WEIGHT_GRID", "Bounding", "PublicTable", "Table", "parse_public", "parse_table", "table_spec"]
+__all__ = [
+    "WEIGHT_GRID",
+    "Bounding",
+    "PublicTable",
+    "Table",
+    "hold_records",
+    "parse_public",
+    "parse_table",
+    "table_spec",
+]
 
 Bounding = Literal["truncate", "weight"]
 
@@ -114,6 +123,11 @@ class Table:
     def cells(self, names: tuple[str, ...]) -> int:
         """The number of combinations of the columns `names`."""
         return math.prod(self.column(name).size for name in names)
+
+
+def hold_records(table: Table, most: int) -> Table:
+    """`table` with every individual held to `most` records, or to max_records if these are fewer."""
+    return replace(table, unit=replace(table.unit, max_records=min(most, table.unit.max_records)))
 
 
 def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:

@@ -1,0 +1,175 @@
+"""What may be chosen privately: marginals by their gaps, norms by a quantile, bounds by what they cut off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sfumato.errors import RecipeError
+from sfumato.exact import parse_positive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sfumato.queries import Queries
+
+__all__ = ["CapChoice", "Choice", "Chosen", "Gap", "NormChoice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A marginal that competes in a choice by how far its counts are from a public estimate of them.
+
+    The score is weight * (L1 distance between counts and estimate) - penalty, all in whole units of
+    1 / grid of the table. `estimate` is called when the score is needed, so that estimates of many
+    marginals need not lie in memory together. With `queries`, which must be plain sums of different
+    cells, sums and their estimates are compared in place of cells.
+    """
+
+    columns: tuple[str, ...]
+    estimate: Callable[[], NDArray[np.int64]]
+    weight: int = 1
+    penalty: int = 0
+    queries: Queries | None = None
+
+    def __post_init__(self) -> None:
+        if self.weight < 1:
+            message = "the weight of a candidate must be a whole number of at least 1"
+            raise RecipeError(message)
+        # Sums of different cells move by no more than the cells, in L1.
+        if self.queries is not None and not self.queries.is_partition:
+            message = "the queries of a candidate must be sums of different cells with weight 1"
+            raise RecipeError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Marginals of which one is to be chosen, the farther from its estimate the more likely.
+
+    Privacy: one individual moves each score by at most the largest weight times its contribution, so
+    the exponential mechanism at `epsilon` has the cost of kind "exponential" (docs/proofs/choice.md).
+    """
+
+    name: str
+    candidates: tuple[Gap, ...]
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if not self.candidates:
+            message = f"choice {self.name!r} has no candidate"
+            raise RecipeError(message)
+
+    @property
+    def options(self) -> int:
+        """The number of candidates."""
+        return len(self.candidates)
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record, without its estimates."""
+        return {
+            "name": self.name,
+            "candidates": [list(each.columns) for each in self.candidates],
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormChoice:
+    """L2 norms, ascending, of which one is to be chosen: about `quantile` of all individuals are within it.
+
+    An individual is within a norm if its contribution to the marginal of `columns` is.
+
+    Privacy: with quantile = a / b, a norm scores -|(b - a) * (individuals within) - a * (the others)|,
+    which one individual moves by at most max(a, b - a), or b if it is replaced (docs/proofs/choice.md).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    norms: tuple[Fraction, ...]
+    quantile: Fraction
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if not self.norms or list(self.norms) != sorted(set(self.norms)) or self.norms[0] <= 0:
+            message = f"choice {self.name!r} needs norms above zero, ascending"
+            raise RecipeError(message)
+        if not 0 < self.quantile < 1:
+            message = f"the quantile of {self.name!r} must lie between 0 and 1"
+            raise RecipeError(message)
+
+    @property
+    def options(self) -> int:
+        """The number of candidates."""
+        return len(self.norms)
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record."""
+        return {
+            "name": self.name,
+            "columns": list(self.columns),
+            "norms": list(self.norms),
+            "quantile": self.quantile,
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapChoice:
+    """Bounds on the records of one individual, ascending, of which one is to be chosen.
+
+    A bound scores minus the number of records that it cuts off, minus its public penalty: what the
+    noise that goes with it is expected to spoil. Records of an individual beyond max_records are not
+    looked at.
+
+    Privacy: one individual, added, removed or replaced, moves the number of records that any bound cuts
+    off by at most max_records less the smallest bound (docs/proofs/capped-counts.md).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    caps: tuple[int, ...]
+    penalties: tuple[int, ...]
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if len(self.caps) < 2 or list(self.caps) != sorted(set(self.caps)) or self.caps[0] < 1:
+            message = f"choice {self.name!r} needs at least two bounds above zero, ascending"
+            raise RecipeError(message)
+        if len(self.penalties) != len(self.caps) or not all(0 <= each < 2**62 for each in self.penalties):
+            message = f"choice {self.name!r} needs a penalty from 0 to 2^62 for every bound"
+            raise RecipeError(message)
+
+    @property
+    def options(self) -> int:
+        """The number of candidates."""
+        return len(self.caps)
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record."""
+        return {
+            "name": self.name,
+            "columns": list(self.columns),
+            "caps": list(self.caps),
+            "penalties": list(self.penalties),
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A choice and the index of the candidate that was drawn."""
+
+    choice: Choice | NormChoice | CapChoice
+    index: int
+
+    @property
+    def ask(self) -> Choice | NormChoice | CapChoice:
+        """What this is the answer to."""
+        return self.choice

@@ -1,0 +1,333 @@
+"""Rows from one noisy histogram per group of columns, groups independent of each other: for wide tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_positive
+from sfumato.inference.scatter import draw_codes
+from sfumato.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.recipes.base import Plan, Product
+from sfumato.recipes.counts import finish_counts
+from sfumato.recipes.layout import refuse_clash
+from sfumato.recipes.public import parse_public, public_values, read_public
+from sfumato.recipes.rows import build_rows, mark_epsilon, name_rows, tell_bins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from sfumato.measurement import Answer
+    from sfumato.recipes.base import Conversation
+    from sfumato.schema import Table
+
+__all__ = ["FieldGroups"]
+
+Columns = tuple[str, ...]
+
+LARGEST_LISTED = 2**16
+"""Histograms up to this size are told whole; of larger ones, only what passes the cut."""
+
+_LARGEST_GROUP = 2**63 - 1
+_MOST_EMPTY = 2**22
+_MOST_ROWS = 10**8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldGroups:
+    """Synthetic rows of a wide table: a histogram per group of columns, each row drawn group by group.
+
+    Columns that no group names are groups of their own. Every group has its share of epsilon, an equal
+    one unless `weights` says otherwise.
+
+    Privacy: one individual adds at most max_records to each histogram, so Laplace noise of scale
+    max_records / (epsilon of the group) on every bin of every group is epsilon-DP, with public domains
+    and groups (docs/proofs/field-groups.md). Bins below the cut and rows are post-processing.
+
+    >>> FieldGroups(table="people", groups=[["age", "job"]]).kind
+    'field-groups'
+    """
+
+    kind: ClassVar[str] = "field-groups"
+
+    table: str
+    groups: Sequence[Sequence[str]] = ()
+    columns: Sequence[str] | None = None
+    weights: Sequence[object] | None = None
+    cut: object = "2.3"
+    rows: int | None = None
+    public: str | Mapping[str, Any] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        groups = self.groups
+        if not isinstance(groups, (list, tuple)) or not all(_is_names(group) for group in groups):
+            message = "field-groups: groups must be a list of lists of columns, such as [['age', 'job']]"
+            raise RecipeError(message)
+        if self.columns is not None and not _is_names(self.columns):
+            message = "field-groups: columns must list columns of the table, none twice"
+            raise RecipeError(message)
+        named = [name for group in groups for name in group]
+        if len(set(named)) != len(named):
+            twice = next(name for name in named if named.count(name) > 1)
+            message = f"field-groups: column {twice!r} is in two groups"
+            raise RecipeError(message)
+        object.__setattr__(self, "groups", tuple(tuple(group) for group in groups))
+        object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
+        object.__setattr__(self, "weights", self._parse_weights())
+        object.__setattr__(self, "cut", parse_positive(self.cut, name="field-groups: cut"))
+        object.__setattr__(self, "public", parse_public(self.public, where="field-groups: public"))
+        for key, value in (("seed", self.seed), ("rows", self.rows)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                message = f"field-groups: {key} must be a whole number of at least 0"
+                raise RecipeError(message)
+        if self.rows is not None and self.rows > _MOST_ROWS:
+            message = f"field-groups: rows must be at most {_MOST_ROWS:,}"
+            raise RecipeError(message)
+
+    def _parse_weights(self) -> tuple[Fraction, ...] | None:
+        if self.weights is None:
+            return None
+        if not isinstance(self.weights, (list, tuple)) or len(self.weights) != len(self.groups):
+            message = "field-groups: weights must list one number for each of the groups"
+            raise RecipeError(message)
+        return tuple(parse_positive(each, name="field-groups: a weight") for each in self.weights)
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record."""
+        assert isinstance(self.cut, Fraction)
+        weights = None if self.weights is None else [format_exact(_exact(each)) for each in self.weights]
+        return {
+            "recipe": self.kind,
+            "table": self.table,
+            "groups": [list(group) for group in self.groups],
+            "cut": format_exact(self.cut),
+            "seed": self.seed,
+            **({} if self.columns is None else {"columns": list(self.columns)}),
+            **({} if weights is None else {"weights": weights}),
+            **({} if self.rows is None else {"rows": self.rows}),
+            **({} if self.public is None else {"public": self.public}),
+        }
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """One request per group and epsilon."""
+        groups = self._find_groups(table)
+        columns = tuple(name for group in groups for name in group)
+        refuse_clash(self.kind, ["epsilon", *name_rows(table, columns)])
+        # What was looked up takes its place in the recipe, so that the plan alone tells all of it.
+        public = self.public
+        if isinstance(public, str):
+            public = read_public(public, table, columns, groups=None)
+        recipe = replace(self, columns=self._find_columns(table), public=public)
+        weights = [_exact(each) for each in self.weights or ()]
+        weights += [Fraction(1)] * (len(groups) - len(weights))
+        requests = tuple(
+            self._request(table, group, epsilon * weight / sum(weights), label=label)
+            for epsilon, label in _label_epsilons(epsilons)
+            for group, weight in zip(groups, weights, strict=True)
+        )
+        return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """Rows for every epsilon, each drawn from the bins that passed the cut, group by group."""
+        answers = yield plan.requests
+        count = len(plan.requests) // len(plan.epsilons)
+        tables, facts = [], []
+        for turn, epsilon in enumerate(plan.epsilons):
+            progress("drawing rows")
+            rows, told = self._draw_rows(plan, answers[turn * count : (turn + 1) * count])
+            tables.append(mark_epsilon(rows, epsilon) if len(plan.epsilons) > 1 else rows)
+            facts.append({"epsilon": format_exact(epsilon), **told})
+        return Product(table=pa.concat_tables(tables, promote_options="default"), facts={"groups": facts})
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        groups = self._find_groups(plan.table)
+        columns = tuple(name for group in groups for name in group)
+        large = sum(plan.table.cells(group) > LARGEST_LISTED for group in groups)
+        several = [", ".join(group) for group in groups if len(group) > 1]
+        equal = "equal shares" if self.weights is None else "shares by stated weights"
+        numbers = tell_bins(plan.table, columns, public_values(_told(self.public)))
+        count = "is given" if self.rows is not None else "is the noisy number of records"
+        return {
+            "idea": (
+                f"The {len(columns)} columns of table `{plan.table.name}` are put into {len(groups)} groups, "
+                "one histogram is counted per group, every bin gets noise, and rows are drawn group by "
+                "group. Columns of one group keep their joint distribution, columns of different groups are "
+                "independent in the rows."
+            ),
+            "preprocessing": (
+                "The groups are part of the recipe, and the bins of every histogram follow from the "
+                "described domains, so laying them out costs nothing. Groups of more than one column: "
+                + ("; ".join(several) if several else "none")
+                + "."
+            ),
+            "privatisation": (
+                f"Epsilon is split over the {len(groups)} groups in {equal}; a group with share e gets noise "
+                "of scale sensitivity / e on every bin, empty or not."
+                + (
+                    f" {large} of the histograms have more than {LARGEST_LISTED:,} bins: of these, occupied "
+                    "bins get noise one by one, and the empty bins whose noise reaches the cut are drawn "
+                    "with the law they would have if each had been noised."
+                    if large
+                    else ""
+                )
+            ),
+            "postprocessing": (
+                f"Bins below {format_exact(_exact(self.cut))} x scale x log10(bins) are set to 0, the others "
+                f"rounded. The number of rows {count}; each group's values are dealt in the proportions of "
+                f"its bins and in random order, from a public seed. {numbers} All of it uses noisy counts "
+                "and public facts only, so it costs nothing."
+            ),
+        }
+
+    def _find_columns(self, table: Table) -> Columns:
+        """The columns of the rows, in their order."""
+        if self.columns is not None:
+            return tuple(self.columns)
+        return tuple(name for name, column in table.columns.items() if column.domain is not None)
+
+    def _find_groups(self, table: Table) -> tuple[Columns, ...]:
+        """The groups that are stated, then every other column by itself."""
+        names = self._find_columns(table)
+        stated = {name for group in self.groups for name in group}
+        unknown = sorted(stated - set(names))
+        if unknown:
+            message = (
+                f"field-groups: a group names {unknown[0]!r}, which is no column with a domain of table "
+                f"{table.name!r}" + ("" if self.columns is None else ", or is not among `columns`")
+            )
+            raise RecipeError(message)
+        groups = (*map(tuple, self.groups), *((name,) for name in names if name not in stated))
+        if not groups:
+            message = f"field-groups: table {table.name!r} describes no column with a domain"
+            raise RecipeError(message)
+        for group in groups:
+            if table.cells(group) > _LARGEST_GROUP:
+                message = (
+                    f"field-groups: the group {', '.join(group)} has more than 2^63 bins; split it, or give "
+                    "its columns coarser domains"
+                )
+                raise RecipeError(message)
+        return groups
+
+    def _request(self, table: Table, group: Columns, epsilon: Fraction, *, label: str) -> Request:
+        name = f"{label}{' x '.join(group)}"
+        probe = Request(name=name, columns=group, noise="laplace", scale=Fraction(1))
+        request = replace(probe, scale=request_sensitivity(table, probe) / epsilon)
+        if table.cells(group) <= LARGEST_LISTED:
+            return request
+        sparse = replace(request, threshold=self._threshold(table, request))
+        if table.cells(group) * sparse.passing > _MOST_EMPTY:
+            message = (
+                f"field-groups: about {table.cells(group) * sparse.passing:,.0f} empty bins of "
+                f"{', '.join(group)} would pass the cut; raise `cut`, or split the group"
+            )
+            raise RecipeError(message)
+        return sparse
+
+    def _threshold(self, table: Table, request: Request) -> int:
+        """The least noisy value that is kept, in units of 1 / grid."""
+        bins = Fraction(round(math.log10(table.cells(request.columns)) * 10**6), 10**6)
+        return max(1, math.ceil(_exact(self.cut) * request.scale * bins))
+
+    def _draw_rows(self, plan: Plan, answers: tuple[Answer, ...]) -> tuple[pa.Table, dict[str, Any]]:
+        measurements = [answer for answer in answers if isinstance(answer, Measurement)]
+        assert len(measurements) == len(answers)
+        count = self.rows
+        if count is None:
+            count = min(max(0, round(_estimate_total(measurements))), _MOST_ROWS)
+        public = public_values(_told(self.public))
+        parts: dict[str, pa.ChunkedArray] = {}
+        empty = []
+        for turn, measurement in enumerate(measurements):
+            group = measurement.request.columns
+            cells, counts = self._cut(plan.table, measurement)
+            if not counts.any():
+                empty.append(list(group))
+            codes = _draw_group(plan.table, group, cells, counts, count=count, seed=self.seed, turn=turn)
+            rows = build_rows(plan.table, group, codes, seed=self.seed, turn=len(parts), public=public)
+            parts |= dict(zip(rows.column_names, rows.columns, strict=True))
+        names = name_rows(plan.table, self._find_columns(plan.table))
+        facts = {"rows": count, **({"nothing_passed": empty} if empty else {})}
+        return pa.table({name: parts[name] for name in names}), facts
+
+    def _cut(
+        self, table: Table, measurement: Measurement
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+        """The bins of a group, None for all, and their counts after cut and rounding."""
+        least = measurement.request.threshold or self._threshold(table, measurement.request)
+        return measurement.cells, finish_counts(
+            measurement.noisy_values, threshold=Fraction(least), deviation=1.0, grid=measurement.grid
+        )
+
+
+def _draw_group(
+    table: Table,
+    group: Columns,
+    cells: NDArray[np.int64] | None,
+    counts: NDArray[np.int64],
+    *,
+    count: int,
+    seed: int,
+    turn: int,
+) -> dict[str, NDArray[np.int64]]:
+    """Codes for the columns of a group; with no count at all, every column's values have equal chance."""
+    sizes = {name: table.column(name).size for name in group}
+    if not counts.any() and cells is not None:
+        return {
+            name: draw_codes(np.ones(size), count, seed=seed, turn=1000 * (turn + 1) + place)
+            for place, (name, size) in enumerate(sizes.items())
+        }
+    drawn = draw_codes(counts.astype(np.float64), count, seed=seed, turn=turn)
+    bins = drawn if cells is None else cells[drawn]
+    codes: dict[str, NDArray[np.int64]] = {}
+    for name in reversed(group):
+        bins, codes[name] = np.divmod(bins, sizes[name])
+    return {name: codes[name] for name in group}
+
+
+def _estimate_total(measurements: list[Measurement]) -> float:
+    """The number of records: the mean of what whole histograms sum up to, the less noisy the weightier.
+
+    Where no histogram was told whole, the largest sum of what passed.
+    """
+    whole = [each for each in measurements if each.cells is None]
+    if not whole:
+        return max(float(in_records(each)[0].sum()) for each in measurements)
+    sums = np.array([in_records(each)[0].sum() for each in whole])
+    weights = np.array([1 / (each.noisy_values.size * in_records(each)[1] ** 2) for each in whole])
+    return float((sums * weights).sum() / weights.sum())
+
+
+def _label_epsilons(epsilons: tuple[Fraction, ...]) -> list[tuple[Fraction, str]]:
+    if len(epsilons) == 1:
+        return [(epsilons[0], "")]
+    return [(epsilon, f"epsilon {format_exact(epsilon)}, ") for epsilon in epsilons]
+
+
+def _is_names(value: object) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and bool(value)
+        and all(isinstance(name, str) for name in value)
+        and len(set(value)) == len(value)
+    )
+
+
+def _exact(value: object) -> Fraction:
+    assert isinstance(value, Fraction)
+    return value
+
+
+def _told(public: object) -> Mapping[str, Any] | None:
+    return public if isinstance(public, Mapping) else None

@@ -1,0 +1,95 @@
+"""Mechanisms that promise more than they keep, as specimens for audits. None of them can release anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from sfumato.accounting import Cost
+from sfumato.errors import RecipeError
+from sfumato.headcounts import HeadCounts
+from sfumato.measurement import Request
+from sfumato.recipes.asked import list_questions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sfumato.recipes.base import Conversation, Plan
+    from sfumato.schema import Table
+
+__all__ = ["UserCountsAsWritten"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCountsAsWritten:
+    """Counts of individuals with the noise of the contest's write-up: Laplace of scale 1 / epsilon.
+
+    Each single question counts an individual once, and the write-up takes 1 for the sensitivity of all of
+    them together. An individual with records in max_records cells moves as many answers.
+
+    Privacy: none of what it claims. With records bounded it is max_records x epsilon-DP, under replacement
+    twice that; the bound is assumed and not enforced, so that without it there is no epsilon
+    (docs/proofs/user-counts.md).
+
+    >>> UserCountsAsWritten(table="incidents", by=("district",)).kind
+    'user-counts-as-written'
+    """
+
+    kind: ClassVar[str] = "user-counts-as-written"
+
+    table: str
+    by: Sequence[str]
+    times: Sequence[int] = (1, 2)
+
+    def to_record(self) -> dict[str, Any]:
+        """The specimen as a plain record; no recipe file can name it."""
+        return {"recipe": self.kind, "table": self.table, "by": list(self.by), "times": list(self.times)}
+
+    def specimen_request(self, table: Table, epsilon: Fraction) -> Request:
+        """What the write-up asks and the noise it adds, for an audit to look at.
+
+        Its bound on cells is what the write-up assumes of everybody, so that `request_cost` tells what
+        the request really costs those who keep to it.
+        """
+        cells, times = list_questions(
+            table, tuple(self.by), times=tuple(self.times), record=None, period=None, reach=0
+        )
+        return Request(
+            name=f"individuals as written, at epsilon {epsilon}",
+            columns=tuple(self.by),
+            noise="laplace",
+            scale=1 / epsilon,
+            heads=HeadCounts(max_cells=table.unit.max_records, cells=cells, times=times),
+        )
+
+    def specimen_cost(self, table: Table, epsilon: Fraction) -> Cost:
+        """What the write-up says it costs: sensitivity 1, and so epsilon."""
+        return Cost(
+            kind="laplace",
+            scale=1 / epsilon,
+            sensitivity=Fraction(1),
+            norm="L1",
+            neighbours=table.unit.neighbours,
+            unit=table.unit.column or "row",
+        )
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """Never a plan: a refusal that says why."""
+        self._refuse(table.unit.max_records * (2 if table.unit.neighbours == "replace" else 1))
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """Never an answer."""
+        self._refuse(plan.table.unit.max_records)
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """Never a write-up."""
+        self._refuse(plan.table.unit.max_records)
+
+    def _refuse(self, factor: int) -> NoReturn:
+        message = (
+            f"{self.kind} is a specimen for audits and releases nothing: its real epsilon is {factor} times "
+            "what it claims, and unbounded for individuals with more records; use user-counts"
+        )
+        raise RecipeError(message)

@@ -1,0 +1,323 @@
+"""Counts of individuals by cell and by how many records they have there, added up to counts of records.
+
+The manner is that of SynCity in a contest about incidents in a city, with noise for what one individual
+really moves: not one answer, but one in every cell it is counted in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact
+from sfumato.headcounts import HeadCounts
+from sfumato.measurement import Measurement, Request, request_sensitivity
+from sfumato.recipes.asked import MOST_TIMES, list_questions, parse_asked, read_asked, read_occurring
+from sfumato.recipes.base import MOST_ANSWERS, Plan, Product, refuse_no_delta
+from sfumato.recipes.counts import (
+    Noise,
+    finish_counts,
+    parse_by,
+    parse_noise,
+    parse_threshold,
+    request_counts,
+    tabulate_counts,
+    tell_threshold,
+)
+from sfumato.recipes.layout import refuse_clash, released_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from sfumato.recipes.base import Conversation
+    from sfumato.schema import Table
+
+__all__ = ["UserCounts"]
+
+Rounding = Literal["after", "before"]
+
+_REACH = 3
+_MOST_REACH = 10**6
+_MOST_CELLS = 10**9
+_LARGEST_SUM = 2**62
+_FAR = 128  # no noise is so many scales away from 0, but with a chance of e^-128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCounts:
+    """A histogram of records over the columns `by`, made of noisy counts of individuals.
+
+    Individuals are counted by cell and by how many records they have there; each number of individuals,
+    times the records they have, is added back to its cell. `times` are asked about in every cell that is
+    asked about: those of the list `asked`, those of the table `public` (with the numbers of records that
+    occur there), or all. `period` is a column of `by` along which cells up to `reach` codes away are asked
+    about too. `rounding` says whether numbers below zero become 0 after adding up or before.
+
+    Privacy: an individual is counted in at most `max_cells` cells, chosen by its own records, and once in
+    each: max_cells in L1, its square root in L2 (docs/proofs/user-counts.md).
+
+    >>> UserCounts(table="incidents", by=("district", "month"), max_cells=3).times
+    (1, 2)
+    """
+
+    kind: ClassVar[str] = "user-counts"
+
+    table: str
+    by: Sequence[str]
+    max_cells: int | None = None
+    noise: Noise = "auto"
+    times: Sequence[int] = (1, 2)
+    public: Any = None
+    asked: Any = None
+    period: str | None = None
+    reach: int | None = None
+    rounding: Rounding = "after"
+    threshold: Any = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", parse_by(self.by, kind=self.kind))
+        parse_noise(self.noise, kind=self.kind)
+        object.__setattr__(self, "threshold", parse_threshold(self.threshold, kind=self.kind))
+        if self.max_cells is not None:
+            _whole(self.max_cells, "max_cells", least=1, most=_MOST_CELLS)
+        for key in ("public", "asked"):
+            object.__setattr__(self, key, parse_asked(getattr(self, key), where=f"{self.kind}: {key}"))
+        if self.public is not None and self.asked is not None:
+            message = "user-counts: cells are asked about by public or by asked, not by both"
+            raise RecipeError(message)
+        self._set_times()
+        self._set_reach()
+        if self.rounding not in ("after", "before"):
+            message = f"user-counts: rounding must be after or before, got {self.rounding!r}"
+            raise RecipeError(message)
+
+    def _set_times(self) -> None:
+        if not isinstance(self.times, (list, tuple)):
+            message = "user-counts: times must be a list of numbers of records, such as [1, 2]"
+            raise RecipeError(message)
+        for each in self.times:
+            _whole(each, "times", least=1, most=MOST_TIMES)
+        if len(set(self.times)) != len(self.times) or not (self.times or self.public is not None):
+            message = "user-counts: times must list at least one number of records, and none twice"
+            raise RecipeError(message)
+        object.__setattr__(self, "times", tuple(sorted(self.times)))
+
+    def _set_reach(self) -> None:
+        if self.period is None:
+            if self.reach is not None:
+                message = (
+                    "user-counts: reach needs period, the column of by whose neighbouring codes it means"
+                )
+                raise RecipeError(message)
+            return
+        if self.period not in self.by:
+            message = f"user-counts: period must be a column of by, got {self.period!r}"
+            raise RecipeError(message)
+        if self.public is None and self.asked is None:
+            message = (
+                "user-counts: period widens what public or asked names; without them every cell is asked"
+            )
+            raise RecipeError(message)
+        object.__setattr__(self, "reach", _REACH if self.reach is None else self.reach)
+        _whole(self.reach, "reach", least=0, most=_MOST_REACH)
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record."""
+        return {
+            "recipe": self.kind,
+            "table": self.table,
+            "by": list(self.by),
+            "max_cells": self.max_cells,
+            "noise": self.noise,
+            "times": list(self.times),
+            "public": self.public,
+            "asked": self.asked,
+            "period": self.period,
+            "reach": self.reach,
+            "rounding": self.rounding,
+            "threshold": format_exact(self.threshold),
+        }
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """One request per epsilon, all with the same questions."""
+        by = tuple(self.by)
+        refuse_clash(self.kind, ["epsilon", "count", *released_names(table, by)])
+        if self.noise == "gaussian":
+            refuse_no_delta(self.kind, delta)
+        self._refuse_large(table.cells(by) * len(epsilons))
+        recipe = self
+        if isinstance(self.public, str):
+            recipe = replace(self, public=read_occurring(self.public, table, by))
+        elif isinstance(self.asked, str):
+            recipe = replace(self, asked=read_asked(self.asked, table, by))
+        heads = recipe._list_heads(table)
+        self._refuse_large(heads.rows * len(epsilons))
+        requests = tuple(
+            request_counts(
+                f"individuals at epsilon {format_exact(epsilon)}",
+                by,
+                noise=self.noise,
+                epsilon=epsilon,
+                delta=delta,
+                sensitivity=lambda probe: request_sensitivity(table, probe),
+                heads=heads,
+            )
+            for epsilon in epsilons
+        )
+        _refuse_large_sums(requests, heads)
+        return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """Every cell with its count of records; 0 where it was not asked about."""
+        answers = yield plan.requests
+        counts = []
+        for measurement in answers:
+            assert isinstance(measurement, Measurement)
+            counts.append(self._add_up(measurement, plan.table.cells(tuple(self.by))))
+        return Product(table=tabulate_counts(plan, tuple(self.by), counts), varied=("count",))
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        heads = plan.requests[0].heads
+        assert heads is not None
+        table, asked = plan.table, _starts(heads).size
+        cells = table.cells(tuple(self.by))
+        sizes = ", ".join(f"{name} ({table.column(name).size})" for name in self.by)
+        order = (
+            "Every noisy number of individuals below zero is set to 0, then they are added up, each times "
+            "its records. Clipping before adding biases counts upwards, more so with more numbers to a cell."
+            if self.rounding == "before"
+            else "The noisy numbers of individuals are added up, each times its records, and sums below zero "
+            "are set to 0. That biases small counts upwards."
+        )
+        return {
+            "idea": (
+                f"The release is a histogram of the records of table `{table.name}` over {sizes}, {cells:,} "
+                "cells in all. It is made of counts of individuals: so many individuals have so many records "
+                f"in a cell. {heads.rows:,} such numbers about {asked:,} cells are asked, each gets noise of "
+                "its own, and each, times its records, is added back to its cell."
+            ),
+            "preprocessing": (
+                f"{self._tell_asked()} No record is touched, so the step costs nothing. A cell that is not "
+                "asked about is released as 0. An individual with n records in a cell is counted by the "
+                "question with the largest number of records up to n; what it has beyond that is lost."
+            ),
+            "bounding": (
+                "All records of an individual are read: `max_records` is not what bounds this release. The "
+                "number of cells in which an individual is counted does, as the proof below says."
+            ),
+            "sensitivity": _tell_sensitivity(table, heads.max_cells),
+            "postprocessing": (
+                f"{order}{tell_threshold(self.threshold)} This uses noisy numbers and public facts only, so "
+                "it costs nothing; `measurements.parquet` keeps the numbers as they were."
+            ),
+        }
+
+    def _tell_asked(self) -> str:
+        times = ", ".join(str(each) for each in self.times)
+        if self.public is None and self.asked is None:
+            return f"Every cell of the described domains is asked about, for {times} records."
+        file = self.asked if self.public is None else self.public
+        name = f"`{file['file']}` (sha256 {file['sha256'][:16]}), which is about nobody in the table"
+        if self.public is None:
+            told = f"The cells asked about are those of the public list {name}."
+        else:
+            told = f"Asked about are the numbers of records by cell that occur in {name}."
+        if self.period is not None and self.reach:
+            told += f" The same is asked up to {self.reach} codes of `{self.period}` away."
+        return told + (f" Every cell so named is asked about for {times} records." if times else "")
+
+    def _list_heads(self, table: Table) -> HeadCounts:
+        if self.public is None and self.asked is None:
+            self._refuse_large(table.cells(tuple(self.by)) * len(self.times))
+        cells, times = list_questions(
+            table,
+            tuple(self.by),
+            times=tuple(self.times),
+            record=self.asked if self.public is None else self.public,
+            period=self.period,
+            reach=self.reach or 0,
+        )
+        # Nobody is in more cells than are asked about, and a row is in one.
+        most = 1 if table.unit.column is None else self.max_cells or table.unit.max_records
+        distinct = 1 + int(np.count_nonzero(np.diff(cells)))
+        return HeadCounts(max_cells=min(most, distinct), cells=cells, times=times)
+
+    def _refuse_large(self, size: int) -> None:
+        if size > MOST_ANSWERS:
+            message = (
+                f"user-counts: the release would have {size:,} cells or questions, more than "
+                f"{MOST_ANSWERS:,}; use fewer columns, coarser domains, fewer times or fewer epsilons"
+            )
+            raise RecipeError(message)
+
+    def _add_up(self, measurement: Measurement, size: int) -> NDArray[np.int64]:
+        """The count of every cell: numbers of individuals, each times its records, added up."""
+        heads = measurement.request.heads
+        assert heads is not None
+        values = measurement.noisy_values
+        if self.rounding == "before":
+            values = np.maximum(values, 0)
+        starts = _starts(heads)
+        sums = np.add.reduceat(heads.times * values, starts)
+        squares = np.add.reduceat(heads.times.astype(np.float64) ** 2, starts)
+        counts = np.zeros(size, np.int64)
+        counts[heads.cells[starts]] = finish_counts(
+            sums,
+            threshold=self.threshold,
+            deviation=np.sqrt(squares) * measurement.request.standard_deviation,
+        )
+        return counts
+
+
+def _tell_sensitivity(table: Table, max_cells: int) -> str:
+    if table.unit.column is None:
+        held = "Every row is an individual of its own, in one cell, so it adds 1 to at most one answer."
+    else:
+        held = (
+            f"Individuals are held to {max_cells} cells by code, not by assumption: of an individual in more "
+            "of the cells asked about, those are kept in which it counts for most records, and among equals "
+            f"those that come first by a digest of `{table.unit.column}` and the cell. This looks at that "
+            "individual's records alone. In each cell that is kept it is counted by one question at most, so "
+            f"it adds 1 to at most {max_cells} answers and nothing to the others, however many records it "
+            f"has. Records without `{table.unit.column}` are dropped."
+        )
+    text = (
+        f"{held} Let D and D' be tables that differ by one individual, added or removed with all records. "
+        f"All others are counted as before, so the answers differ by a vector v of at most {max_cells} ones: "
+        f"at most {max_cells} in L1 and sqrt({max_cells}) in L2."
+    )
+    if table.unit.neighbours == "replace":
+        text += (
+            " Here neighbours exchange one individual for another: the difference is v - v', at most twice "
+            "as large in L1, and sqrt(2) times in L2, because v and v' have no negative entries."
+        )
+    return text
+
+
+def _starts(heads: HeadCounts) -> NDArray[np.int64]:
+    """The first question of every cell that is asked about."""
+    return np.flatnonzero(np.diff(heads.cells, prepend=-1))
+
+
+def _refuse_large_sums(requests: tuple[Request, ...], heads: HeadCounts) -> None:
+    """Nothing, or an error if noise times records, added up in a cell, may leave 64 bits."""
+    largest = float(np.add.reduceat(heads.times.astype(np.float64), _starts(heads)).max())
+    if max(float(request.scale) for request in requests) * largest * _FAR > _LARGEST_SUM:
+        message = (
+            "user-counts: the noise of a cell would go beyond 2^62; spend more epsilon or ask fewer times"
+        )
+        raise RecipeError(message)
+
+
+def _whole(value: object, key: str, *, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        message = f"user-counts: {key} must be a whole number from {least} to {most:,}"
+        raise RecipeError(message)
