@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sfumato.accounting import Entry
+    from sfumato.curator.scores import PublishedScore
     from sfumato.engines import Engine
     from sfumato.schema import Table
     from sfumato.sql import Answer
@@ -189,6 +190,35 @@ class Curator:
             engine=self._engine,
             budget=self._budget,
             report=self.budget,
+            open_ledger=self._ledger,
+            progress=progress,
+        )
+
+    def publish_score(
+        self,
+        folder: Path | str,
+        *,
+        epsilon: object,
+        metric: str = "pie-chart",
+        columns: tuple[str, ...] | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> PublishedScore:
+        """A noisy score of the release in `folder` that may be published, charged before it is computed.
+
+        `metric` is "pie-chart" or "l1", over `columns`, by default those of the release; with a pie
+        chart the last column is that of the slices. What has no known sensitivity is refused.
+
+        Privacy: docs/proofs/scores.md.
+        """
+        from sfumato.curator.scores import publish_score
+
+        return publish_score(
+            folder,
+            metric=metric,
+            epsilon=epsilon,
+            columns=columns,
+            project=self._project,
+            engine=self._engine,
             open_ledger=self._ledger,
             progress=progress,
         )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sfumato.queries import Queries
     from sfumato.recipes import Plan, Product
 
-__all__ = ["Conversation"]
+__all__ = ["Conversation", "measure_distance"]
 
 _LARGEST_ESTIMATE = 2.0**60
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -208,7 +208,7 @@ class Conversation:
         table = self._plan.table
         estimates = (self._estimate(choice, gap) for gap in choice.candidates)
         scores = [
-            _hold(gap.weight * _distance(self._sum(gap), estimate) - gap.penalty)
+            _hold(gap.weight * measure_distance(self._sum(gap), estimate) - gap.penalty)
             for gap, estimate in zip(choice.candidates, estimates, strict=True)
         ]
         sensitivity = histogram_sensitivity(
@@ -300,7 +300,7 @@ def _choose_cap(choice: CapChoice, true_lost: NDArray[np.int64], *, most: int) -
     return Chosen(choice=choice, index=_draw_index(scores, choice.epsilon / (2 * (most - choice.caps[0]))))
 
 
-def _distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:
+def measure_distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:
     """The L1 distance, exactly: the halves of 2^27 words of 64 bits add up below 2^63."""
     gaps = np.abs(true_counts - estimate).view(np.uint64)
     low = int((gaps & np.uint64(2**32 - 1)).sum())

@@ -1,0 +1,252 @@
+"""Scores with noise: how good a release is, published at a price.
+
+Part of the curator. A score compares a release with the records, so by itself it is not private. Two
+have a sensitivity that is known, and are answered with noise; the others are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sfumato.accounting import Cost, histogram_sensitivity
+from sfumato.canonical import digest
+from sfumato.curator.conversation import measure_distance
+from sfumato.errors import RecipeError, SfumatoError, SourceError
+from sfumato.exact import format_exact, parse_positive
+from sfumato.metrics.pie import pie_chart
+from sfumato.metrics.released import open_release, split_epsilons
+from sfumato.metrics.stored import code_released
+from sfumato.noise import add_noise
+from sfumato.schema import table_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from sfumato.accounting import Ledger
+    from sfumato.engines import Engine
+    from sfumato.schema import Project, Table
+
+__all__ = ["PublishedScore", "publish_score"]
+
+SCORE_GRID = 2**20
+"""The score of a row is rounded to a multiple of 1 / SCORE_GRID, so that sums are exact."""
+
+_LARGEST = 2**40
+_LARGEST_SCORE = 2**62
+_METRICS = ("pie-chart", "l1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedScore:
+    """Noisy scores that may be published, one for each epsilon of the release, with 95 % intervals.
+
+    `pie-chart` is the mean score of a row, from 0 to 1; `l1` the sum over all cells of how far the released
+    count is from the count of bounded records.
+    """
+
+    metric: str
+    columns: tuple[str, ...]
+    scores: tuple[dict[str, Any], ...]
+    spent: Fraction
+    repeated: bool
+
+    def to_record(self) -> dict[str, Any]:
+        """The scores as a plain record."""
+        return {
+            "metric": self.metric,
+            "columns": list(self.columns),
+            "scores": [dict(score) for score in self.scores],
+            "spent": format_exact(self.spent),
+            "repeated": self.repeated,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is compared with what, and the noise: public facts."""
+
+    metric: str
+    table: Table
+    columns: tuple[str, ...]
+    releases: tuple[tuple[float | None, NDArray[np.int64]], ...]
+    epsilon: Fraction
+
+    @property
+    def grid(self) -> int:
+        return SCORE_GRID if self.metric == "pie-chart" else self.table.grid
+
+    @property
+    def rows(self) -> int:
+        return self.table.cells(self.columns[:-1]) if len(self.columns) > 1 else 1
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of one score: they share epsilon in equal parts.
+
+        Privacy: with `truncate`, an individual has at most max_records records, so it is in at most that
+        many rows, and a row's score moves by at most 1. An L1 distance to a public table moves by at
+        most the L1 distance of the counts (docs/proofs/scores.md).
+        """
+        unit = self.table.unit
+        most = min(unit.max_records, self.rows) * SCORE_GRID
+        bound = most if self.metric == "pie-chart" else self.table.contribution
+        sensitivity = histogram_sensitivity(
+            contribution=Fraction(bound), norm="L1", neighbours=unit.neighbours
+        )
+        return Cost(
+            kind="laplace",
+            scale=sensitivity * len(self.releases) / self.epsilon,
+            sensitivity=sensitivity,
+            norm="L1",
+            neighbours=unit.neighbours,
+            unit=unit.column or "row",
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "score": self.metric,
+            "columns": list(self.columns),
+            "table": {self.table.name: table_spec(self.table, self.columns)},
+            "releases": [digest({"counts": counts.tolist()}) for _, counts in self.releases],
+            "epsilon": self.epsilon,
+        }
+
+    def evaluate(self, true_values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The exact scores, in units of 1 / grid. Never leaves the private room."""
+        scores = []
+        kinds = self.table.column(self.columns[-1]).size
+        for _, counts in self.releases:
+            if self.metric == "l1":
+                distance = measure_distance(true_values, counts * self.table.grid)
+                scores.append(min(distance, _LARGEST_SCORE))
+                continue
+            # Held where the metric would refuse: no error may depend on a count.
+            held = np.minimum(true_values, _LARGEST // kinds).reshape(-1, kinds)
+            rows = pie_chart(held, counts.reshape(-1, kinds)).rows
+            scores.append(int(np.rint(rows * SCORE_GRID).astype(np.int64).sum()))
+        return np.array(scores, np.int64)
+
+    def finish(self, noisy: NDArray[np.int64]) -> tuple[dict[str, Any], ...]:
+        """The scores with their intervals, for people."""
+        divisor = self.grid * (self.rows if self.metric == "pie-chart" else 1)
+        top = 1.0 if self.metric == "pie-chart" else math.inf
+        half = math.log(20) * float(self.cost.scale)
+        return tuple(
+            {
+                **({} if epsilon is None else {"epsilon": epsilon}),
+                "score": min(max(value / divisor, 0.0), top),
+                "low": min(max((value - half) / divisor, 0.0), top),
+                "high": min(max((value + half) / divisor, 0.0), top),
+            }
+            for (epsilon, _), value in zip(self.releases, noisy.tolist(), strict=True)
+        )
+
+
+def publish_score(
+    folder: Path | str,
+    *,
+    metric: str,
+    epsilon: object,
+    columns: tuple[str, ...] | None,
+    project: Project,
+    engine: Engine,
+    open_ledger: Callable[[], Ledger],
+    progress: Callable[[str], None],
+) -> PublishedScore:
+    """The noisy score of the release in `folder` against the records of its project, charged before.
+
+    Privacy: exact scores of known sensitivity in whole numbers, plus Laplace noise; docs/proofs/scores.md.
+    """
+    question = _read_question(folder, metric=metric, epsilon=epsilon, columns=columns, project=project)
+    table = question.table
+    engine.check(table, (question.columns,))
+    ledger = open_ledger()
+    version = engine.version(table, secret=ledger.secret)
+    plan_digest = digest(question.to_record())
+    found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
+    if found is not None:
+        noisy = np.array(json.loads(found[1]), np.int64)
+    else:
+        progress("charging the ledger")
+        entry = ledger.charge(
+            description=question.to_record(),
+            plan_digest=plan_digest,
+            table=table.name,
+            table_version=version,
+            costs=(question.cost,) * len(question.releases),
+        )
+        try:
+            (true_counts,) = engine.count(table, (question.columns,), progress=progress)
+            if engine.version(table, secret=ledger.secret) != version:
+                message = f"table {table.name!r}: its source changed while it was read; run it again"
+                raise SourceError(message)
+        except SfumatoError as error:
+            message = f"{error}. The charge is kept, because a refund would tell about the records"
+            raise SourceError(message) from None
+        true_scores = question.evaluate(true_counts.true_values)
+        noisy = add_noise(true_scores, kind="laplace", scale=question.cost.scale)
+        ledger.store_answer(entry, json.dumps(noisy.tolist()).encode())
+    return PublishedScore(
+        metric=metric,
+        columns=question.columns,
+        scores=question.finish(noisy),
+        spent=Fraction(0) if found is not None else question.epsilon,
+        repeated=found is not None,
+    )
+
+
+def _read_question(
+    folder: Path | str, *, metric: str, epsilon: object, columns: tuple[str, ...] | None, project: Project
+) -> _Question:
+    if metric not in _METRICS:
+        message = (
+            f"no noisy score: the sensitivity of {metric!r} is not known, since its shares or its places and "
+            f"times depend on the records; {' and '.join(_METRICS)} can be published. Nothing was spent"
+        )
+        raise RecipeError(message)
+    released = open_release(folder)
+    if released.described is None:
+        message = "a noisy score needs a release folder, whose certificate names its table"
+        raise RecipeError(message)
+    table = project.table(released.described.name)
+    names = tuple(released.columns) if columns is None else columns
+    if metric == "pie-chart" and (table.bounding == "weight" or len(names) < 2):
+        message = (
+            "a noisy pie-chart score needs at least two columns, the last one the slices, and bounding = "
+            '"truncate": under weights an individual may be in any number of rows'
+        )
+        raise RecipeError(message)
+    parts = split_epsilons(released.table)
+    counts = tuple((each, _count_released(part, table, names)) for each, part in parts)
+    exact = parse_positive(epsilon, name="epsilon")
+    return _Question(metric, table, names, counts, exact)
+
+
+def _count_released(released: pa.Table, table: Table, columns: tuple[str, ...]) -> NDArray[np.int64]:
+    """The counts of the released table in every cell."""
+    cells = np.zeros(released.num_rows, np.int64)
+    for name in columns:
+        codes = code_released(released, table.column(name), side="release")
+        if codes is None:
+            message = f"the release has no column {name!r}; name columns that it has"
+            raise RecipeError(message)
+        cells = cells * table.column(name).size + codes
+    weights = np.ones(released.num_rows, np.int64)
+    if "count" in released.column_names and "count" not in columns:
+        weights = np.asarray(released["count"].to_numpy(), np.int64)
+    counts = np.zeros(table.cells(columns), np.int64)
+    np.add.at(counts, cells, weights)
+    if not 0 <= counts.min() <= counts.max() < _LARGEST // table.column(columns[-1]).size:
+        message = "the counts of the release are negative or too large to be scored"
+        raise RecipeError(message)
+    return counts
