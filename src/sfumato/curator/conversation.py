@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Entry, Ledger
     from sfumato.engines import Engine, TrueCounts
+    from sfumato.headcounts import HeadCounts
     from sfumato.measurement import Gap
     from sfumato.queries import Queries
     from sfumato.recipes import Plan, Product
@@ -74,6 +75,7 @@ class Conversation:
         self._rows = PackedAnswers(kept, plan.table) if kept else None
         self._true_counts: dict[tuple[str, ...], TrueCounts] | None = None
         self._true_occupied: dict[tuple[str, ...], TrueCounts] = {}
+        self._true_heads: tuple[tuple[str, ...], HeadCounts, NDArray[np.int64]] | None = None
         self._true_sums: dict[tuple[str, ...], tuple[Queries, NDArray[np.int64]]] = {}
         self._answers: tuple[Answer, ...] = ()
         self._final = False
@@ -152,8 +154,7 @@ class Conversation:
                     (counts_held,) = self._engine.count(held, (ask.columns,), progress=tell)
                     true_values[ask.name] = counts_held.true_values
                 elif isinstance(ask, Request) and ask.heads is not None:
-                    heads = self._engine.count_heads(plan.table, ask, progress=tell)
-                    true_values[ask.name] = heads.true_values
+                    true_values[ask.name] = self._count_heads(ask)
             if self._engine.version(plan.table, secret=self._ledger.secret) != self._entry.table_version:
                 message = f"table {plan.table.name!r}: its source changed while it was read; run it again"
                 raise SourceError(message)
@@ -231,6 +232,15 @@ class Conversation:
     def _count(self, columns: tuple[str, ...]) -> NDArray[np.int64]:
         assert self._true_counts is not None
         return self._true_counts[columns].true_values
+
+    def _count_heads(self, request: Request) -> NDArray[np.int64]:
+        """The counts of individuals, which requests at other epsilons ask for again."""
+        assert request.heads is not None
+        known = self._true_heads
+        if known is None or known[0] != request.columns or known[1] is not request.heads:
+            counts = self._engine.count_heads(self._plan.table, request, progress=self._show)
+            known = self._true_heads = (request.columns, request.heads, counts.true_values)
+        return known[2]
 
     def _sum(self, gap: Gap) -> NDArray[np.int64]:
         """The counts of a candidate, or their sums, which are kept because choices ask again and again."""

@@ -47,9 +47,13 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
         )
         return _fill(connection, request, numbers, heads)
     connection.execute(
-        "CREATE TEMP TABLE met AS SELECT u, shares.cell, times, question FROM "
-        f"(SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL) AS shares "
-        "ASOF JOIN questions ON shares.cell = questions.cell AND shares.n >= questions.times"
+        f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
+    )
+    # The questions are many and are sorted for the join, so those of empty cells are left out of it.
+    connection.execute(
+        "CREATE TEMP TABLE met AS SELECT u, shares.cell, times, question FROM shares "
+        "ASOF JOIN (SELECT * FROM questions SEMI JOIN shares USING (cell)) AS reached "
+        "ON shares.cell = reached.cell AND shares.n >= reached.times"
     )
     connection.execute(
         f"CREATE TEMP TABLE over AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"

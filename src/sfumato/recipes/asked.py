@@ -64,8 +64,9 @@ def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, An
         encoded = rows[unit].combine_chunks().dictionary_encode()
         people = to_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
         known = (cells >= 0) & (people >= 0)
-        (_, met), times = np.unique(np.stack([people[known], cells[known]]), axis=1, return_counts=True)
-        pairs = met * _PAIR + np.minimum(times, MOST_TIMES)
+        size = table.cells(by)
+        met, times = np.unique(people[known] * size + cells[known], return_counts=True)
+        pairs = met % size * _PAIR + np.minimum(times, MOST_TIMES)
     if not pairs.size:
         message = f"public table {record['file']!r} has no row in the domains of {' x '.join(by)}"
         raise RecipeError(message)

@@ -18,7 +18,6 @@ from sfumato.recipes.counts import (
     parse_noise,
     parse_threshold,
     request_counts,
-    round_to_records,
     tabulate_counts,
     tell_threshold,
 )
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
-__all__ = ["CellCounts", "round_to_records"]
+__all__ = ["CellCounts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import math
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +17,7 @@ import pyarrow.parquet as pq
 
 from sfumato.arrays import to_numpy
 from sfumato.errors import RecipeError
-from sfumato.schema import Bins, Period, Tuples
+from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,14 +33,25 @@ def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
         content = path.read_bytes()
         if path.suffix == ".parquet":
             return pq.read_table(pa.BufferReader(content)), content
-        return pyarrow.csv.read_csv(str(path)), content
-    except (OSError, pa.ArrowException) as error:
+        # Text stays as it is written: whether 07 is a number, the domain decides.
+        lines = gzip.decompress(content) if path.suffix == ".gz" else content
+        header = lines.split(b"\n", 1)[0].decode("utf-8-sig")
+        delimiter = max(",;\t|", key=header.count)
+        names = next(csv.reader([header.rstrip("\r")], delimiter=delimiter), [])
+        return pyarrow.csv.read_csv(
+            pa.BufferReader(lines),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
+            ),
+        ), content
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, pa.ArrowException) as error:
         message = f"public table {path.name!r} cannot be read ({type(error).__name__})"
         raise RecipeError(message) from None
 
 
 def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
-    """The codes of a column in the rows of a public table, -1 outside the domain.
+    """The codes of a column in the rows of a public table, -1 for what its policy drops.
 
     It reads what a public table says, for guidance only: what is private is encoded by the engine.
     """
@@ -46,17 +61,16 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
         raise RecipeError(message)
     domain = column.domain
     stored = [rows[name].combine_chunks() for name in column.stored]
-    if isinstance(domain, Bins):
-        codes = _encode_bins(domain, stored[0])
-    elif isinstance(domain, Tuples):
+    if isinstance(domain, Tuples):
         codes = _encode_tuples(domain, stored)
-    elif isinstance(domain, Period):
-        codes = _look_up(_date_part(domain, stored[0], column.name), domain.labels)
-    elif domain is not None:
+    elif isinstance(domain, Values):
         codes = _look_up(stored[0], domain.labels)
-    else:
+    elif domain is None:
         message = f"column {column.name!r} has no domain, so a public table cannot be encoded"
         raise RecipeError(message)
+    else:
+        part = _date_part(domain, stored[0], column.name) if isinstance(domain, Period) else stored[0]
+        codes = _encode_numbers(domain, _to_numbers(part, column.name), clamp=column.outside == "clamp")
     if column.outside == "other":
         codes[codes < 0] = column.size - 1
     return codes
@@ -71,19 +85,41 @@ def _look_up(values: pa.Array, labels: tuple[int | str, ...]) -> NDArray[np.int6
 
 
 def _plain(value: object) -> str:
-    """A value as labels are written: a whole number without its decimal point."""
-    return str(int(value)) if isinstance(value, (float, bool)) and value == int(value) else str(value)
+    """A value as labels are written: a whole number without its decimal point, truth in small letters."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        return str(int(value))
+    return str(value)
 
 
-def _encode_bins(domain: Bins, values: pa.Array) -> NDArray[np.int64]:
+def _to_numbers(values: pa.Array, name: str) -> NDArray[np.float64]:
     try:
-        numbers = to_numpy(values.cast(pa.float64(), safe=False).fill_null(np.nan))
+        return np.asarray(to_numpy(values.cast(pa.float64(), safe=False).fill_null(np.nan)), np.float64)
     except pa.ArrowException:
-        message = "a column of the public table that is binned in the table does not hold numbers"
+        message = f"column {name!r} of the public table must hold numbers, as its domain does"
         raise RecipeError(message) from None
-    edges = np.array([float(edge) for edge in domain.edges])
-    codes = np.minimum(np.searchsorted(edges, numbers, side="right") - 1, edges.size - 2)
-    inside = (numbers >= edges[0]) & (numbers <= edges[-1])
+
+
+def _encode_numbers(
+    domain: Bins | IntegerRange | Period, numbers: NDArray[np.float64], *, clamp: bool
+) -> NDArray[np.int64]:
+    """The codes of numbers in an ordered domain."""
+    if isinstance(domain, Bins):
+        edges = np.array([float(edge) for edge in domain.edges])
+        low, high = edges[0], edges[-1]
+    else:
+        span = domain.span if isinstance(domain, Period) else domain
+        low, high = float(span.low), float(span.high)
+        numbers = np.where(np.isfinite(numbers) & (numbers != np.floor(numbers)), np.nan, numbers)
+    if clamp:
+        numbers = np.clip(numbers, low, high)
+    inside = (numbers >= low) & (numbers <= high)
+    numbers = np.where(inside, numbers, low)
+    if isinstance(domain, Bins):
+        codes = np.minimum(np.searchsorted(edges, numbers, side="right") - 1, edges.size - 2)
+    else:
+        codes = numbers - low
     return np.where(inside, codes, -1).astype(np.int64)
 
 

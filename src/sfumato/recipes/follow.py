@@ -89,7 +89,11 @@ class _Asked:
             known = set(ask.columns) <= set(plan.columns)
         if not known:
             self._refuse(f"asked {ask.name!r} of columns that its plan does not name")
-        if not isinstance(ask, Request) or ask.queries is None:
+        if not isinstance(ask, Request):
+            return
+        if ask.heads is not None and ask.heads.cells[-1] >= plan.table.cells(ask.columns):
+            self._refuse(f"asked {ask.name!r} about individuals in cells that its columns do not have")
+        if ask.queries is None:
             return
         if ask.queries.cells != plan.table.cells(ask.columns):
             self._refuse(f"asked {ask.name!r} with queries over another number of cells")

@@ -30,8 +30,8 @@ class UserCountsAsWritten:
     them together. An individual with records in max_records cells moves as many answers.
 
     Privacy: none of what it claims. With records bounded it is max_records x epsilon-DP, under replacement
-    twice that; the bound is assumed and not enforced, so that without it there is no epsilon
-    (docs/proofs/user-counts.md).
+    twice that; the bound is assumed and not enforced, and without it the factor is the number of cells that
+    an individual is in (docs/proofs/user-counts.md).
 
     >>> UserCountsAsWritten(table="incidents", by=("district",)).kind
     'user-counts-as-written'
@@ -90,6 +90,6 @@ class UserCountsAsWritten:
     def _refuse(self, factor: int) -> NoReturn:
         message = (
             f"{self.kind} is a specimen for audits and releases nothing: its real epsilon is {factor} times "
-            "what it claims, and unbounded for individuals with more records; use user-counts"
+            "what it claims, and more for individuals in more cells; use user-counts"
         )
         raise RecipeError(message)

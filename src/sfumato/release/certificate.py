@@ -55,8 +55,9 @@ def build_certificate(
             "grid": table.grid,
             "contribution": table.contribution,
             "bound": (
-                "one individual adds at most `contribution` units of 1/`grid` to each marginal; "
-                "enforced while counting, not assumed"
+                "one individual adds at most `contribution` units of 1/`grid` to each marginal of records; "
+                "where a measurement states `individuals`, `records` or `contribution_norm`, that is its "
+                "bound instead; enforced while counting, not assumed"
             ),
         },
         "plan": json.loads(json.dumps(plan.to_record(), default=format_exact)),

@@ -31,7 +31,7 @@ def build_writeup(
         told["idea"],
         "## Pre-processing",
         told["preprocessing"],
-        _bounding(plan.table),
+        told.get("bounding") or _bounding(plan.table),
         _public_facts(plan),
         "## Privatisation and proof",
         told.get("sensitivity") or _sensitivity(plan),

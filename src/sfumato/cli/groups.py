@@ -1,0 +1,253 @@
+"""`sfumato groups`: columns that belong together, found in a public table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfumato.cli.output import Json, console, note, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sfumato.grouping import Grouping
+    from sfumato.schema import Table
+
+__all__ = ["groups"]
+
+_MOST_ERROR = 0.5
+_WARNING = "the groups follow the public table, so it must be public and about nobody in the private one"
+
+
+def groups(
+    public: Annotated[str, typer.Argument(help="A public table: a Parquet, CSV or CSV.gz file.")],
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="A project file whose domains count.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="The table of the project file to be released.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Only these columns: a,b,c.")] = None,
+    epsilon: Annotated[str, typer.Option(help="The epsilon of the release.")] = "1.0",
+    records: Annotated[
+        int | None, typer.Option(min=1, help="About how many records the private table has.")
+    ] = None,
+    max_cells: Annotated[int, typer.Option(min=1, help="The most cells of a group.")] = 1_000_000,
+    max_columns: Annotated[int | None, typer.Option(min=1, help="The most columns of a group.")] = None,
+    least: Annotated[
+        float, typer.Option(min=0, max=1, help="The least mean association of groups to be joined.")
+    ] = 0.1,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A recipe file to write.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="An SVG picture to write.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    json: Json = False,
+) -> None:
+    """Find groups of correlated columns in a PUBLIC table, for the recipe field-groups.
+
+    Example: sfumato groups survey.csv --project sfumato.toml --picture groups.svg > groups.toml
+    """
+    from sfumato.exact import parse_positive
+    from sfumato.grouping import (
+        draft_recipe,
+        draw_groups,
+        encode_described,
+        encode_values,
+        find_groups,
+        read_columns,
+    )
+    from sfumato.release.folder import check_file, write_file
+
+    budget = parse_positive(epsilon, name="epsilon")
+    source = Path(public)
+    described = _find_table(source, project, table)
+    for path in (out, picture):
+        if path is not None:
+            _refuse_inputs(path, (source, Path(project or "sfumato.toml")))
+            check_file(path, force=force)
+    _refuse_same(out, picture)
+    chosen = None if columns is None else _split(columns)
+    rows = read_columns(source)
+    if described is None:
+        read = encode_values(rows, columns=chosen)
+    else:
+        read = encode_described(rows, described, columns=chosen)
+    found = find_groups(
+        read.codes,
+        read.sizes,
+        epsilon=float(budget),
+        sensitivity=1.0 if described is None else _sensitivity(described),
+        records=records,
+        max_cells=max_cells,
+        max_columns=max_columns,
+        least=least,
+    )
+    recipe = draft_recipe(
+        found,
+        source=source.name,
+        epsilon=budget,
+        table=None if described is None else described.name,
+        columns=None if chosen is None else found.columns,
+    )
+    if picture is not None:
+        write_file(picture, draw_groups(found, source=source.name).encode(), force=force)
+    if out is not None:
+        write_file(out, recipe.encode(), force=force)
+    notes = (*read.notes, *_note_groups(found, max_cells))
+    if json:
+        print_json(_describe(found, notes=notes, out=out, picture=picture))
+        return
+    _show(found, notes=notes)
+    for path in (out, picture):
+        if path is not None:
+            note(f"written: {path}")
+    if out is None:
+        sys.stdout.write(recipe)
+
+
+def _find_table(source: Path, project: str | None, name: str | None) -> Table | None:
+    """The described table that will be released, if there is a project; never one that is read here."""
+    from sfumato.errors import RecipeError, SchemaError, SfumatoError
+    from sfumato.schema import read_project
+
+    if project is None and name is None:
+        try:
+            nearby = read_project("sfumato.toml")
+        except SfumatoError:
+            return None  # a project file that is not asked for need not be there, nor be right
+        _refuse_private(source, nearby.folder, nearby.tables)
+        return None
+    opened = read_project(project or "sfumato.toml")
+    _refuse_private(source, opened.folder, opened.tables)
+    if name is None and len(opened.tables) != 1:
+        message = (
+            f"the project file describes several tables; name one with --table: {', '.join(opened.tables)}"
+        )
+        raise SchemaError(message)
+    found = opened.table(next(iter(opened.tables)) if name is None else name)
+    if source.name == Path(found.source).name:
+        message = f"{source.name!r} is the source of table {found.name!r} itself, which is not public"
+        raise RecipeError(message)
+    return found
+
+
+def _refuse_private(source: Path, folder: Path, tables: Mapping[str, Table]) -> None:
+    from sfumato.errors import RecipeError
+
+    for each in tables.values():
+        if source.resolve() == (folder / each.source).resolve():
+            message = f"{source.name!r} is the source of table {each.name!r}, which is not public"
+            raise RecipeError(message)
+
+
+def _refuse_inputs(path: Path, inputs: tuple[Path, ...]) -> None:
+    from sfumato.errors import ReleaseError
+
+    if any(path.resolve() == each.resolve() for each in inputs):
+        message = f"{path.name!r} is read by this command and cannot be written by it; choose another name"
+        raise ReleaseError(message)
+
+
+def _refuse_same(out: Path | None, picture: Path | None) -> None:
+    from sfumato.errors import ReleaseError
+
+    if out is not None and picture is not None and out.resolve() == picture.resolve():
+        message = f"{out.name!r} cannot be two files; give --out and --picture different names"
+        raise ReleaseError(message)
+
+
+def _split(columns: str) -> list[str]:
+    from sfumato.errors import RecipeError
+
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    if not names:
+        message = "--columns names no column; write --columns a,b,c"
+        raise RecipeError(message)
+    return names
+
+
+def _sensitivity(table: Table) -> float:
+    from fractions import Fraction
+
+    from sfumato.accounting import histogram_sensitivity
+
+    contribution = Fraction(table.contribution, table.grid)
+    return float(
+        histogram_sensitivity(contribution=contribution, norm="L1", neighbours=table.unit.neighbours)
+    )
+
+
+def _note_groups(found: Grouping, max_cells: int) -> tuple[str, ...]:
+    from sfumato.grouping import list_names
+
+    large = [group.columns[0] for group in found.groups if group.cells > max_cells]
+    lost = [name for group in found.groups if group.error > _MOST_ERROR for name in group.columns]
+    notes = (
+        (large, f"more than {max_cells:,} cells in one column, which stays alone"),
+        (lost, "an expected error above 50 %; coarser domains, fewer columns or more epsilon would help"),
+    )
+    return tuple(f"{list_names(names)}: {text}" for names, text in notes if names)
+
+
+def _describe(
+    found: Grouping, *, notes: tuple[str, ...], out: Path | None, picture: Path | None
+) -> dict[str, Any]:
+    return {
+        "groups": [
+            {
+                "columns": list(group.columns),
+                "cells": group.cells,
+                "association": group.association,
+                "error": group.error,
+            }
+            for group in found.groups
+        ],
+        "pairs": [
+            {
+                "columns": list(pair.columns),
+                "association": pair.association,
+                "cells": pair.cells,
+                "reason": pair.reason,
+            }
+            for pair in found.apart
+        ],
+        "measure": found.measure,
+        "rows": found.rows,
+        "error": found.error,
+        "error_alone": found.error_alone,
+        "notes": list(notes),
+        "out": None if out is None else str(out),
+        "picture": None if picture is None else str(picture),
+    }
+
+
+def _show(found: Grouping, *, notes: tuple[str, ...]) -> None:
+    """Prints groups, strong pairs that were kept apart, and notes for a person, on stderr."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from sfumato.grouping import plain_text
+
+    screen = console(stderr=True)
+
+    def row(table: Table, names: tuple[str, ...], *cells: str) -> None:
+        table.add_row(escape(", ".join(map(plain_text, names))), *cells)
+
+    several = [group for group in found.groups if len(group.columns) > 1]
+    if several:
+        table = Table("group", "cells", "association", "expected error")
+        for group in several:
+            row(table, group.columns, f"{group.cells:,}", f"{group.association:.2f}", f"{group.error:.1%}")
+        screen.print(table)
+    alone = len(found.groups) - len(several)
+    note(f"{len(found.groups)} groups: {len(several)} of several columns, {alone} of one column")
+    note(f"expected error of a pair of columns: {found.error:.1%}; all alone: {found.error_alone:.1%}")
+    if found.apart:
+        table = Table("strong pairs kept apart", "association", "cells together", "reason")
+        for pair in found.apart:
+            row(table, pair.columns, f"{pair.association:.2f}", f"{pair.cells:,}", pair.reason)
+        screen.print(table)
+    for text in notes:
+        note(text)
+    note(f"association: {found.measure}")
+    note(_WARNING)
