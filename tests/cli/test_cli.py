@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-COMMANDS = ("init", "check", "release", "sql", "budget", "verify", "demo", "contest")
+COMMANDS = ("init", "groups", "check", "release", "sql", "budget", "verify", "report", "demo", "contest")
 
 
 def sfumato(*arguments, cwd=None):

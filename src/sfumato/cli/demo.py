@@ -21,6 +21,8 @@ def demo(
     import sfumato
     from sfumato.cli.check import show_check
     from sfumato.demo import draw_bars, write_demo
+    from sfumato.release import write_file
+    from sfumato.report import build_report
 
     folder = Path(out)
     write_demo(folder, force=force)
@@ -34,6 +36,7 @@ def demo(
         release = curator.release(recipe, out=target, progress=stage)
     checks = sfumato.verify(target, ledger=curator.ledger_path)
     report = curator.budget()
+    write_file(folder / "report.html", build_report(target, ledger=report), force=True)
     if json:
         print_json({"folder": out, "left": str(report.left), "verified": list(checks.checked)})
         return
@@ -49,6 +52,7 @@ def demo(
         ("out/measurements.parquet", "the noisy counts before clipping, with their noise"),
         ("out/certificate.json", "the facts of the guarantee, for a machine"),
         ("out/writeup.md", "the privacy write-up and proof, for a reviewer"),
+        ("report.html", "all of it for people who would rather look: open it in a browser"),
     ):
         show.print(f"  {name:26s} {meaning}")
     show.print(f"\nnext: sfumato budget --project {folder / 'sfumato.toml'}")

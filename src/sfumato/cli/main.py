@@ -11,8 +11,10 @@ from sfumato.cli.budget import budget
 from sfumato.cli.check import check
 from sfumato.cli.contest import contest
 from sfumato.cli.demo import demo
+from sfumato.cli.groups import groups
 from sfumato.cli.init import init
 from sfumato.cli.release import release
+from sfumato.cli.report import report
 from sfumato.cli.sql import sql
 from sfumato.cli.verify import verify
 from sfumato.errors import SfumatoError
@@ -31,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (init, check, release, sql, budget, verify, demo, contest):
+for command in (init, groups, check, release, sql, budget, verify, report, demo, contest):
     app.command()(command)
 
 

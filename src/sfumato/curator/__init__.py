@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import Entry
     from sfumato.curator.scores import PublishedScore
     from sfumato.engines import Engine
+    from sfumato.noise import NoiseSource
     from sfumato.schema import Table
     from sfumato.sql import Answer
 
@@ -64,8 +65,11 @@ class Check:
 class Curator:
     """Answers about the tables of one project, each charged to its ledger before it is computed."""
 
-    def __init__(self, project: Project, *, file: str = "sfumato.toml") -> None:
+    def __init__(
+        self, project: Project, *, file: str = "sfumato.toml", noise: NoiseSource | None = None
+    ) -> None:
         self._project = project
+        self._noise = noise  # a stand-in, for audits of tables they made up
         self._file = file
         self._engine: Engine = DuckDBEngine(project.folder)
         self._budget = Budget(
@@ -192,6 +196,7 @@ class Curator:
             report=self.budget,
             open_ledger=self._ledger,
             progress=progress,
+            noise=self._noise,
         )
 
     def publish_score(
@@ -221,6 +226,7 @@ class Curator:
             engine=self._engine,
             open_ledger=self._ledger,
             progress=progress,
+            noise=self._noise,
         )
 
     def _release(
@@ -289,7 +295,13 @@ class Curator:
     ) -> Release:
         """The release under the charge `entry`, of which `kept` is answered."""
         with Conversation(
-            plan, engine=self._engine, ledger=ledger, entry=entry, kept=kept, progress=progress
+            plan,
+            engine=self._engine,
+            ledger=ledger,
+            entry=entry,
+            kept=kept,
+            progress=progress,
+            noise=self._noise,
         ) as conversation:
             answers, product = conversation.run()
             # Storing waits for the disk, deriving for the processor.

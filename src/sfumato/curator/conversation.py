@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from sfumato.engines import Engine, TrueCounts
     from sfumato.headcounts import HeadCounts
     from sfumato.measurement import Gap
+    from sfumato.noise import NoiseSource
     from sfumato.queries import Queries
     from sfumato.recipes import Plan, Product
+    from sfumato.schema import Table
 
 __all__ = ["Conversation", "measure_distance"]
 
@@ -65,7 +67,9 @@ class Conversation:
         entry: Entry,
         kept: bytes | None,
         progress: Callable[[str], None],
+        noise: NoiseSource | None = None,
     ) -> None:
+        self._noise = noise
         self._plan = plan
         self._engine = engine
         self._ledger = ledger
@@ -170,10 +174,10 @@ class Conversation:
             return self._choose(ask)
         if isinstance(ask, NormChoice):
             assert true_values is not None
-            return _choose_norm(ask, true_values, replace=table.unit.neighbours == "replace")
+            return Chosen(choice=ask, index=self._draw_index(*_score_norms(table, ask, true_values)))
         if isinstance(ask, CapChoice):
             assert true_values is not None
-            return _choose_cap(ask, true_values, most=table.unit.max_records)
+            return Chosen(choice=ask, index=self._draw_index(*_score_caps(table, ask, true_values)))
         if ask.threshold is not None:
             return self._add_sparse_noise(ask, ask.threshold)
         if true_values is None:
@@ -181,14 +185,16 @@ class Conversation:
             if ask.queries is not None:
                 true_values = ask.queries.apply(true_values)
         assert true_values.size == request_size(table, ask)
-        noisy = add_noise(true_values, kind=ask.noise, scale=ask.scale)
+        add = add_noise if self._noise is None else self._noise.add_noise
+        noisy = add(true_values, kind=ask.noise, scale=ask.scale)
         noisy.flags.writeable = False  # it is stored while the recipe has it in hand
         return Measurement(request=ask, noisy_values=noisy, grid=request_grid(table, ask))
 
     def _add_sparse_noise(self, request: Request, threshold: int) -> Measurement:
         table, occupied = self._plan.table, self._true_occupied[request.columns]
         assert occupied.cells is not None
-        cells, noisy = add_sparse_noise(
+        add = add_sparse_noise if self._noise is None else self._noise.add_sparse_noise
+        cells, noisy = add(
             occupied.cells,
             occupied.true_values,
             size=table.cells(request.columns),
@@ -216,7 +222,11 @@ class Conversation:
             contribution=Fraction(table.contribution), norm="L1", neighbours=table.unit.neighbours
         )
         rate = choice.epsilon / (2 * max(gap.weight for gap in choice.candidates) * sensitivity)
-        return Chosen(choice=choice, index=_draw_index(scores, rate))
+        return Chosen(choice=choice, index=self._draw_index(scores, rate))
+
+    def _draw_index(self, scores: list[int], rate: Fraction) -> int:
+        choose = exponential_choice if self._noise is None else self._noise.exponential_choice
+        return int(choose(np.array([scores], np.int64), rate=rate)[0])
 
     def _estimate(self, choice: Choice, gap: Gap) -> NDArray[np.int64]:
         estimate = gap.estimate()
@@ -286,8 +296,10 @@ def _needs_counts(ask: Ask) -> bool:
     return isinstance(ask, Choice)
 
 
-def _choose_norm(choice: NormChoice, true_within: NDArray[np.int64], *, replace: bool) -> Chosen:
-    """The exponential mechanism over norms, by how far the number within is from the quantile.
+def _score_norms(
+    table: Table, choice: NormChoice, true_within: NDArray[np.int64]
+) -> tuple[list[int], Fraction]:
+    """Scores and rate of the choice of a norm, by how far the number within is from the quantile.
 
     Privacy: with quantile a / b, a score is -|b * within - a * all|. One individual more adds 1 to `all`
     and 0 or 1 to `within`, which moves it by at most max(a, b - a); one in place of another, by b.
@@ -296,18 +308,17 @@ def _choose_norm(choice: NormChoice, true_within: NDArray[np.int64], *, replace:
     *within, everybody = true_within.tolist()
     assert len(within) == len(choice.norms)
     scores = [_hold(-abs(b * each - a * everybody)) for each in within]
-    rate = choice.epsilon / (2 * (b if replace else max(a, b - a)))
-    return Chosen(choice=choice, index=_draw_index(scores, rate))
+    return scores, choice.epsilon / (2 * (b if table.unit.neighbours == "replace" else max(a, b - a)))
 
 
-def _choose_cap(choice: CapChoice, true_lost: NDArray[np.int64], *, most: int) -> Chosen:
-    """The exponential mechanism over bounds on records, by what they cut off and their penalties.
+def _score_caps(table: Table, choice: CapChoice, true_lost: NDArray[np.int64]) -> tuple[list[int], Fraction]:
+    """Scores and rate of the choice of a bound, by what it cuts off and its penalty.
 
-    Privacy: one individual adds between 0 and most - caps[0] to every number of records cut off.
+    Privacy: one individual adds between 0 and max_records - caps[0] to every number of records cut off.
     """
     lost = true_lost.tolist()
     scores = [_hold(-cut - penalty) for cut, penalty in zip(lost, choice.penalties, strict=True)]
-    return Chosen(choice=choice, index=_draw_index(scores, choice.epsilon / (2 * (most - choice.caps[0]))))
+    return scores, choice.epsilon / (2 * (table.unit.max_records - choice.caps[0]))
 
 
 def measure_distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:
@@ -319,7 +330,3 @@ def measure_distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]
 
 def _hold(score: int) -> int:
     return min(max(score, _LEAST), _MOST)
-
-
-def _draw_index(scores: list[int], rate: Fraction) -> int:
-    return int(exponential_choice(np.array([scores], np.int64), rate=rate)[0])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Ledger
     from sfumato.engines import Engine
+    from sfumato.noise import NoiseSource
     from sfumato.schema import Project, Table
 
 __all__ = ["PublishedScore", "publish_score"]
@@ -162,6 +163,7 @@ def publish_score(
     engine: Engine,
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
+    noise: NoiseSource | None = None,
 ) -> PublishedScore:
     """The noisy score of the release in `folder` against the records of its project, charged before.
 
@@ -194,7 +196,8 @@ def publish_score(
             message = f"{error}. The charge is kept, because a refund would tell about the records"
             raise SourceError(message) from None
         true_scores = question.evaluate(true_counts.true_values)
-        noisy = add_noise(true_scores, kind="laplace", scale=question.cost.scale)
+        add = add_noise if noise is None else noise.add_noise
+        noisy = add(true_scores, kind="laplace", scale=question.cost.scale)
         ledger.store_answer(entry, json.dumps(noisy.tolist()).encode())
     return PublishedScore(
         metric=metric,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import Budget, BudgetReport, Ledger
     from sfumato.engines import Engine
     from sfumato.engines.query import TrueAggregates
+    from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
     from sfumato.sql import Catalog, Statement, Within
 
@@ -64,9 +65,12 @@ def answer_statement(
     report: Callable[[], BudgetReport],
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
+    noise: NoiseSource | None = None,
 ) -> Answer:
     """The answer to one statement about the tables of `project`."""
-    desk = _Desk(project=project, engine=engine, budget=budget, report=report, open_ledger=open_ledger)
+    desk = _Desk(
+        project=project, engine=engine, budget=budget, report=report, open_ledger=open_ledger, noise=noise
+    )
     return desk.answer(text, progress=progress)
 
 
@@ -77,6 +81,7 @@ class _Desk:
     budget: Budget
     report: Callable[[], BudgetReport]
     open_ledger: Callable[[], Ledger]
+    noise: NoiseSource | None = None
 
     def answer(self, text: str, *, progress: Callable[[str], None]) -> Answer:
         statement = read_statement(text)
@@ -180,7 +185,7 @@ class _Desk:
         except SfumatoError as error:
             message = f"{error}. The charge is kept, because a refund would tell about the records"
             raise SourceError(message) from None
-        noisy = _add_noise(plan, true_aggregates)
+        noisy = _add_noise(plan, true_aggregates, self.noise)
         ledger.store_answer(entry, pack_noisy(noisy))
         return noisy, plan.epsilon
 
@@ -229,11 +234,15 @@ class _Desk:
         return {**self.project.tables, **self.project.public}
 
 
-def _add_noise(plan: QueryPlan, true_aggregates: TrueAggregates) -> NoisyAggregates:
+def _add_noise(
+    plan: QueryPlan, true_aggregates: TrueAggregates, source: NoiseSource | None
+) -> NoisyAggregates:
     """Noise on every measure of the groups that are answered. The caller has charged `plan.costs`."""
+    add = add_noise if source is None else source.add_noise
+    choose = exponential_choice if source is None else source.exponential_choice
     true_values, keys = true_aggregates.true_values, None
     if plan.selection is not None and true_aggregates.true_individuals is not None:
-        people = add_noise(true_aggregates.true_individuals, kind="laplace", scale=plan.selection.scale)
+        people = add(true_aggregates.true_individuals, kind="laplace", scale=plan.selection.scale)
         kept = np.flatnonzero(people >= plan.selection.threshold)
         true_keys = true_aggregates.true_keys or ()
         kept = np.array(
@@ -245,12 +254,12 @@ def _add_noise(plan: QueryPlan, true_aggregates: TrueAggregates) -> NoisyAggrega
     for noise, values in zip(plan.noises, true_values, strict=True):
         if noise.kind == "exponential":
             steps = [
-                exponential_choice(quantile_scores(values, noise, ranks), rate=ranks.rate)
+                choose(quantile_scores(values, noise, ranks), rate=ranks.rate)
                 for ranks in quantile_ranks(noise, plan.unit)
             ]
             noisy.append(np.stack(steps))
         else:
-            noisy.append(add_noise(values, kind=noise.kind, scale=noise.scale))
+            noisy.append(add(values, kind=noise.kind, scale=noise.scale))
     return NoisyAggregates(values=tuple(noisy), keys=keys)
 
 

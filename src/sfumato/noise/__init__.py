@@ -9,11 +9,13 @@ The proof that the laws are exact is docs/proofs/noise.md.
 from sfumato.noise.choice import exponential_choice
 from sfumato.noise.law import Kind, Law, make_law
 from sfumato.noise.samplers import add_noise, discrete_gaussian, discrete_laplace
+from sfumato.noise.source import NoiseSource
 from sfumato.noise.sparse import add_sparse_noise
 
 __all__ = [
     "Kind",
     "Law",
+    "NoiseSource",
     "add_noise",
     "add_sparse_noise",
     "discrete_gaussian",

@@ -90,7 +90,8 @@ def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
     except OSError as error:
         with suppress(OSError):
             partial.unlink()
-        raise _cannot_write(path, error) from None
+        message = f"{path.name!r} could not be written: {error.strerror or type(error).__name__}"
+        raise ReleaseError(message) from None
 
 
 def _check_parent(path: Path) -> None:

@@ -1,0 +1,149 @@
+"""`sfumato report`: one HTML file about a release, and about the truth if it is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfumato.cli.output import Json, note, print_json, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from sfumato.report import Axes, Facts
+    from sfumato.schema import Table
+
+__all__ = ["report"]
+
+
+def report(
+    folder: Annotated[str, typer.Argument(help="The folder of a release.")],
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            "--truth", help="The table of true records; the report is then INTERNAL.", show_default=False
+        ),
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project", "-p", help="The project file; adds all charges of its ledger.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "-o", help="The file to write, beside the folder by default.", show_default=False
+        ),
+    ] = None,
+    place: Annotated[
+        str | None, typer.Option("--place", help="The column to draw as places.", show_default=False)
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", help="The column to draw as time.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json: Json = False,
+) -> None:
+    """Write one HTML file that explains a release: privacy, accuracy, maps, how to use it.
+
+    Reads no record and spends nothing, unless --truth is given.
+    """
+    import sfumato
+    from sfumato.release import check_file, write_file
+    from sfumato.report import INTERNAL, build_report, choose_axes, read_facts
+
+    release = Path(folder)
+    suffix = f"-report-{INTERNAL}.html" if truth is not None else "-report.html"
+    target = Path(out) if out is not None else _beside(release, suffix)
+    _refuse_inside(target, release)
+    check_file(target, force=force)
+    ledger = sfumato.open(project).budget() if project is not None else None
+    comparison, maps = None, None
+    with progress(quiet=json) as tell:
+        tell("reading the release")
+        if truth is not None:
+            facts = read_facts(release)
+            axes = choose_axes(facts, place=place, time=time)
+            comparison, maps = _compare(facts, axes, Path(truth), tell)
+        tell("drawing the report")
+        content = build_report(
+            release, ledger=ledger, comparison=comparison, maps=maps, place=place, time=time
+        )
+    write_file(target, content, force=force)
+    if json:
+        print_json({"report": str(target), "bytes": len(content), "internal": truth is not None})
+        return
+    typer.echo(f"Wrote {target} ({len(content) / 1000:,.0f} kB).")
+    if truth is not None:
+        note(f"{INTERNAL}: the report compares with the truth; it is not private and must not be published")
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    resolved = folder.resolve()
+    name = f"{resolved.name}{suffix}"
+    # The path as it was typed, where it has a parent; `.` and `..` have none of their own.
+    return folder.parent / name if folder.name == resolved.name else resolved.parent / name
+
+
+def _refuse_inside(target: Path, folder: Path) -> None:
+    from sfumato.errors import ReleaseError
+
+    inside = target.resolve()
+    if folder.resolve() in (inside, *inside.parents):
+        message = "a release folder holds release files only; write the report beside it"
+        raise ReleaseError(message)
+
+
+def _compare(
+    facts: Facts, axes: Axes, truth: Path, tell: Callable[[str], None]
+) -> tuple[Any, dict[str, Any] | None]:
+    """The comparison with the truth, one per epsilon if there are several, and the map of the truth."""
+    from sfumato.schema import parse_table
+
+    (name, spec), *_ = facts.certificate["plan"]["table"].items()
+    table = parse_table(name, spec)
+    if not facts.has_epsilon or facts.best is None:
+        record, maps = _compare_one(facts, axes, truth, table, facts.table, tell)
+        return record, maps
+    import pyarrow.compute as pc
+
+    told, maps = [], None
+    for epsilon in sorted(facts.epsilons, key=_number):
+        mine = facts.table.filter(pc.equal(facts.table["epsilon"], _number(epsilon)))
+        record, maps = _compare_one(facts, axes, truth, table, mine.drop_columns(["epsilon"]), tell)
+        told.append({"epsilon": epsilon, "comparison": record})
+    return told, maps
+
+
+def _compare_one(
+    facts: Facts, axes: Axes, truth: Path, table: Table, released: pa.Table, tell: Callable[[str], None]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    import numpy as np
+
+    from sfumato.metrics import MetricError, compare_pair, encode_pair
+
+    try:
+        pair = encode_pair(truth, released, table=table, weight=facts.weight, unit=table.unit.column)
+    except MetricError:  # the truth may have no column of individuals
+        pair = encode_pair(truth, released, table=table, weight=facts.weight)
+    record = compare_pair(pair, progress=tell).to_record()
+    drawn = [field for field in (axes.place, axes.time) if field is not None]
+    if axes.place is None or any(field.name not in pair.columns for field in drawn):
+        return record, None
+    cells = np.zeros(pair.truth.rows, np.int64)
+    for field in drawn:
+        cells = cells * field.size + pair.truth.codes[field.name]
+    shape = tuple(field.size for field in drawn)
+    counts = np.bincount(cells, pair.truth.weights, minlength=int(np.prod(shape)))
+    return record, {"truth": counts.reshape(shape).tolist()}
+
+
+def _number(text: str) -> float:
+    from fractions import Fraction
+
+    return float(Fraction(text))

@@ -1,0 +1,207 @@
+"""`sfumato score`: how close a release is to the private records. Internal."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfumato.cli.output import Json, console, note, print_json, progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sfumato.metrics.scoring import Scores
+
+__all__ = ["Metric", "score"]
+
+_SHOWN = 10
+_PARTS = {
+    "pie-chart": ("mean", "total", "jsd", "misleading", "bias"),
+    "k-marginal": ("score",),
+    "taxi": ("score", "k_marginal", "graph_edge", "conjunction"),
+    "match3": ("score", "marginals", "conjunctions", "income"),
+}
+
+
+class Metric(StrEnum):
+    """What can be measured."""
+
+    GENERAL = "general"
+    PIE_CHART = "pie-chart"
+    K_MARGINAL = "k-marginal"
+    TAXI = "taxi"
+    MATCH3 = "match3"
+
+
+def score(
+    release: Annotated[
+        str, typer.Argument(help="The folder of a release, or a Parquet, CSV or CSV.gz file.")
+    ],
+    truth: Annotated[str | None, typer.Option(help="The file of the private records.")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Take records and columns from this project file.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="The project's table, if the release does not name it.")
+    ] = None,
+    metric: Annotated[Metric, typer.Option(help="What to measure.")] = Metric.GENERAL,
+    column: Annotated[list[str] | None, typer.Option(help="general: compare these only; may repeat.")] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="The column that counts records; 'count' if there.")
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="The truth's column that tells individuals apart.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="general: the column that classifiers must tell.")
+    ] = None,
+    place: Annotated[
+        list[str] | None, typer.Option(help="pie-chart, k-marginal: the columns of the place; may repeat.")
+    ] = None,
+    time: Annotated[
+        list[str] | None, typer.Option(help="pie-chart, k-marginal: the columns of the time; may repeat.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="pie-chart: the column whose shares are compared.")] = None,
+    bias_cutoff: Annotated[
+        int | None,
+        typer.Option(help="k-marginal, taxi: worst distance where counts differ by this; 0 for no rule."),
+    ] = None,
+    official_alignment: Annotated[
+        bool,
+        typer.Option("--official-alignment", help="taxi: repeat the contest code's reading of lost columns."),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Draws the references and what is sampled; public.")] = 0,
+    json: Json = False,
+) -> None:
+    """Compare a release with the private records. INTERNAL: the figures are not private.
+
+    Every score stands beside those of an all-zero release, of a uniform one and of half of the
+    individuals. Releases of several epsilons are scored one by one.
+    """
+    from sfumato.metrics import INTERNAL
+    from sfumato.metrics.scoring import Request, score_release
+
+    if truth is None and project is None:
+        message = "give --truth FILE, or --project FILE to take the project's own table"
+        raise typer.BadParameter(message)
+    if json or not sys.stdout.isatty():
+        note(INTERNAL)
+    request = Request(
+        release=Path(release),
+        truth=None if truth is None else Path(truth),
+        project=None if project is None else Path(project),
+        table=table,
+        metric=metric.value,
+        columns=tuple(column) if column else None,
+        weight=weight,
+        unit=unit,
+        target=target,
+        place=tuple(place or ()),
+        time=tuple(time or ()),
+        kind=kind,
+        bias_cutoff=bias_cutoff,
+        official_alignment=official_alignment,
+        seed=seed,
+    )
+    with progress(quiet=json) as stage:
+        scores = score_release(request, progress=stage)
+    if json:
+        print_json(scores.to_record())
+        return
+    out = console()
+    out.print(INTERNAL)
+    _show(out, scores)
+
+
+def _show(out: Console, scores: Scores) -> None:
+    for epsilon, record in scores.results:
+        if epsilon is not None:
+            out.print(f"\nepsilon {epsilon:g}")
+        if scores.metric == Metric.GENERAL:
+            _show_general(out, record)
+        else:
+            _show_official(out, scores.metric, record)
+    if scores.overall is not None:
+        out.print(
+            "\nall epsilons: " + ", ".join(f"{name} {value:.6g}" for name, value in scores.overall.items())
+        )
+
+
+def _show_official(out: Console, metric: str, record: dict[str, Any]) -> None:
+    rows = [(row["name"], *(_figure(row[part]) for part in _PARTS[metric])) for row in record["references"]]
+    _print_table(out, (metric, *_PARTS[metric]), rows)
+
+
+def _show_general(out: Console, record: dict[str, Any]) -> None:
+    rows = record["rows"]
+    out.print(
+        f"records: truth {rows['truth']:,}, release {rows['release']:,.10g}; distances from 0 (equal) to 1"
+    )
+    _print_table(
+        out,
+        ("mean distance of", "one column", "two columns", "three columns"),
+        [(row["name"], *(_figure(row[f"tvd{n}"]) for n in (1, 2, 3))) for row in record["references"]],
+    )
+    share = record["ladder"]["share"]
+    told = "less than 1 %" if share is None else f"{100 * share:.3g} %"
+    out.print(f"pairs of columns are as close as in a plain sample of {told} of the individuals")
+    listed = record["marginals"]["list"][:_SHOWN]
+    _print_table(
+        out, ("worst marginals", "distance"), [(" x ".join(m["columns"]), _figure(m["tvd"])) for m in listed]
+    )
+    _print_table(
+        out,
+        ("most changed associations (Cramer's V)", "truth", "release"),
+        [
+            (" x ".join(pair["columns"]), _figure(pair["truth"]), _figure(pair["release"]))
+            for pair in record["associations"]["worst"][: _SHOWN // 2]
+        ],
+    )
+    _show_classifiers(out, record)
+    _print_table(
+        out,
+        ("worst groups", "value", "truth", "release", "distance"),
+        [
+            (g["column"], str(g["value"]), f"{g['truth']:,}", f"{g['release']:,.10g}", _figure(g["tvd"]))
+            for g in record["groups"][:_SHOWN]
+        ],
+    )
+
+
+def _show_classifiers(out: Console, record: dict[str, Any]) -> None:
+    found = record["propensity"]
+    if found is not None:
+        out.print(
+            f"told apart by a classifier: AUC {found['auc']:.3f} (0.5: not at all), "
+            f"pMSE {found['pmse']:.3g}, {found['ratio']:.3g} times what chance gives"
+        )
+    _print_table(
+        out,
+        ("a classifier of", "trained on release", "trained on truth", "most frequent value"),
+        [
+            (
+                each["target"],
+                *(_figure(each[key]) for key in ("trained_on_release", "trained_on_truth", "majority")),
+            )
+            for each in record["downstream"]
+        ],
+    )
+
+
+def _print_table(out: Console, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if rows:
+        table = Table(*header)
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        out.print(table)
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -1,0 +1,258 @@
+"""The metric of the third match of 2018: marginals of three columns, conjunctions, incomes by city."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sfumato.metrics.cells import align_counts, half_distance, pack_codes
+from sfumato.metrics.codes import is_text, number_text
+from sfumato.metrics.drawn_tests import Condition, draw_conjunctions, draw_triples
+from sfumato.metrics.errors import MetricError
+from sfumato.metrics.incomes import City, measure_cities, score_cities
+from sfumato.metrics.tables import TableLike, plain_column, read_table, to_numbers, whole_numbers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["Match3", "match3"]
+
+_LARGEST = 1_000_000
+_LEAST_SHARE = 1e-6
+_ALL_LOST = math.log(0.001)
+_INCOME = ("SEX", "CITY", "INCWAGE")
+_FOREIGN = -1
+
+Codes = dict[str, "NDArray[np.int64]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match3:
+    """Three scores from 0 to 1,000,000, and what they were made of.
+
+    `triples` holds the overlap of every marginal test, `shares` the share of records that pass every
+    conjunction (truth, release), `cities` what was measured per city of the truth.
+    """
+
+    marginals: float
+    conjunctions: float
+    income: float | None
+    triples: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    cities: tuple[City, ...]
+
+    @property
+    def score(self) -> float:
+        """The mean of the scores."""
+        parts = [self.marginals, self.conjunctions]
+        parts += [] if self.income is None else [self.income]
+        return sum(parts) / len(parts)
+
+    def of_no_records(self) -> Match3:
+        """What a release without any record would score."""
+        shares = self.shares.copy()
+        shares[:, 1] = 0
+        return Match3(
+            marginals=0.0,
+            conjunctions=_score_conjunctions(shares),
+            income=None if self.income is None else 0.0,
+            triples=np.zeros_like(self.triples),
+            shares=shares,
+            cities=self.cities,
+        )
+
+    def __repr__(self) -> str:
+        income = "none" if self.income is None else f"{self.income:.0f}"
+        return (
+            f"Match3(score={self.score:.0f}, marginals={self.marginals:.0f}, "
+            f"conjunctions={self.conjunctions:.0f}, income={income})"
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """The score as a plain record."""
+        return {
+            "score": self.score,
+            "marginals": self.marginals,
+            "conjunctions": self.conjunctions,
+            "income": self.income,
+        }
+
+
+def match3(
+    truth: TableLike,
+    release: TableLike,
+    *,
+    largest: Mapping[str, int] | None = None,
+    marginal_tests: Sequence[Any] | None = None,
+    conjunction_tests: Sequence[Any] | None = None,
+    income: Sequence[str] | None = _INCOME,
+    seed: int = 0,
+) -> Match3:
+    """The score of `release`, a table of whole numbers that may lack columns of `truth`.
+
+    `largest` gives the largest value of each column's domain 0 .. largest, by default the largest of
+    the truth. `marginal_tests` lists three columns each, by name or place; `conjunction_tests` lists
+    conditions each, a column and its allowed values. Tests that are not given are drawn from the
+    public `seed`: 100 triples and up to 300 conjunctions. `income` names the columns of sex (1 man, 2
+    woman), city and wage; None leaves that score out.
+
+    >>> people = {"SEX": [1, 2, 1, 2], "CITY": [0, 0, 5, 5], "INCWAGE": [90, 70, 40, 80], "AGE": [3, 4, 5, 6]}
+    >>> match3(people, people).score
+    1000000.0
+    """
+    ours, theirs = read_table(truth, side="truth"), read_table(release, side="release")
+    names = tuple(ours.column_names)
+    for table, side in ((ours, "truth"), (theirs, "release")):
+        if table.num_rows == 0 or not names:
+            message = f"{side} has no records"
+            raise MetricError(message)
+    true_codes = {name: _true_codes(ours, name) for name in names}
+    sizes = _domain_sizes(true_codes, largest)
+    codes = {name: _codes(theirs, name, sizes[name]) for name in names if name in theirs.column_names}
+    if marginal_tests is None:
+        marginal_tests = draw_triples(names, seed=seed)
+    if conjunction_tests is None:
+        conjunction_tests = draw_conjunctions(true_codes, sizes, seed=seed)
+    triples = np.array([_overlap(_columns(test, names), true_codes, codes, sizes) for test in marginal_tests])
+    conditions = [_conditions(test, names) for test in conjunction_tests]
+    shares = np.array(
+        [
+            (_passing(each, true_codes, ours.num_rows), _passing(each, codes, theirs.num_rows))
+            for each in conditions
+        ]
+    ).reshape(-1, 2)
+    conjunctions = _score_conjunctions(shares)
+    score, cities = _score_income(true_codes, theirs, income)
+    return Match3(
+        marginals=_LARGEST * float(triples.mean()) if triples.size else 0.0,
+        conjunctions=conjunctions,
+        income=score,
+        triples=triples,
+        shares=shares,
+        cities=cities,
+    )
+
+
+def _score_conjunctions(shares: NDArray[np.float64]) -> float:
+    if not shares.size:
+        return 0.0
+    if (shares[:, 0] <= 0).any():
+        message = "a conjunction test is passed by no record of the truth"
+        raise MetricError(message)
+    errors = np.log(np.maximum(shares[:, 1], _LEAST_SHARE)) - np.log(shares[:, 0])
+    return _LARGEST * max(0.0, 1 + math.sqrt(float(np.mean(errors**2))) / _ALL_LOST)
+
+
+def _score_income(
+    truth: Codes, release: pa.Table, income: Sequence[str] | None
+) -> tuple[float | None, tuple[City, ...]]:
+    if income is None:
+        return None, ()
+    missing = [name for name in income if name not in truth]
+    if missing:
+        message = f"truth: no column {missing[0]!r} for the income score; name its columns, or leave it out"
+        raise MetricError(message)
+    cities = measure_cities(*(truth[name] for name in income))
+    if len(cities) < 2:
+        message = "truth: the income score needs at least two cities"
+        raise MetricError(message)
+    if any(name not in release.column_names for name in income):
+        return 0.0, tuple(cities.values())
+    found = measure_cities(*(_codes(release, name, None) for name in income))
+    return _LARGEST * score_cities(cities, found), tuple(cities.values())
+
+
+def _overlap(columns: tuple[str, ...], truth: Codes, release: Codes, sizes: Mapping[str, int]) -> float:
+    """1 - half of the sum of differences of shares over all value triples."""
+    if any(name not in release for name in columns):
+        return 0.0  # every record in one foreign cell
+    # One code more for what is foreign.
+    widths = [sizes[name] + 1 for name in columns]
+    keys = [
+        pack_codes([np.where(side[name] == _FOREIGN, sizes[name], side[name]) for name in columns], widths)
+        for side in (truth, release)
+    ]
+    _, (ours, theirs) = align_counts(keys, math.prod(widths))
+    return 1 - half_distance(ours, theirs)
+
+
+def _passing(conditions: tuple[Condition, ...], codes: Codes, rows: int) -> float:
+    """The share of records whose values are all allowed; a column that is not there allows all."""
+    left: NDArray[np.intp] | None = None
+    for name, allowed in sorted(conditions, key=lambda condition: condition.allowed.size):
+        if name in codes:
+            values = codes[name] if left is None else codes[name][left]
+            passed = np.isin(values, allowed)
+            left = np.flatnonzero(passed) if left is None else left[passed]
+    return 1.0 if left is None else left.size / rows
+
+
+def _columns(test: object, names: tuple[str, ...]) -> tuple[str, ...]:
+    listed = test["columns"] if isinstance(test, Mapping) else test
+    if not isinstance(listed, Sequence) or len(listed) != 3:
+        message = "a marginal test lists three columns"
+        raise MetricError(message)
+    return tuple(_name(column, names) for column in listed)
+
+
+def _conditions(test: object, names: tuple[str, ...]) -> tuple[Condition, ...]:
+    listed = test["conditions"] if isinstance(test, Mapping) else test
+    if not isinstance(listed, Sequence):
+        message = "a conjunction test lists conditions: a column and its allowed values each"
+        raise MetricError(message)
+    conditions = []
+    for each in listed:
+        column, allowed = (each["column"], each["allowed"]) if isinstance(each, Mapping) else each
+        conditions.append(Condition(_name(column, names), np.asarray(allowed, np.int64)))
+    return tuple(conditions)
+
+
+def _name(column: object, names: tuple[str, ...]) -> str:
+    if isinstance(column, str) and column in names:
+        return column
+    if isinstance(column, int) and 0 <= column < len(names):
+        return names[column]
+    message = f"a test names column {column!r}, which the truth does not have"
+    raise MetricError(message)
+
+
+def _true_codes(table: pa.Table, name: str) -> NDArray[np.int64]:
+    codes = whole_numbers(table, name, side="truth")
+    if codes.min() < 0:
+        message = f"truth: column {name!r} must hold whole numbers from 0"
+        raise MetricError(message)
+    return codes
+
+
+def _codes(table: pa.Table, name: str, size: int | None) -> NDArray[np.int64]:
+    """Values of a released column; what is blank, no whole number or outside 0 .. size - 1 is foreign."""
+    array = plain_column(table, name)
+    if is_text(array):
+        codes, words = number_text(array)
+        numbers = np.array([_parse(word) for word in words], np.float64)[codes]
+    else:
+        numbers = to_numbers(array).astype(np.float64)
+    known = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (numbers >= 0)
+    known &= numbers < (2**53 if size is None else size)
+    return np.where(known, numbers, _FOREIGN).astype(np.int64)
+
+
+def _parse(word: object) -> float:
+    text = str(word).strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else _FOREIGN
+
+
+def _domain_sizes(truth: Codes, largest: Mapping[str, int] | None) -> dict[str, int]:
+    sizes = {}
+    for name, codes in truth.items():
+        highest = int(codes.max())
+        sizes[name] = 1 + int((largest or {}).get(name, highest))
+        if highest >= sizes[name]:
+            message = f"truth: column {name!r} holds values above the largest of its domain"
+            raise MetricError(message)
+    return sizes

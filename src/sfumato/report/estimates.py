@@ -1,0 +1,146 @@
+"""Counts with their noise: from the measurements where they hold every cell, else from the table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from sfumato.report.measured import Measured, combine_deviations
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.report.facts import Facts
+    from sfumato.report.fields import Field
+
+__all__ = ["Estimate", "Expected", "count_records", "estimate_counts", "expect_noise", "matches"]
+
+_GAUSSIAN = math.sqrt(2 / math.pi)
+_MOST_COLUMNS = 8
+_MOST_CELLS = 2**24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    """Counts of every combination of some columns.
+
+    `half` is half the width of a 95 % interval of one count, where its noise is known.
+    """
+
+    values: NDArray[np.float64]
+    source: Literal["measurements", "table"]
+    half: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The noise that is to be expected in a marginal: of one answer, and as a share of all records."""
+
+    columns: tuple[str, ...]
+    answers: int
+    half: float
+    share: float
+
+
+def matches(measured: Measured, epsilon: str | None) -> bool:
+    """Whether `measured` belongs to `epsilon`; all do if there is one only."""
+    return epsilon is None or measured.epsilon is None or measured.epsilon == epsilon
+
+
+def estimate_counts(facts: Facts, fields: tuple[Field, ...], *, epsilon: str | None = None) -> Estimate:
+    """The counts of every combination of `fields`, at `epsilon` or the best one.
+
+    A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
+    where one holds all cells, and of the table else. Rows are counted as they are.
+    """
+    epsilon = epsilon or facts.best
+    wanted = tuple(field.name for field in fields)
+    best: tuple[float, Measured] | None = None
+    if facts.weight is not None:
+        for measured in facts.measured:
+            if measured.is_plain and matches(measured, epsilon) and set(wanted) <= set(measured.columns):
+                cells = math.prod(field.size for field in fields)
+                deviation = measured.deviation * math.sqrt(measured.cells / cells)
+                if best is None or deviation < best[0]:
+                    best = deviation, measured
+    if best is None:
+        return Estimate(values=facts.count(fields), source="table")
+    deviation, measured = best
+    sizes = []
+    for name in measured.columns:
+        field = facts.field(name)
+        if field is None:
+            return Estimate(values=facts.count(fields), source="table")
+        sizes.append(field.size)
+    if math.prod(sizes) != measured.cells:
+        return Estimate(values=facts.count(fields), source="table")
+    others = tuple(axis for axis, name in enumerate(measured.columns) if name not in wanted)
+    summed = measured.values.reshape(sizes).sum(axis=others)
+    left = [name for name in measured.columns if name in wanted]
+    return Estimate(
+        values=np.transpose(summed, [left.index(name) for name in wanted]),
+        source="measurements",
+        half=1.959964 * deviation if others else measured.half,
+    )
+
+
+def expect_noise(facts: Facts) -> list[Expected]:
+    """What noise is to be expected in the marginals that were measured, the noisiest first.
+
+    Of a table of counts, all combinations of up to three of its columns; of rows, what was measured.
+    `share` is half the sum of the expected noise over all answers, as a share of all records: how many
+    records noise alone would seem to move.
+    """
+    plain = [each for each in facts.measured if each.is_plain and matches(each, facts.best)]
+    sets: dict[tuple[str, ...], None] = {}
+    if facts.weight is not None:
+        for each in plain:
+            if len(each.columns) <= _MOST_COLUMNS:
+                for size in (1, 2, 3):
+                    sets |= dict.fromkeys(combinations(each.columns, size))
+    else:
+        sets = {each.columns: None for each in plain}
+    total = max(count_records(facts), 1.0)
+    found = [told for columns in sets if (told := _expect(facts, columns, plain, total)) is not None]
+    for each in facts.measured:
+        if each.about == "sums" and matches(each, facts.best) and each.columns not in sets and each.answers:
+            share = each.answers * each.mean_noise / (2 * total)
+            found.append(Expected(columns=each.columns, answers=each.answers, half=each.half, share=share))
+    return sorted(_least(found), key=lambda each: (-each.share, each.columns))
+
+
+def _least(found: list[Expected]) -> list[Expected]:
+    """Of several measurements of the same columns, the one with the least noise."""
+    best: dict[tuple[str, ...], Expected] = {}
+    for each in found:
+        if each.columns not in best or each.share < best[each.columns].share:
+            best[each.columns] = each
+    return list(best.values())
+
+
+def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total: float) -> Expected | None:
+    sizes = {field.name: field.size for field in facts.fields}
+    if not all(name in sizes for name in columns):
+        return None
+    cells = math.prod(sizes[name] for name in columns)
+    holding = [each for each in plain if set(columns) <= set(each.columns)]
+    if not holding or cells > _MOST_CELLS:
+        return None
+    deviation = combine_deviations([each.deviation * math.sqrt(each.cells / cells) for each in holding])
+    single = holding[0].mean_noise / holding[0].deviation if holding[0].deviation else _GAUSSIAN
+    alone = len(holding) == 1 and holding[0].cells == cells
+    mean = deviation * (single if alone else _GAUSSIAN)
+    half = holding[0].half if alone else 1.959964 * deviation
+    return Expected(columns=columns, answers=cells, half=half, share=cells * mean / (2 * total))
+
+
+def count_records(facts: Facts) -> float:
+    """The number of records, estimated by the measurement whose sum has the least noise."""
+    plain = [each for each in facts.measured if each.is_plain and matches(each, facts.best)]
+    if facts.weight is None or not plain:
+        return facts.size
+    return float(min(plain, key=lambda each: each.deviation**2 * each.cells).values.sum())

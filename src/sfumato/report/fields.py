@@ -1,0 +1,164 @@
+"""The columns of a release as its certificate describes them, and codes for what the table holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfumato.errors import SfumatoError
+from sfumato.report.html import clip_text
+from sfumato.schema import Bins, IntegerRange, Label, Period, Tuples, Values, parse_column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from sfumato.schema import Column
+
+__all__ = ["Field", "Kind", "encode_column", "read_fields"]
+
+Kind = Literal["values", "combinations", "bins", "range", "period"]
+
+_KINDS: dict[type, Kind] = {
+    Values: "values",
+    Tuples: "combinations",
+    Bins: "bins",
+    IntegerRange: "range",
+    Period: "period",
+}
+_MOST_LABELS = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A described column: what it may hold, and the columns of the released table that hold it.
+
+    `labels` has one text per code, `keys` the released value of each, one per released column; `edges`
+    are those of bins.
+    """
+
+    name: str
+    released: tuple[str, ...]
+    stored: tuple[str, ...]
+    kind: Kind
+    labels: tuple[str, ...]
+    keys: tuple[tuple[Label, ...], ...]
+    edges: tuple[float, ...]
+    outside: str
+    origin: str
+    drafted: bool
+    bounds: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        return len(self.labels)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the codes follow an order that means something."""
+        return self.kind in ("bins", "range", "period")
+
+
+def read_fields(columns: Mapping[str, Any], public: Mapping[str, Any]) -> tuple[Field, ...]:
+    """The described columns that have a domain; one that cannot be read is left out."""
+    fields = []
+    for name, spec in columns.items():
+        try:
+            column = parse_column(name, spec)
+        except SfumatoError:
+            continue
+        if column.domain is None or column.size > _MOST_LABELS:
+            continue
+        told = public.get(name) or {}
+        drafted = bool(told.get("drafted_from_data", column.drafted))
+        fields.append(_read_field(column, drafted=drafted, origin=str(told.get("from", column.origin))))
+    return tuple(fields)
+
+
+def _read_field(column: Column, *, drafted: bool, origin: str) -> Field:
+    domain = column.domain
+    assert domain is not None
+    released: tuple[str, ...] = (column.name,)
+    keys: tuple[tuple[Label, ...], ...] = tuple((label,) for label in column.labels)
+    if isinstance(domain, Tuples) and column.outside != "other":
+        released, keys = column.stored, domain.values
+    shown: tuple[Label, ...] = column.labels
+    if isinstance(domain, Values) and domain.names is not None:
+        shown = (*domain.names, *column.labels[len(domain.names) :])
+    return Field(
+        name=column.name,
+        released=released,
+        stored=column.stored,
+        kind=_KINDS[type(domain)],
+        labels=tuple(clip_text(label, 80) for label in shown),
+        keys=keys,
+        edges=tuple(float(edge) for edge in domain.edges) if isinstance(domain, Bins) else (),
+        outside=column.outside,
+        origin=origin,
+        drafted=drafted,
+        bounds=tuple(str(bound) for bound in column.bounds or ()),
+    )
+
+
+def encode_column(field: Field, table: pa.Table) -> NDArray[np.int64]:
+    """The code of every row of the released `table`, -1 for what the description does not know."""
+    if len(field.released) > 1:
+        return _encode_combinations(field, table)
+    column = table[field.released[0]].combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if field.edges and _is_number(column.type):
+        return _look_up(field, column)
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    known = np.append(_look_up(field, column.dictionary), -1)
+    codes: NDArray[np.int64] = known[column.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    return codes
+
+
+def _look_up(field: Field, values: pa.Array) -> NDArray[np.int64]:
+    """The code of every value; numbers fall into bins, everything else is looked up."""
+    if field.edges and _is_number(values.type):
+        numbers = values.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+        edges = np.array(field.edges)
+        codes = np.searchsorted(edges, numbers, side="right") - 1
+        codes = np.where(numbers == edges[-1], edges.size - 2, codes)
+        return np.where((codes < 0) | (codes > edges.size - 2), -1, codes).astype(np.int64)
+    codes_of = {str(key[0]): code for code, key in enumerate(field.keys)}
+    return np.array([codes_of.get(str(value), -1) for value in values.to_pylist()], np.int64)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _encode_combinations(field: Field, table: pa.Table) -> NDArray[np.int64]:
+    known: NDArray[np.int64] = np.zeros(table.num_rows, np.int64)
+    numbers = np.zeros(field.size, np.int64)
+    for place, name in enumerate(field.released):
+        parts = [str(key[place]) for key in field.keys]
+        codes_of = {part: code for code, part in enumerate(dict.fromkeys(parts))}
+        plain = Field(
+            name=name,
+            released=(name,),
+            stored=(name,),
+            kind="values",
+            labels=tuple(codes_of),
+            keys=tuple((part,) for part in codes_of),
+            edges=(),
+            outside=field.outside,
+            origin=field.origin,
+            drafted=field.drafted,
+        )
+        codes, base = encode_column(plain, table), len(codes_of) + 1
+        known = known * base + np.where(codes < 0, base - 1, codes)
+        numbers = numbers * base + np.array([codes_of[part] for part in parts])
+    order = np.argsort(numbers)
+    found = np.minimum(np.searchsorted(numbers[order], known), field.size - 1)
+    return np.where(numbers[order][found] == known, order[found], -1).astype(np.int64)

@@ -1,0 +1,132 @@
+"""Numbers for people: thousands in groups, few digits, privacy amounts never rounded down."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_exact, round_up
+
+__all__ = [
+    "MINUS",
+    "NONE",
+    "RHO",
+    "TIMES",
+    "amount",
+    "exponent",
+    "percent",
+    "short",
+    "signed",
+    "spread",
+    "whole",
+]
+
+NONE = "\N{EN DASH}"
+"""What stands where there is no number."""
+
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+RHO = "\N{GREEK SMALL LETTER RHO}"
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def whole(number: float) -> str:
+    """`number` rounded, in groups of three digits.
+
+    >>> whole(1234567.4), whole(-0.2)
+    ('1,234,567', '0')
+    """
+    return f"{round(number):,}".replace("-", MINUS)
+
+
+def short(number: float | None) -> str:
+    """`number` with three digits that count.
+
+    >>> short(1234.5), short(12.345), short(0.00123), short(4.2e-9), short(None)
+    ('1,234', '12.3', '0.00123', '4.2 × 10⁻⁹', '–')
+    """
+    if number is None or math.isnan(number):
+        return NONE
+    if math.isinf(number):
+        return "unbounded"
+    if number == 0:
+        return "0"
+    size = abs(number)
+    if size >= 1e12 or size < 1e-4:
+        return exponent(number)
+    if size >= 100:
+        return whole(number)
+    places = 2 - math.floor(math.log10(size))
+    text = f"{number:.{places}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", MINUS)
+
+
+def exponent(number: float) -> str:
+    """`number` as a factor and a power of ten.
+
+    >>> exponent(1e-6), exponent(2.5e-5)
+    ('10⁻⁶', '2.5 × 10⁻⁵')
+    """
+    mantissa, _, power = f"{number:.2e}".partition("e")
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    raised = f"10{str(int(power)).translate(_RAISED)}"
+    return raised if mantissa == "1" else f"{mantissa} {TIMES} {raised}".replace("-", MINUS)
+
+
+def signed(number: float) -> str:
+    """`number` with its sign.
+
+    >>> signed(3.25), signed(-0.5)
+    ('+3.25', '−0.5')
+    """
+    return short(number) if number <= 0 else f"+{short(number)}"
+
+
+def spread(number: float) -> str:
+    """`number` as half the width of an interval.
+
+    >>> spread(59.9146)
+    '±59.9'
+    """
+    return f"±{short(number)}"
+
+
+def percent(share: float | None) -> str:
+    """`share` of one as a percentage that never rounds to nothing or to all.
+
+    >>> percent(0.5), percent(0.9999), percent(0.0002), percent(0.0123), percent(1)
+    ('50 %', '> 99.9 %', '< 0.1 %', '1.2 %', '100 %')
+    """
+    if share is None or math.isnan(share):
+        return NONE
+    if share in (0, 1):
+        return f"{share:.0%}".replace("%", " %")
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    if 0.999 < share < 1:
+        return "> 99.9 %"
+    places = 1 if share < 0.1 or share > 0.9 else 0
+    text = f"{100 * share:.{places}f}"
+    return f"{text.removesuffix('.0')} %".replace("-", MINUS)
+
+
+def amount(value: object) -> str:
+    """A privacy amount in at most six digits, rounded up; a dash if there is none.
+
+    >>> amount("0.04223133608504"), amount("1"), amount(None), amount("0.000001")
+    ('0.042232', '1', '–', '10⁻⁶')
+    """
+    if value is None:
+        return NONE
+    try:
+        exact = parse_exact(value, name="amount")
+    except RecipeError:
+        return str(value)
+    if exact == 0:
+        return "0"
+    if 0 < exact < Fraction(1, 1000):
+        return exponent(float(exact))
+    places = 6 if exact < 1 else max(0, 6 - len(str(int(exact))))
+    return format_exact(round_up(exact, places=places))

@@ -1,0 +1,113 @@
+"""`sfumato report`: one file beside the release, internal if the truth is given."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import sfumato as sf
+from sfumato.cli.report import report
+
+app = typer.Typer()
+app.command()(report)
+
+
+@pytest.fixture
+def out(project, tmp_path):
+    sf.open(project).release(tmp_path / "recipe.toml", out=tmp_path / "out")
+    return tmp_path / "out"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def test_the_report_lies_beside_the_release(out):
+    result = run(out)
+    assert result.exit_code == 0
+    page = (out.parent / "out-report.html").read_bytes()
+    assert page.startswith(b"<!doctype html>")
+    assert b"INTERNAL" not in page
+    assert "out-report.html" in result.stdout
+    assert sf.verify(out).total["epsilon"] == "1"
+
+
+def test_the_current_folder_can_be_named(out, monkeypatch):
+    monkeypatch.chdir(out)
+    assert run(".").exit_code == 0
+    assert (out.parent / "out-report.html").is_file()
+
+
+def test_nothing_is_replaced_without_force(out):
+    assert run(out).exit_code == 0
+    again = run(out)
+    assert isinstance(again.exception, sf.ReleaseError)
+    assert "--force" in str(again.exception)
+    assert run(out, "--force").exit_code == 0
+
+
+def test_the_release_folder_holds_release_files_only(out):
+    result = run(out, "-o", out / "report.html")
+    assert isinstance(result.exception, sf.ReleaseError)
+    assert "beside" in str(result.exception)
+    assert not (out / "report.html").exists()
+
+
+def test_json_tells_what_was_written(out, tmp_path):
+    result = run(out, "-o", tmp_path / "told.html", "--json")
+    told = json.loads(result.stdout)
+    assert told == {
+        "report": str(tmp_path / "told.html"),
+        "bytes": (tmp_path / "told.html").stat().st_size,
+        "internal": False,
+    }
+
+
+def test_a_project_adds_its_ledger(out, project):
+    assert run(out, "--project", project).exit_code == 0
+    assert "The whole ledger" in (out.parent / "out-report.html").read_text(encoding="utf-8")
+
+
+def test_places_and_times_can_be_named(out):
+    assert run(out, "--place", "month", "--time", "region").exit_code == 0
+    wrong = run(out, "--place", "moon", "--force")
+    assert isinstance(wrong.exception, sf.RecipeError)
+
+
+def test_the_truth_makes_it_internal(out, project):
+    pytest.importorskip("sfumato.metrics")
+    result = run(out, "--truth", out.parent / "t.parquet", "--json")
+    assert result.exit_code == 0, result.exception
+    target = out.parent / "out-report-INTERNAL.html"
+    page = target.read_text(encoding="utf-8")
+    assert json.loads(result.stdout) == {
+        "report": str(target),
+        "bytes": target.stat().st_size,
+        "internal": True,
+    }
+    assert page.count("INTERNAL") > 12
+    assert "Release less truth" in page
+    assert not (out.parent / "out-report.html").exists()
+
+
+def test_the_truth_may_have_no_column_of_individuals(out, people):
+    pytest.importorskip("sfumato.metrics")
+    pq.write_table(people.drop_columns(["person"]), out.parent / "truth.parquet")
+    assert run(out, "--truth", out.parent / "truth.parquet").exit_code == 0
+
+
+def test_every_epsilon_is_compared(project, tmp_path):
+    pytest.importorskip("sfumato.metrics")
+    sf.open(project).release(tmp_path / "recipe.toml", epsilon=["1/2", "4"], out=tmp_path / "two")
+    assert run(tmp_path / "two", "--truth", tmp_path / "t.parquet").exit_code == 0
+    page = (tmp_path / "two-report-INTERNAL.html").read_text(encoding="utf-8")
+    assert "epsilon 0.5" in page
+    assert "At epsilon 4" in page
+
+
+def test_a_report_costs_nothing(out, project):
+    before = sf.open(project).budget().spent
+    run(out, "--project", project)
+    assert sf.open(project).budget().spent == before

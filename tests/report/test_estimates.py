@@ -1,0 +1,118 @@
+"""Figures about accuracy follow from the certificate and the noisy values, by hand."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sfumato.report.axes import choose_axes
+from sfumato.report.estimates import count_records, estimate_counts, expect_noise
+from sfumato.report.facts import read_facts
+
+
+@pytest.fixture
+def counts(folders, tmp_path):
+    return read_facts(folders.write_counts(tmp_path / "out", places=12, months=4))
+
+
+def test_noise_of_a_measurement(counts):
+    (measured,) = counts.measured
+    rate = math.exp(-1 / 20)
+    assert measured.deviation == pytest.approx(math.sqrt(2 * rate) / (1 - rate))
+    assert measured.half == pytest.approx(20 * math.log(20))
+    assert measured.near_zero == np.mean(np.abs(measured.values) <= measured.half)
+    assert measured.is_plain
+
+
+def test_sums_are_taken_of_unclipped_values(counts):
+    place = counts.field("place")
+    noisy = counts.measured[0].values.reshape(12, 4)
+    estimate = estimate_counts(counts, (place,))
+    assert estimate.values.tolist() == noisy.sum(axis=1).tolist()
+    assert estimate.half == pytest.approx(1.959964 * counts.measured[0].deviation * 2)
+    assert counts.count((place,)).sum() > estimate.values.sum() == count_records(counts)
+
+
+def test_axes_come_in_the_order_that_was_asked_for(counts):
+    place, month = counts.fields
+    one, other = estimate_counts(counts, (place, month)), estimate_counts(counts, (month, place))
+    assert np.array_equal(one.values, other.values.T)
+    assert one.half == counts.measured[0].half
+
+
+def test_expected_noise_by_hand(counts):
+    told = {each.columns: each for each in expect_noise(counts)}
+    measured, total = counts.measured[0], counts.measured[0].values.sum()
+    cells = told["place", "month"]
+    assert cells.share == pytest.approx(48 * measured.deviation * math.sqrt(0.5) / 2 / total)
+    months = told[("month",)]
+    deviation = measured.deviation * math.sqrt(12)
+    assert months.share == pytest.approx(4 * deviation * math.sqrt(2 / math.pi) / 2 / total)
+    assert [each.share for each in expect_noise(counts)] == sorted(
+        (e.share for e in told.values()), reverse=True
+    )
+
+
+def test_several_measurements_of_rows_are_weighted_by_precision(folders, tmp_path):
+    record = {"kind": "gaussian", "scale": "30"}
+    first = folders.measure("a", ("a",), 2, **record)
+    again = folders.measure("again", ("a",), 2, **{**record, "scale": "40"})
+    folder = folders.write_release(
+        tmp_path / "out",
+        table=pa.table({"a": ["x", "y", "y"]}),
+        columns={"a": folders.column(values=["x", "y"])},
+        measured=[(first, [1, 2]), (again, [1, 2])],
+    )
+    (expected,) = expect_noise(read_facts(folder))
+    assert expected.half == pytest.approx(1.959964 * 24)
+
+
+def test_units_of_every_kind_of_answer(folders, tmp_path):
+    gaussian = {"kind": "gaussian", "scale": "2097152"}
+    records = [
+        folders.measure("plain", ("a",), 2, **gaussian),
+        folders.measure("sums", ("a",), 2, **gaussian, queries={"rows": 2, "cells": 2, "grid": 1024}),
+        folders.measure("normed", ("a",), 2, **gaussian, contribution_norm="2"),
+        folders.measure("heads", ("a",), 2, **gaussian, individuals={"rows": 2}),
+        folders.measure("large", ("a",), 2, scale="20", threshold=100),
+        {"name": "choice 1", "candidates": 3, "kind": "exponential", "scale": "0.1", "epsilon": "0.1"},
+    ]
+    folder = folders.write_release(
+        tmp_path / "out",
+        table=pa.table({"a": ["x", "y"]}),
+        columns={"a": folders.column(values=["x", "y"])},
+        measured=[(record, [2**21, 0]) for record in records],
+        unit={
+            "column": "person",
+            "max_records": 2,
+            "grid": 2**20,
+            "bounding": "weight",
+            "neighbours": "replace",
+        },
+    )
+    plain, sums, normed, heads, large, choice = read_facts(folder).measured
+    assert (plain.deviation, plain.values[0], plain.is_plain) == (2.0, 2.0, True)
+    assert (sums.deviation, sums.about, sums.is_plain) == (2 / 1024, "sums", False)
+    assert (normed.deviation, normed.about) == (2.0, "cells")
+    assert (heads.deviation, heads.about) == (2**21, "individuals")
+    assert large.about == "large cells"
+    assert choice.about == "choice"
+    assert math.isnan(choice.deviation)
+
+
+def test_places_and_times_are_found(folders, tmp_path, counts):
+    axes = choose_axes(counts)
+    assert (axes.place.name, axes.time.name) == ("place", "month")
+    swapped = choose_axes(counts, place="month", time="place")
+    assert (swapped.place.name, swapped.time.name) == ("month", "place")
+    columns = {
+        "hours-per-week": folders.column(range=[1, 99]),
+        "pay": folders.column(bins=["0", "1", "2"]),
+        "shift": folders.column(range=[0, 20]),
+        "kind": folders.column(range=[0, 50]),
+        "homeState": folders.column(range=[0, 9]),
+    }
+    table = pa.table({name: [1] for name in columns})
+    axes = choose_axes(read_facts(folders.write_release(tmp_path / "other", table=table, columns=columns)))
+    assert (axes.place.name, axes.time.name) == ("homeState", "shift")
