@@ -70,8 +70,7 @@ class Contest:
         where = "" if year is None else f"WHERE year = {year}"
         self.path = folder / "t.parquet"
         duckdb.sql(
-            f"COPY (SELECT sim_resident, neighborhood, month, incident_type FROM '{tables / records}' {where}) "
-            f"TO '{self.path}'"
+            f"COPY (SELECT sim_resident, {', '.join(BY)} FROM '{tables / records}' {where}) TO '{self.path}'"
         )
         columns = "".join(f"[tables.t.columns.{key}]\nvalues = {self.labels[key]}\n" for key in BY)
         (folder / "sfumato.toml").write_text(

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import sfumato as sf
 from sfumato.cli.score import Metric, score
+from sfumato.demo import write_demo
 from sfumato.errors import SfumatoError
 from sfumato.metrics import INTERNAL, pie_chart
 
@@ -227,4 +228,19 @@ def test_the_project_names_the_table_if_the_release_does_not(project, out):
 def test_every_option_has_a_help_text():
     command = typer.main.get_command(app)
     assert all(parameter.help for parameter in command.params if parameter.name != "help")
-    assert {each.value for each in Metric} == {"general", "pie-chart", "k-marginal", "taxi", "match3"}
+    assert {each.value for each in Metric} == {"general", "pie-chart", "k-marginal", "taxi", "match3", "l1"}
+
+
+def test_a_noisy_score_is_charged_and_may_be_published(tmp_path):
+    write_demo(tmp_path / "d")
+    project, out = tmp_path / "d" / "sfumato.toml", tmp_path / "d" / "out"
+    sf.open(project).release(tmp_path / "d" / "monthly.toml", out=out)
+    publish = (out, "--project", project, "--publish-epsilon", "0.5", "--metric")
+    first, again = (json.loads(run(*publish, "l1", "--json").stdout) for _ in range(2))
+    assert (first["spent"], again["spent"]) == ("0.5", "0")
+    assert first["scores"] == again["scores"]
+    assert "may be published" in run(*publish, "l1").stdout
+    run(*publish, "taxi", code=2)
+    run(out, "--publish-epsilon", 1, code=2)
+    run(out, "--project", project, "--metric", "l1", code=2)
+    assert str(sf.open(project).budget().spent) == "1.5"

@@ -15,6 +15,7 @@ from sfumato.cli.groups import groups
 from sfumato.cli.init import init
 from sfumato.cli.release import release
 from sfumato.cli.report import report
+from sfumato.cli.score import score
 from sfumato.cli.sql import sql
 from sfumato.cli.verify import verify
 from sfumato.errors import SfumatoError
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (init, groups, check, release, sql, budget, verify, report, demo, contest):
+for command in (init, groups, check, release, sql, budget, verify, report, score, demo, contest):
     app.command()(command)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, console, note, print_json, progress
+from sfumato.cli.output import Json, console, note, note_missing_ledger, print_json, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +35,7 @@ class Metric(StrEnum):
     K_MARGINAL = "k-marginal"
     TAXI = "taxi"
     MATCH3 = "match3"
+    L1 = "l1"
 
 
 def score(
@@ -73,6 +74,9 @@ def score(
         typer.Option("--official-alignment", help="taxi: repeat the contest code's reading of lost columns."),
     ] = False,
     seed: Annotated[int, typer.Option(help="Draws the references and what is sampled; public.")] = 0,
+    publish_epsilon: Annotated[
+        str | None, typer.Option(help="Spend this on a noisy score that may be published (pie-chart, l1).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare a release with the private records. INTERNAL: the figures are not private.
@@ -80,6 +84,14 @@ def score(
     Every score stands beside those of an all-zero release, of a uniform one and of half of the
     individuals. Releases of several epsilons are scored one by one.
     """
+    if publish_epsilon is not None:
+        columns = tuple(column or ()) or (*(place or ()), *(time or ()), *((kind,) if kind else ()))
+        _publish(release, project, metric=metric.value, epsilon=publish_epsilon, columns=columns, json=json)
+        return
+    if metric is Metric.L1:
+        message = "l1 is for --publish-epsilon; the general metrics hold it for every marginal"
+        raise typer.BadParameter(message)
+
     from sfumato.metrics import INTERNAL
     from sfumato.metrics.scoring import Request, score_release
 
@@ -113,6 +125,33 @@ def score(
     out = console()
     out.print(INTERNAL)
     _show(out, scores)
+
+
+def _publish(
+    release: str, project: str | None, *, metric: str, epsilon: str, columns: tuple[str, ...], json: bool
+) -> None:
+    """Charges the ledger of the project and prints a noisy score."""
+    import sfumato
+    from sfumato.exact import format_exact
+
+    if project is None:
+        message = "--publish-epsilon needs --project FILE: the score is charged to its ledger"
+        raise typer.BadParameter(message)
+    curator = sfumato.open(project)
+    note_missing_ledger(curator)
+    with progress(quiet=json) as stage:
+        found = curator.publish_score(
+            release, metric=metric, epsilon=epsilon, columns=columns or None, progress=stage
+        )
+    if json:
+        print_json(found.to_record())
+        return
+    out = console()
+    for each in found.scores:
+        label = f"epsilon {each['epsilon']:g}: " if "epsilon" in each else ""
+        out.print(f"{label}{metric} {each['score']:.4g} (95 %: {each['low']:.4g} to {each['high']:.4g})")
+    spent = "nothing: it was published before" if found.repeated else f"epsilon {format_exact(found.spent)}"
+    out.print(f"Noisy, so it may be published. Compared with bounded records. Spent {spent}.")
 
 
 def _show(out: Console, scores: Scores) -> None:

@@ -55,6 +55,7 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
                 "preserve_insertion_order = false",
                 "TimeZone = 'UTC'",
                 "autoinstall_known_extensions = false",
+                "enable_progress_bar = false",  # it would tell of the records, and mix with our output
                 f"disabled_optimizers = '{','.join(left_out)}'",
             ):
                 connection.execute(f"SET {setting}")

@@ -27,6 +27,8 @@ INTERNAL = "INTERNAL: compares with the private records, not private, do not pub
 _GROUPS = 100
 _MOST_TRIPLES = 1000
 _MOST_RECORDS = 50_000
+_FEWEST_RECORDS = 2000
+_MOST_PRODUCTS = 30_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -81,7 +83,7 @@ def compare_tables(
     tells individuals apart, `target` a column that classifiers are to tell from the others (by
     default up to three with few values), `table` a description whose domains the columns have. All
     marginals are counted over all records; `most_triples` of three columns at most, and classifiers
-    see `most_records` records at most, both drawn from the public `seed`.
+    see `most_records` records at most (fewer of tables with many columns), drawn from the public `seed`.
 
     >>> people = {"sex": ["f", "m"] * 50, "area": ["n", "n", "s", "s"] * 25}
     >>> comparison = compare_tables(people, {"sex": ["f"] * 10, "area": ["n", "s"] * 5})
@@ -105,6 +107,9 @@ def compare_pair(
     if target is not None and target not in pair.columns:
         message = f"no column {target!r} to tell from the others"
         raise MetricError(message)
+    # A regression's time grows with the square of the columns.
+    affordable = max(_FEWEST_RECORDS, _MOST_PRODUCTS // len(pair.columns) ** 2)
+    most_records = min(most_records, affordable)
     domain = [pair.sizes[name] for name in pair.columns]
     pair = pair.compact()
     deal = deal_truth(pair, seed=seed)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Downstream", "choose_targets", "measure_downstream"]
 
 _MOST_CLASSES = 10
+_FEW_CLASSES = 6
 _TARGETS = 3
 _HELD_OUT = 0.3
 
@@ -45,12 +46,12 @@ class Downstream:
 
 
 def choose_targets(pair: CodedPair, associations: Associations) -> tuple[str, ...]:
-    """Up to three columns of two to ten values, those that the other columns tell most about."""
+    """Up to three columns of two to six values, those that the other columns tell most about."""
     strength = (associations.truth.sum(axis=1) - 1).tolist()
     few = [
         (-strength[place], name)
         for place, name in enumerate(pair.columns)
-        if 2 <= np.unique(pair.truth.codes[name]).size <= _MOST_CLASSES
+        if 2 <= np.unique(pair.truth.codes[name]).size <= _FEW_CLASSES
     ]
     return tuple(name for _, name in sorted(few)[:_TARGETS])
 
