@@ -50,6 +50,9 @@ NoiseKind = Literal["laplace", "gaussian"]
 
 LARGEST_SCALE = 2**50
 
+# Beyond so many scales the chance to pass a threshold takes too many bits to be certified.
+MOST_SCALES = 5000
+
 # An individual over its norm is scaled by whole multiples of 1 / NORM_GRID, so that sums are exact.
 NORM_GRID = 2**20
 
@@ -88,9 +91,12 @@ class Request:
         if parse_positive(self.scale, name=f"the noise scale of {self.name!r}") > LARGEST_SCALE:
             message = f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
             raise RecipeError(message)
-        if (self.queries is not None or self.norm is not None) and self.noise != "gaussian":
+        # Sums of different cells move by no more than the cells, in L1 too.
+        sums = self.norm is None and (self.queries is None or self.queries.is_partition)
+        if not sums and self.noise != "gaussian":
             message = (
-                f"request {self.name!r}: queries and norms are bounded in L2, so their noise is gaussian"
+                f"request {self.name!r}: norms, and queries other than sums of different cells, are bounded "
+                "in L2, so their noise is gaussian"
             )
             raise RecipeError(message)
         if self.norm is not None:
@@ -112,6 +118,11 @@ class Request:
             raise RecipeError(message)
         if not isinstance(threshold, int) or not 1 <= threshold <= LARGEST_SCALE:
             message = f"the threshold of {self.name!r} must be a whole number from 1 to 2^50"
+            raise RecipeError(message)
+        if threshold > MOST_SCALES * self.scale:
+            message = (
+                f"{self.name!r}: nothing empty ever passes {MOST_SCALES:,} noise scales; spend or cut less"
+            )
             raise RecipeError(message)
 
     @property

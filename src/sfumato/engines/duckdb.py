@@ -152,6 +152,7 @@ class DuckDBEngine:
         Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing
         else does; docs/proofs/capped-counts.md.
         """
+        heads.check_bounds(table, choice)
         source = self._find(table)
         with hide_failures(_name(table)), connect() as connection:
             _create_encoded(connection, source, table, choice.columns)

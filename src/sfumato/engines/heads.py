@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sfumato.measurement import CapChoice, Request
     from sfumato.schema import Table
 
-__all__ = ["count_heads", "count_lost"]
+__all__ = ["check_bounds", "count_heads", "count_lost"]
 
 _MOST_CELLS = 2**62
 
@@ -71,14 +71,18 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
     return _fill(connection, request, numbers, heads)
 
 
+def check_bounds(table: Table, choice: CapChoice) -> None:
+    """Nothing, or an error about public facts: a table of rows has no bound to choose."""
+    if table.unit.column is None:
+        message = f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"
+        raise RecipeError(message)
+
+
 def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:
     """The number of records that each bound of `choice` cuts off; reads `encoded`.
 
     Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
     """
-    if table.unit.column is None:
-        message = f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"
-        raise RecipeError(message)
     numbers = f"SELECT least(count(*), {table.unit.max_records}) AS n FROM encoded GROUP BY u"
     sums = ", ".join(f"coalesce(sum(greatest(n - {cap}, 0)), 0)" for cap in choice.caps)
     row = connection.execute(f"SELECT {sums} FROM ({numbers})").fetchone()

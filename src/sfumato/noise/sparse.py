@@ -32,7 +32,7 @@ __all__ = ["add_sparse_noise", "draw_passing"]
 LARGEST_DOMAIN: Final = 2**63 - 1
 _WORD: Final = 64
 _CHUNK: Final = 1 << 15
-_GUARDS: Final = (64, 192, 448, 960, 1984)
+_GUARDS: Final = (64, 192, 448, 960, 1984, 4032, 8128)
 
 
 def add_sparse_noise(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sfumato.accounting import Cost
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
-from sfumato.measurement import CapChoice, Chosen, Measurement, Request, request_sensitivity
-from sfumato.recipes.base import MOST_ANSWERS, Plan, Product
+from sfumato.measurement import CapChoice, Chosen, Measurement, Request, ask_cost, request_sensitivity
+from sfumato.queries import Queries
+from sfumato.recipes.base import Plan, Product
 from sfumato.recipes.counts import (
     finish_counts,
     parse_by,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from sfumato.accounting import Cost
     from sfumato.measurement import Ask
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["CappedCounts"]
 
 _MOST_CAPS = 32
+_MOST_CELLS = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +85,9 @@ class CappedCounts:
         """All of every epsilon, charged before the first question."""
         by = tuple(self.by)
         refuse_clash(self.kind, ["epsilon", "count", *released_names(table, by)])
-        if table.cells(by) > MOST_ANSWERS:
+        if table.cells(by) > _MOST_CELLS:
             message = (
-                f"capped-counts: {' x '.join(by)} has {table.cells(by):,} cells, more than {MOST_ANSWERS:,}; "
+                f"capped-counts: {' x '.join(by)} has {table.cells(by):,} cells, more than {_MOST_CELLS:,}; "
                 "use fewer columns or coarser domains"
             )
             raise RecipeError(message)
@@ -94,21 +97,24 @@ class CappedCounts:
                 "use cell-counts"
             )
             raise RecipeError(message)
-        unit = table.unit
-        allowance = tuple(
-            Cost(kind="pure", scale=epsilon, neighbours=unit.neighbours, unit=unit.column or "row")
-            for epsilon in epsilons
-        )
         return Plan(
             recipe=self,
             table=table,
             requests=(),
             epsilons=epsilons,
             delta=delta,
-            allowance=allowance,
-            counted=(self._total_columns(table),),
-            clipped=(by,),
+            allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),
+            counted=(by,),
         )
+
+    def _costs(self, table: Table, epsilon: Fraction) -> tuple[Cost, ...]:
+        """The cost of the first questions, and the most that counts cost under any bound."""
+        first = tuple(ask_cost(table, ask) for ask in self._first_asks(table, epsilon, ""))
+        counts = (
+            ask_cost(table, self._counts(table, epsilon, "", bound=cap))
+            for cap in list_caps(table.unit.max_records)
+        )
+        return (*first, max(counts, key=lambda cost: cost.rho))
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Every cell with its count, for every epsilon."""
@@ -148,8 +154,8 @@ class CappedCounts:
                 f"A part of {half} of each epsilon chooses the bound c by the exponential mechanism. Its "
                 f"score is minus the number of records cut off by c, of at most {most} per individual, minus "
                 "the sum over all cells of the noise to be expected, which is public. An individual moves a "
-                f"score by at most {most - 1}. A part of {half} pays for the counts of the smallest column, "
-                f"at the full bound of {most}, whose sum is the number of records. The rest pays for the "
+                f"score by at most {most - 1}. A part of {half} pays for the number of records, at the full "
+                f"bound of {most}. The rest pays for the "
                 "histogram with every individual held to c records, and noise to match."
             ),
             "postprocessing": (
@@ -161,11 +167,8 @@ class CappedCounts:
             ),
         }
 
-    def _total_columns(self, table: Table) -> tuple[str, ...]:
-        return (min(self.by, key=lambda name: table.column(name).size),)
-
     def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
-        """The choice of the bound, and the counts whose sum is the number of records."""
+        """The choice of the bound, and the number of records."""
         half = epsilon * _exact(self.share) / 2
         caps = list_caps(table.unit.max_records)
         cells = table.cells(tuple(self.by))
@@ -177,10 +180,14 @@ class CappedCounts:
             penalties=tuple(min(math.ceil(cells * scale), 2**61) for scale in scales),
             epsilon=half,
         )
-        columns = self._total_columns(table)
-        probe = Request(name=f"{label}{columns[0]}", columns=columns, noise="laplace", scale=Fraction(1))
-        scale = request_sensitivity(table, probe) / half
-        return choice, Request(name=probe.name, columns=columns, noise="laplace", scale=scale)
+        total = Request(
+            name=f"{label}number of records",
+            columns=tuple(self.by),
+            noise="laplace",
+            scale=Fraction(1),
+            queries=_sum_all(cells),
+        )
+        return choice, replace(total, scale=request_sensitivity(table, total) / half)
 
     def _counts(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> Request:
         def ask(scale: Fraction) -> Request:
@@ -202,6 +209,13 @@ class CappedCounts:
             grid=1,
         )
         return np.asarray(np.floor(kept * (factor / counts.grid) + 0.5), np.int64)
+
+
+@lru_cache(maxsize=4)
+def _sum_all(cells: int) -> Queries:
+    """The sum of all cells, as one query."""
+    ones = np.ones(cells, np.int32)
+    return Queries(cells=cells, grid=1, starts=np.array([0, cells]), members=np.arange(cells), weights=ones)
 
 
 def list_caps(most: int) -> tuple[int, ...]:

@@ -77,6 +77,8 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
 
 
 def _look_up(values: pa.Array, labels: tuple[int | str, ...]) -> NDArray[np.int64]:
+    if isinstance(labels[0], int) and pa.types.is_string(values.type):
+        values = pa.array(_to_numbers(values, ""))
     known = {str(label): code for code, label in enumerate(labels)}
     encoded = values.dictionary_encode()
     # The last entry is that of a missing value, whose index is -1.
@@ -95,10 +97,22 @@ def _plain(value: object) -> str:
 
 def _to_numbers(values: pa.Array, name: str) -> NDArray[np.float64]:
     try:
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            encoded = values.dictionary_encode()
+            # The last entry is that of a missing value, whose index is -1.
+            numbers = np.array([*map(_read_number, encoded.dictionary.to_pylist()), np.nan])
+            return np.asarray(numbers[to_numpy(encoded.indices.fill_null(-1))], np.float64)
         return np.asarray(to_numpy(values.cast(pa.float64(), safe=False).fill_null(np.nan)), np.float64)
     except pa.ArrowException:
         message = f"column {name!r} of the public table must hold numbers, as its domain does"
         raise RecipeError(message) from None
+
+
+def _read_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _encode_numbers(
@@ -126,11 +140,14 @@ def _encode_numbers(
 def _encode_tuples(domain: Tuples, stored: list[pa.Array]) -> NDArray[np.int64]:
     listed = [tuple(dict.fromkeys(part)) for part in zip(*domain.values, strict=True)]
     parts = [_look_up(values, labels) for values, labels in zip(stored, listed, strict=True)]
-    table = np.full([len(labels) for labels in listed], -1, np.int64)
-    for code, value in enumerate(domain.values):
-        table[tuple(labels.index(part) for labels, part in zip(listed, value, strict=True))] = code
-    known = np.logical_and.reduce([part >= 0 for part in parts])
-    return np.where(known, table[tuple(np.maximum(part, 0) for part in parts)], -1)
+    places = [{label: place for place, label in enumerate(labels)} for labels in listed]
+    codes = {
+        tuple(place[part] for place, part in zip(places, value, strict=True)): code
+        for code, value in enumerate(domain.values)
+    }
+    found, which = np.unique(np.stack(parts), axis=1, return_inverse=True)
+    known = np.array([codes.get(tuple(each), -1) for each in found.T.tolist()], np.int64)
+    return known[which.reshape(-1)] if known.size else np.empty(0, np.int64)
 
 
 def _date_part(domain: Period, values: pa.Array, name: str) -> pa.Array:

@@ -40,6 +40,7 @@ LARGEST_LISTED = 2**16
 _LARGEST_GROUP = 2**63 - 1
 _MOST_EMPTY = 2**22
 _MOST_ROWS = 10**8
+_VAGUE = 10**7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +132,12 @@ class FieldGroups:
         weights = [_exact(each) for each in self.weights or ()]
         weights += [Fraction(1)] * (len(groups) - len(weights))
         requests = tuple(
-            self._request(table, group, epsilon * weight / sum(weights), label=label)
+            self._request(table, group, epsilon * weight / sum(weights), name=f"{label}{name}")
             for epsilon, label in _label_epsilons(epsilons)
-            for group, weight in zip(groups, weights, strict=True)
+            for group, weight, name in zip(groups, weights, _name_groups(groups), strict=True)
         )
+        if self.rows is None:
+            _refuse_vague_total(table, requests)
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
@@ -157,6 +160,7 @@ class FieldGroups:
         several = [", ".join(group) for group in groups if len(group) > 1]
         equal = "equal shares" if self.weights is None else "shares by stated weights"
         numbers = tell_bins(plan.table, columns, public_values(_told(self.public)))
+        numbers = numbers and f" {numbers}"
         count = "is given" if self.rows is not None else "is the noisy number of records"
         return {
             "idea": (
@@ -185,7 +189,7 @@ class FieldGroups:
             "postprocessing": (
                 f"Bins below {format_exact(_exact(self.cut))} x scale x log10(bins) are set to 0, the others "
                 f"rounded. The number of rows {count}; each group's values are dealt in the proportions of "
-                f"its bins and in random order, from a public seed. {numbers} All of it uses noisy counts "
+                f"its bins and in random order, from a public seed.{numbers} All of it uses noisy counts "
                 "and public facts only, so it costs nothing."
             ),
         }
@@ -220,8 +224,7 @@ class FieldGroups:
                 raise RecipeError(message)
         return groups
 
-    def _request(self, table: Table, group: Columns, epsilon: Fraction, *, label: str) -> Request:
-        name = f"{label}{' x '.join(group)}"
+    def _request(self, table: Table, group: Columns, epsilon: Fraction, *, name: str) -> Request:
         probe = Request(name=name, columns=group, noise="laplace", scale=Fraction(1))
         request = replace(probe, scale=request_sensitivity(table, probe) / epsilon)
         if table.cells(group) <= LARGEST_LISTED:
@@ -294,6 +297,29 @@ def _draw_group(
     for name in reversed(group):
         bins, codes[name] = np.divmod(bins, sizes[name])
     return {name: codes[name] for name in group}
+
+
+def _name_groups(groups: tuple[Columns, ...]) -> list[str]:
+    """A name of its own for every group, whatever its columns are called."""
+    names = [" x ".join(group) for group in groups]
+    return [
+        name if names.count(name) == 1 else f"group {number}: {name}"
+        for number, name in enumerate(names, start=1)
+    ]
+
+
+def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
+    """Nothing, or an error if noise alone could ask for more rows than anybody wants."""
+    deviations = [
+        math.sqrt(min(table.cells(each.columns), LARGEST_LISTED)) * each.standard_deviation / table.grid
+        for each in requests
+    ]
+    if max(deviations) > _VAGUE:
+        message = (
+            f"field-groups: the number of records would be known to within {max(deviations):,.0f} only; give "
+            "`rows`, or spend more epsilon"
+        )
+        raise RecipeError(message)
 
 
 def _estimate_total(measurements: list[Measurement]) -> float:

@@ -89,6 +89,8 @@ class _Asked:
             known = set(ask.columns) <= set(plan.columns)
         if not known:
             self._refuse(f"asked {ask.name!r} of columns that its plan does not name")
+        if isinstance(ask, CapChoice) and not ask.caps[0] < ask.caps[-1] <= plan.table.unit.max_records:
+            self._refuse(f"asked {ask.name!r} among bounds beyond max_records")
         if not isinstance(ask, Request):
             return
         if ask.heads is not None and ask.heads.cells[-1] >= plan.table.cells(ask.columns):

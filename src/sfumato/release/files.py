@@ -33,18 +33,14 @@ def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
     """All answers as one Parquet file: noisy values, unclipped, with the scale of their noise.
 
     Value and scale are in units of 1 / grid; the certificate states the grid. A choice is one row: the
-    index that was drawn, with a scale of 0.
+    index that was drawn, with a scale of 0. An answer in which no cell passed its threshold is one row,
+    of cell -1.
     """
     parts = [_parts(answer) for answer in answers]
     names = tuple(name for name, _, _ in parts)
     scales = np.array([scale for _, _, scale in parts])
     which = np.repeat(np.arange(len(names), dtype=np.int32), [values.size for _, values, _ in parts])
-    cells = [
-        answer.cells
-        if isinstance(answer, Measurement) and answer.cells is not None
-        else np.arange(values.size, dtype=np.int64)
-        for answer, (_, values, _) in zip(answers, parts, strict=True)
-    ]
+    cells = [_cells(answer, values.size) for answer, (_, values, _) in zip(answers, parts, strict=True)]
     table = pa.table(
         {
             "measurement": label_array(which, names),
@@ -97,7 +93,7 @@ class PackedAnswers:
         self._start += size
         scale = float(ask.scale) if isinstance(ask, Request) else 0.0
         for name, expected in (("measurement", ask.name), ("noise_scale", scale)):
-            if size and pc.unique(part[name]).to_pylist() != [expected]:
+            if pc.unique(part[name]).to_pylist() != [expected]:
                 message = f"measurements.parquet: {ask.name!r} states another {name} than its plan"
                 raise ReleaseError(message)
         cells, values = (_whole_numbers(part[name], ask.name) for name in ("cell", "noisy_value"))
@@ -122,8 +118,11 @@ class PackedAnswers:
     def _sparse(
         self, ask: Request, threshold: int, cells: NDArray[np.int64], values: NDArray[np.int64]
     ) -> Measurement:
-        if cells.size and not (
-            cells[0] >= 0
+        if cells.tolist() == [-1] and values.tolist() == [0]:
+            cells, values = cells[:0], values[:0]
+        elif not (
+            cells.size
+            and cells[0] >= 0
             and cells[-1] < self._table.cells(ask.columns)
             and (cells[1:] > cells[:-1]).all()
             and values.min() >= threshold
@@ -132,6 +131,13 @@ class PackedAnswers:
             raise ReleaseError(message)
         grid = request_grid(self._table, ask)
         return Measurement(request=ask, noisy_values=values, grid=grid, cells=cells)
+
+
+def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
+    """The cells of an answer's rows."""
+    if not isinstance(answer, Measurement) or answer.cells is None:
+        return np.arange(size, dtype=np.int64)
+    return answer.cells if answer.cells.size else np.array([-1], np.int64)
 
 
 def _fixed_size(table: Table, ask: Ask) -> int:
@@ -182,7 +188,10 @@ def _needs_quotes(table: pa.Table) -> bool:
 
 def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
     if isinstance(answer, Measurement):
-        return answer.ask.name, answer.noisy_values, float(answer.request.scale)
+        values = answer.noisy_values
+        if answer.cells is not None and not values.size:
+            values = np.zeros(1, np.int64)
+        return answer.ask.name, values, float(answer.request.scale)
     return answer.ask.name, np.array([answer.index], np.int64), 0.0
 
 

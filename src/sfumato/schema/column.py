@@ -117,12 +117,8 @@ def column_spec(column: Column) -> dict[str, Any]:
     if column.stored != (column.name,):
         spec["from"] = list(column.stored) if len(column.stored) > 1 else column.stored[0]
     match column.domain:
-        case Values(values, names):
-            ranges = find_ranges(values)
-            if ranges is None:
-                spec["values"] = list(values)
-            else:
-                spec["ranges"] = ranges
+        case Values(values, names, runs):
+            spec["ranges" if runs else "values"] = find_ranges(values) if runs else list(values)
             if names is not None:
                 spec["names"] = list(names)
         case Tuples(values):
@@ -191,7 +187,7 @@ def _parse_domain(name: str, spec: Mapping[str, Any], folder: Path | None) -> Do
         case "values_file":
             return Values(_read_values(_value_path(spec["values_file"], folder), name))
         case "ranges":
-            return Values(parse_ranges(spec["ranges"]), _parse_names(spec.get("names")))
+            return Values(parse_ranges(spec["ranges"]), _parse_names(spec.get("names")), runs=True)
         case "bins":
             edges = _require_list(spec["bins"], "bins")
             return Bins(tuple(parse_exact(edge, name="a bin edge") for edge in edges))

@@ -32,12 +32,15 @@ _MOST_EDGES = 2001
 class Values:
     """Listed values, all whole numbers or all text, with optional display names.
 
+    `runs` tells that whole numbers were listed as ranges, and are told so again.
+
     >>> Values(("north", "south")).size
     2
     """
 
     values: tuple[Label, ...]
     names: tuple[str, ...] | None = None
+    runs: bool = False
 
     def __post_init__(self) -> None:
         _refuse_repeats(self.values)

@@ -7,7 +7,6 @@ from sfumato.errors import SchemaError
 __all__ = ["find_ranges", "parse_ranges"]
 
 _MOST_VALUES = 2_000_000
-_SHORT = 20  # lists up to this length are clearer as they are
 
 
 def parse_ranges(value: object) -> tuple[int, ...]:
@@ -38,15 +37,13 @@ def parse_ranges(value: object) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def find_ranges(values: tuple[object, ...]) -> list[int | list[int]] | None:
-    """The runs that a long list of whole numbers is made of, or None if it is as well written out.
+def find_ranges(values: tuple[object, ...]) -> list[int | list[int]]:
+    """The runs that a list of whole numbers is made of, in its order.
 
     >>> find_ranges((*range(100), 500))
     [[0, 99], 500]
     """
     numbers = [value for value in values if isinstance(value, int)]
-    if len(numbers) != len(values) or len(values) <= _SHORT:
-        return None
     runs: list[int | list[int]] = []
     place = 0
     while place < len(numbers):
@@ -61,4 +58,4 @@ def find_ranges(values: tuple[object, ...]) -> list[int | list[int]] | None:
         first, last = numbers[place], numbers[end - 1]
         runs.append([first, last] if step == 1 else [first, last, step])
         place = end
-    return runs if len(runs) * 3 < len(numbers) else None
+    return runs

@@ -1,0 +1,183 @@
+"""Codes of public tables: those that the engine gives to the same values, for every kind of domain."""
+
+import contextlib
+import math
+from datetime import date, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sfumato.engines import DuckDBEngine
+from sfumato.errors import RecipeError
+from sfumato.recipes import codes as codes_module
+from sfumato.recipes.codes import encode_public, read_public_table
+from sfumato.schema import parse_table
+from sfumato.schema.column import parse_column
+
+DATES = [date(2019, 1, 1), date(2024, 2, 29), date(2021, 12, 31), date(1999, 7, 4), None]
+MOMENTS = [datetime(2019, 5, 6, hour, 59) for hour in (0, 7, 13, 23)] + [None]
+INTEGERS = [0, 1, 2, 3, 9, 10, 15, 20, 99, -1, None]
+NUMBERS = [0.0, 1.0, 1.5, 9.99, 10.0, 49.9, 50.0, 50.1, -0.5, None]
+TEXTS = ["a", "b", "", "other", " a", "A", "1", None]
+
+# A name, the keys of the column, and what is stored.
+CASES = [
+    ("texts", {"values": ["b", "a", ""]}, TEXTS),
+    ("texts in other", {"values": ["b", "a"], "outside": "other"}, ["a", "b", "zebra", None]),
+    ("listed numbers", {"values": [3, 1, 99]}, INTEGERS),
+    ("ranges", {"ranges": [[0, 2], [10, 20, 10], 99]}, INTEGERS),
+    ("ranges in other", {"ranges": [[0, 2], [10, 20, 10], 99], "outside": "other"}, INTEGERS),
+    ("a range", {"range": [1, 15]}, INTEGERS),
+    ("a range in other", {"range": [1, 15], "outside": "other"}, INTEGERS),
+    ("a range of floats", {"range": [0, 15]}, NUMBERS),
+    ("bins", {"bins": [0, 1, 10, 50]}, NUMBERS),
+    ("bins of integers", {"bins": [0, 1, 10, 50]}, INTEGERS),
+    ("bins in other", {"bins": [0, "0.5", 10, 50], "outside": "other"}, NUMBERS),
+    ("month of dates", {"period": "month"}, DATES),
+    ("day of week", {"period": "day_of_week"}, DATES),
+    ("year", {"period": "year", "range": [2000, 2021]}, DATES),
+    ("year in other", {"period": "year", "range": [2000, 2021], "outside": "other"}, DATES),
+    ("hour", {"period": "hour"}, MOMENTS),
+    ("month of texts", {"period": "month"}, ["2019-01-03", "2020-12-31", None]),
+    ("texts of numbers", {"values": ["1", "2"]}, [1, 2, 3, None]),
+]
+
+
+def engine_codes(folder, keys, rows):
+    """The code that the engine gives to every row, -1 where it drops it: one table per row."""
+    table = parse_table(
+        "t", {"source": "t.parquet", "unit": "row", "columns": {"row": {"range": [0, 99]}, "c": keys}}
+    )
+    rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
+    pq.write_table(rows, folder / "t.parquet")
+    (counts,) = DuckDBEngine(folder).count(table, (("row", "c"),), progress=lambda _: None)
+    grid = counts.true_values.reshape(100, -1)[: rows.num_rows]
+    assert grid.max(initial=0) <= 1
+    return np.where(grid.any(axis=1), grid.argmax(axis=1), -1)
+
+
+@pytest.mark.parametrize(("keys", "stored"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_public_values_get_the_codes_of_private_ones(tmp_path, keys, stored):
+    rows = pa.table({"c": pa.array(stored)})
+    found = encode_public(parse_column("c", keys), rows)
+    assert found.dtype == np.int64
+    assert found.tolist() == engine_codes(tmp_path, keys, rows).tolist()
+
+
+def test_combinations_get_the_codes_of_private_ones(tmp_path):
+    keys = {"from": ["year", "part"], "values": [[2019, "a"], [2019, "b"], [2021, "a"]]}
+    rows = pa.table(
+        {
+            "year": pa.array([2019, 2019, 2021, 2021, 2020, None, 2019]),
+            "part": pa.array(["a", "b", "a", "b", "a", "a", None]),
+        }
+    )
+    assert encode_public(parse_column("c", keys), rows).tolist() == [0, 1, 2, -1, -1, -1, -1]
+    assert engine_codes(tmp_path, keys, rows).tolist() == [0, 1, 2, -1, -1, -1, -1]
+    other = encode_public(parse_column("c", {**keys, "outside": "other"}), rows)
+    assert other.tolist() == [0, 1, 2, 3, 3, 3, 3]
+
+
+def test_several_chunks_and_dictionaries_are_read():
+    column = parse_column("c", {"values": ["x", "y"]})
+    chunks = pa.chunked_array([["x", "q"], ["y", None]])
+    assert encode_public(column, pa.table({"c": chunks})).tolist() == [0, -1, 1, -1]
+    assert encode_public(column, pa.table({"c": pa.array([], pa.string())})).tolist() == []
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("keys", [{"range": [0, 9]}, {"values": [1, 2]}, {"ranges": [[0, 5]]}])
+def test_numbers_that_are_none_lie_outside(keys, odd):
+    rows = pa.table({"c": pa.array([1.0, odd], pa.float64())})
+    assert encode_public(parse_column("c", keys), rows)[1] == -1
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_none_lie_in_no_bin(odd):
+    rows = pa.table({"c": pa.array([1.0, odd], pa.float64())})
+    assert encode_public(parse_column("c", {"bins": [0, 5]}), rows).tolist() == [0, -1]
+
+
+def test_booleans_get_the_codes_of_private_ones(tmp_path):
+    keys = {"values": [False, True]}
+    rows = pa.table({"c": pa.array([True, False, None])})
+    assert engine_codes(tmp_path, keys, rows).tolist() == [1, 0, -1]
+    assert encode_public(parse_column("c", keys), rows).tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize("keys", [{"range": [1, 15]}, {"bins": [1, 5, 10]}])
+def test_clamped_values_get_the_codes_of_private_ones(tmp_path, keys):
+    keys = {**keys, "outside": "clamp"}
+    rows = pa.table({"c": pa.array(INTEGERS)})
+    found = encode_public(parse_column("c", keys), rows)
+    assert found.tolist() == engine_codes(tmp_path, keys, rows).tolist()
+
+
+@pytest.mark.parametrize("keys", [{"range": [0, 9]}, {"bins": [0, 2, 9]}])
+def test_numbers_stored_as_text_get_the_codes_of_private_ones(tmp_path, keys):
+    rows = pa.table({"c": pa.array(["1", "1.0", "01", "2.5", "1e0", None])})
+    found = encode_public(parse_column("c", keys), rows)
+    assert found.tolist() == engine_codes(tmp_path, keys, rows).tolist()
+
+
+def test_listed_numbers_stored_as_text_get_the_codes_of_private_ones(tmp_path):
+    keys = {"values": [1, 7, 5]}
+    rows = pa.table({"c": pa.array(["1", "1.0", "01", "5e0"])})
+    found = encode_public(parse_column("c", keys), rows)
+    assert found.tolist() == engine_codes(tmp_path, keys, rows).tolist()
+
+
+def test_a_text_among_numbers_lies_outside(tmp_path):
+    keys = {"range": [0, 9]}
+    rows = pa.table({"c": pa.array(["1", "NA", "2"])})
+    found = encode_public(parse_column("c", keys), rows)
+    assert found.tolist() == engine_codes(tmp_path, keys, rows).tolist()
+
+
+def test_combinations_of_many_parts_need_no_product_of_them(monkeypatch):
+    asked = []
+
+    def full(shape, *rest):
+        asked.append(math.prod(shape))
+        return np.zeros((1,) * len(shape), np.int64)
+
+    keys = {"from": ["a", "b", "c"], "values": [[i, i, i] for i in range(2000)]}
+    rows = pa.table({name: pa.array([5]) for name in "abc"})
+    with monkeypatch.context() as patch:
+        patch.setattr(codes_module.np, "full", full)
+        with contextlib.suppress(IndexError):
+            encode_public(parse_column("c", keys), rows)
+    assert not asked or max(asked) <= 10**6
+
+
+@pytest.mark.parametrize(
+    ("keys", "stored", "match"),
+    [
+        ({"from": "elsewhere", "range": [0, 9]}, [1], "no column 'elsewhere'"),
+        ({"bins": [0, 5]}, [[1]], "numbers"),
+        ({"period": "month"}, ["soon"], "dates"),
+        ({"bounds": [0, 5]}, [1], "no domain"),
+    ],
+)
+def test_public_tables_that_do_not_fit_are_refused(keys, stored, match):
+    with pytest.raises(RecipeError, match=match):
+        encode_public(parse_column("c", keys), pa.table({"c": pa.array(stored)}))
+
+
+@pytest.mark.parametrize("name", ["p.parquet", "p.csv", "p.csv.gz"])
+def test_a_file_that_is_none_is_refused(tmp_path, name):
+    with pytest.raises(RecipeError, match="cannot be read"):
+        read_public_table(tmp_path / name)
+    (tmp_path / "p.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        read_public_table(tmp_path / "p.parquet")
+
+
+def test_files_are_read_with_their_bytes(tmp_path):
+    (tmp_path / "p.csv").write_text("c,d\n1,x\n2,y\n")
+    rows, content = read_public_table(tmp_path / "p.csv")
+    assert encode_public(parse_column("c", {"range": [0, 9]}), rows).tolist() == [1, 2]
+    assert encode_public(parse_column("d", {"values": ["y"]}), rows).tolist() == [-1, 0]
+    assert content == (tmp_path / "p.csv").read_bytes()
