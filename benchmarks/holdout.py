@@ -9,8 +9,8 @@ in training, lets them vote, and asks how often the vote is right. With no signa
 one half; with weak signals, 20 features have a mean of 6 / sqrt(rows) times the label.
 
 The gap is the reported accuracy minus that on fresh rows. Guards: "practical" has the constants of
-`plan_holdout`, threshold 4 / sqrt(rows) for statistics in [0, 1]; "published" has the same threshold in units of a
-correlation and of an accuracy, with correlations in [-3, 3], so that both threshold and noise are six times smaller.
+`plan_holdout`, threshold 4 / sqrt(rows) for statistics in [0, 1]; "published" has that threshold in units of
+a correlation and of an accuracy, with correlations in [-3, 3], so that threshold and noise are a sixth.
 """
 
 import argparse
@@ -150,9 +150,8 @@ class Panel:
                 f'<text x="{left - 8}" y="{y + 4:.1f}" class="soft" text-anchor="end">{level}</text>'
             )
         for size in (100, 300, 500):
-            parts.append(
-                f'<text x="{self.x(size):.1f}" y="{top + 178}" class="soft" text-anchor="middle">{size}</text>'
-            )
+            x, y = self.x(size), top + 178
+            parts.append(f'<text x="{x:.1f}" y="{y}" class="soft" text-anchor="middle">{size}</text>')
         parts.append(f'<text x="{left}" y="{top - 12}" class="head">{title}</text>')
 
     def x(self, size):
@@ -180,7 +179,8 @@ def draw(results, path, rows, seeds):
         f"<title>{told}</title>",
         "<style>.paper{fill:#fbfaf6}.head,.key{fill:#22302f}.head{font-size:15px}.soft{fill:#5d6b69}"
         ".grid{stroke:#c9c7bd;fill:none}.line{fill:none;stroke-width:2.4}.band{stroke:none;fill-opacity:.18}"
-        ".line.a{stroke:#8a8f8c;stroke-dasharray:6 4}.band.a{fill:#8a8f8c}.line.b{stroke:#b5483a}.band.b{fill:#b5483a}"
+        ".line.a{stroke:#8a8f8c;stroke-dasharray:6 4}.band.a{fill:#8a8f8c}"
+        ".line.b{stroke:#b5483a}.band.b{fill:#b5483a}"
         ".line.c{stroke:#2f6f8f}.band.c{fill:#2f6f8f}"
         "@media(prefers-color-scheme:dark){.paper{fill:#1b2221}.head,.key{fill:#e6e9e4}.soft{fill:#a4b0ad}"
         ".grid{stroke:#3c4745}.line.a{stroke:#9aa39f}.line.b{stroke:#e58a78}.band.b{fill:#e58a78}"

@@ -119,9 +119,9 @@ class Bench:
             self.write(CROWD)
             plans, original = [], statements._add_noise
 
-            def keep(plan, true_aggregates):
+            def keep(plan, true_aggregates, *source):
                 plans.append(plan)
-                return original(plan, true_aggregates)
+                return original(plan, true_aggregates, *source)
 
             with self.monkeypatch.context() as patch:
                 patch.setattr(statements, "_add_noise", keep)

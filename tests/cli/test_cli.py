@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-COMMANDS = ("init", "groups", "check", "release", "sql", "budget", "verify", "report", "score", "demo", "contest")
+COMMANDS = ("init", "groups", "check", "release", "sql", "budget", "verify", "report", "score", "explain", "respond", "estimate", "demo", "contest")
 
 
 def sfumato(*arguments, cwd=None):

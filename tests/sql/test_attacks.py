@@ -124,9 +124,9 @@ class Recorder:
         self.requests, self.answered = [], []
         original = statements._add_noise
 
-        def keep(plan, true_aggregates):
+        def keep(plan, true_aggregates, *source):
             self.answered.append((plan, true_aggregates))
-            return original(plan, true_aggregates)
+            return original(plan, true_aggregates, *source)
 
         def add_noise(values, *, kind, scale):
             self.requests.append((kind, scale, values.shape, values.copy()))

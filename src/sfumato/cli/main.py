@@ -7,14 +7,18 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.attack import attack
 from sfumato.cli.budget import budget
 from sfumato.cli.check import check
 from sfumato.cli.contest import contest
 from sfumato.cli.demo import demo
+from sfumato.cli.estimate import estimate
+from sfumato.cli.explain import explain
 from sfumato.cli.groups import groups
 from sfumato.cli.init import init
 from sfumato.cli.release import release
 from sfumato.cli.report import report
+from sfumato.cli.respond import respond
 from sfumato.cli.score import score
 from sfumato.cli.sql import sql
 from sfumato.cli.verify import verify
@@ -34,8 +38,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (init, groups, check, release, sql, budget, verify, report, score, demo, contest):
+for command in (
+    init,
+    groups,
+    check,
+    release,
+    sql,
+    budget,
+    verify,
+    report,
+    score,
+    explain,
+    respond,
+    estimate,
+    demo,
+    contest,
+):
     app.command()(command)
+app.add_typer(attack, name="attack")
 
 
 def _print_version(*, wanted: bool) -> None:

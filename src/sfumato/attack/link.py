@@ -1,0 +1,253 @@
+"""The linkage attack: published records without names joined with a register of names.
+
+Whoever has the register looks for the records that fit a person's quasi-identifiers. If one record fits
+the person and nobody else, it is taken for theirs, with all that it tells. And where many fit but agree
+on what is sensitive, nobody need be found to be exposed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato.arrays import to_numpy
+from sfumato.attack.classes import build_classes
+from sfumato.attack.errors import AttackError
+from sfumato.attack.join import join_classes
+from sfumato.attack.tables import Published, read_text, require_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from sfumato.attack.classes import Classes
+
+__all__ = ["FEW", "INTERNAL", "Linkage", "Revealed", "Verdict", "link_tables"]
+
+INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
+
+FEW = 5
+"""The most records that count as few, if not said otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revealed:
+    """What is learned about the column `column`.
+
+    `values` are those of the linked records, with how often. `certain` counts everybody whose fitting
+    records, one or many, all have one value.
+    """
+
+    column: str
+    values: tuple[tuple[str, int], ...] = field(repr=False)
+    certain: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How many links and certain values are right; None if no value was asked for."""
+
+    true_links: int
+    false_links: int
+    present: int
+    certain_true: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linkage:
+    """How many records fit the people of a register.
+
+    One fits `unique` people, from two to `limit` fit `few`, more fit `many`, and none fits `none`.
+    `linked` of the unique ones are the only people whom their record fits. `pairs` has the rows of
+    these in register and release.
+    """
+
+    on: tuple[str, ...]
+    records: int
+    people: int
+    limit: int
+    unique: int
+    few: int
+    many: int
+    none: int
+    linked: int
+    revealed: Revealed | None = None
+    verdict: Verdict | None = None
+    pairs: NDArray[np.int64] = field(repr=False, compare=False)
+
+    def to_record(self) -> dict[str, Any]:
+        """The counts for JSON, without any person or record."""
+        revealed, verdict = self.revealed, self.verdict
+        return {
+            "on": list(self.on),
+            "records": self.records,
+            "people": self.people,
+            "matches": {"unique": self.unique, "few": self.few, "many": self.many, "none": self.none},
+            "limit": self.limit,
+            "linked": self.linked,
+            "linked_share": self.linked / max(1, self.people),
+            "linked_records_share": self.linked / max(1, self.records),
+            "revealed": None
+            if revealed is None
+            else {
+                "column": revealed.column,
+                "certain": revealed.certain,
+                "certain_share": revealed.certain / max(1, self.people),
+                "values": [
+                    {"value": value, "count": count, "share": count / max(1, self.linked)}
+                    for value, count in revealed.values
+                ],
+            },
+            "truth": None
+            if verdict is None
+            else {
+                "present": verdict.present,
+                "true_links": verdict.true_links,
+                "false_links": verdict.false_links,
+                "certain_true": verdict.certain_true,
+            },
+        }
+
+
+def link_tables(
+    release: Published,
+    register: pa.Table,
+    *,
+    on: Sequence[str],
+    reveal: str | None = None,
+    identity: str | None = None,
+    identities: pa.Array | None = None,
+    limit: int = FEW,
+) -> Linkage:
+    """The linkage of `release` with a `register` of people on the quasi-identifiers `on`.
+
+    `identities` says of every row of the release whose it is, in the terms of the register's column
+    `identity`, to tell right links from wrong ones.
+
+    >>> from sfumato.attack import open_published
+    >>> rows = open_published(pa.table({"age": ["60+", "60+", "20-40"], "ill": ["flu", "flu", "gout"]}))
+    >>> people = pa.table({"name": ["Ada", "Bo"], "age": ["61", "33"]})
+    >>> found = link_tables(rows, people, on=["age"], reveal="ill")
+    >>> found.unique, found.few, found.linked, found.revealed, found.revealed.values
+    (1, 1, 1, Revealed(column='ill', certain=2), (('gout', 1),))
+    """
+    on = tuple(on)
+    register = read_text(register, side="register")
+    _check(release, register, on, reveal, limit)
+    rows = build_classes(release.table, on, weights=release.weights)
+    people = build_classes(register, on)
+    secret = None if reveal is None else _codes(release.table[reveal])
+    found = _Found(rows, people, None if secret is None else secret[0])
+    records = found.records[people.of_row]
+    partner = found.partner[people.of_row]
+    linked = np.flatnonzero((records == 1) & (found.people[partner] == 1))
+    pairs = np.stack([linked, found.first_row[partner[linked]]], axis=1)
+    certain = found.certain[people.of_row] & (records > 0)
+    return Linkage(
+        on=on,
+        records=release.records,
+        people=register.num_rows,
+        limit=limit,
+        unique=int((records == 1).sum()),
+        few=int(((records > 1) & (records <= limit)).sum()),
+        many=int((records > limit).sum()),
+        none=int((records == 0).sum()),
+        linked=linked.size,
+        revealed=None if reveal is None else _reveal(release, reveal, pairs, certain),
+        verdict=_judge(register, identity, identities, pairs, secret, certain, found.low[people.of_row]),
+        pairs=pairs,
+    )
+
+
+class _Found:
+    """What the join of classes tells of every class: sums, one partner, and the range of secrets."""
+
+    def __init__(self, rows: Classes, people: Classes, secrets: NDArray[np.int64] | None) -> None:
+        many, known = people.weights.size, rows.weights.size
+        self.records = np.zeros(many, np.int64)
+        self.people = np.zeros(max(1, known), np.int64)
+        self.partner = np.zeros(many, np.int64)
+        self.first_row = np.zeros(max(1, known), np.int64)
+        self.first_row[rows.of_row[::-1]] = np.arange(rows.of_row.size)[::-1]
+        self.low = np.full(many, np.iinfo(np.int64).max)
+        high = np.full(many, -1)
+        least, most = np.zeros(known, np.int64), np.zeros(known, np.int64)
+        if secrets is not None:
+            least[:] = np.iinfo(np.int64).max
+            np.minimum.at(least, rows.of_row, secrets)
+            np.maximum.at(most, rows.of_row, secrets)
+        for mine, theirs in join_classes(rows, people) if many and known else ():
+            self.records += np.bincount(theirs, rows.weights[mine], minlength=many).astype(np.int64)
+            self.people += np.bincount(mine, people.weights[theirs], minlength=known).astype(np.int64)
+            self.partner[theirs] = mine
+            np.minimum.at(self.low, theirs, least[mine])
+            np.maximum.at(high, theirs, most[mine])
+        self.certain = self.low == high
+
+
+def _check(
+    release: Published, register: pa.Table, on: tuple[str, ...], reveal: str | None, limit: int
+) -> None:
+    if not on or len(set(on)) != len(on):
+        message = "name the quasi-identifiers to link on, each once: birthday,postcode,sex"
+        raise AttackError(message)
+    require_columns(release.table, (*on, *([] if reveal is None else [reveal])), side="release")
+    require_columns(register, on, side="register")
+    if reveal in on:
+        message = f"column {reveal!r} cannot be both known and revealed"
+        raise AttackError(message)
+    if limit < 2:
+        message = "few matches are two or more; the limit must be at least 2"
+        raise AttackError(message)
+
+
+def _reveal(
+    release: Published, column: str, pairs: NDArray[np.int64], certain: NDArray[np.bool_]
+) -> Revealed:
+    cells = release.table[column].take(pa.array(pairs[:, 1])).to_pylist()
+    counted = Counter("" if cell is None else str(cell) for cell in cells)
+    values = tuple(sorted(counted.items(), key=lambda each: (-each[1], each[0])))
+    return Revealed(column=column, values=values, certain=int(certain.sum()))
+
+
+def _judge(
+    register: pa.Table,
+    identity: str | None,
+    identities: pa.Array | None,
+    pairs: NDArray[np.int64],
+    secret: tuple[NDArray[np.int64], int] | None,
+    certain: NDArray[np.bool_],
+    guessed: NDArray[np.int64],
+) -> Verdict | None:
+    if identities is None:
+        return None
+    if identity is None:
+        message = "say which column of the register names people, to compare it with the truth"
+        raise AttackError(message)
+    require_columns(register, [identity], side="register")
+    names = register[identity].to_pylist()
+    owners = identities.cast(pa.string()).to_pylist()
+    row_of = {owner: row for row, owner in enumerate(owners) if owner is not None}
+    right = sum(names[person] == owners[row] for person, row in pairs.tolist())
+    rows = np.array([row_of.get(name, -1) for name in names], np.int64)
+    certain_true = None
+    if secret is not None:
+        own = np.where(rows >= 0, secret[0][rows], -1) if secret[0].size else np.full(rows.size, -1)
+        certain_true = int((certain & (own == guessed)).sum())
+    return Verdict(
+        true_links=right,
+        false_links=len(pairs) - right,
+        present=int((rows >= 0).sum()),
+        certain_true=certain_true,
+    )
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
+    """A number for every cell, and how many there are."""
+    encoded = column.combine_chunks().fill_null("").dictionary_encode()
+    return to_numpy(encoded.indices).astype(np.int64), len(encoded.dictionary)

@@ -1,0 +1,61 @@
+"""`sfumato explain`: what an adversary learns from a privacy guarantee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sfumato.cli.output import Json, note, print_json
+
+__all__ = ["explain"]
+
+
+def explain(
+    kind: Annotated[Literal["epsilon", "rho", "mu"], typer.Argument(help="The kind of guarantee.")],
+    amount: Annotated[str, typer.Argument(help="The amount of one query.")],
+    delta: Annotated[
+        str | None,
+        typer.Option("--delta", help="The delta that goes with epsilon; for rho and mu, as --read-at."),
+    ] = None,
+    prior: Annotated[str, typer.Option("--prior", help="What the adversary believed before.")] = "0.5",
+    times: Annotated[int, typer.Option("--times", help="How many such queries are asked.")] = 1,
+    read_at: Annotated[
+        str | None,
+        typer.Option("--read-at", help="The delta at which to read the guarantee as an epsilon; 1e-6."),
+    ] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", help="An SVG picture to write.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
+    json: Json = False,
+) -> None:
+    """Explain what a guarantee lets an adversary learn who knows everybody else's data.
+
+    Example: sfumato explain epsilon 1.0 --prior 0.1 --times 10
+    """
+    from sfumato.exact import parse_exact
+    from sfumato.explain import Guarantee, describe_explanation, draw_explanation, explain_guarantee
+    from sfumato.release.folder import check_file, write_file
+
+    if kind != "epsilon" and delta is not None:
+        if read_at is not None:
+            message = f"{kind} has no delta of its own; give --delta or --read-at, not both"
+            raise typer.BadParameter(message)
+        delta, read_at = None, delta
+    if picture is not None:
+        check_file(picture, force=force)
+    guarantee = Guarantee(
+        kind=kind,
+        amount=parse_exact(amount, name=kind),
+        delta=parse_exact(delta or "0", name="delta"),
+        times=times,
+    )
+    told = explain_guarantee(guarantee, prior=prior, read_at="1e-6" if read_at is None else read_at)
+    if picture is not None:
+        write_file(picture, draw_explanation(told).encode(), force=force)
+    if json:
+        print_json({**told.to_record(), "picture": None if picture is None else str(picture)})
+        return
+    typer.echo(describe_explanation(told))
+    if picture is not None:
+        note(f"written: {picture}")

@@ -1,0 +1,273 @@
+"""Responses in files: columns read and encoded, answers packed together with their mechanism.
+
+A Parquet file holds the description of its mechanism in its metadata, a CSV file has it beside it, in a file
+of the same name with `.json` added. So a server needs no options and notices a mismatch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from sfumato.errors import RecipeError, SchemaError, SourceError
+from sfumato.exact import format_exact
+from sfumato.local.rappor import Rappor
+from sfumato.local.records import read_mechanism
+from sfumato.local.unary import UnaryEncoding
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.local.mechanism import FrequencyMechanism, MeanMechanism
+
+__all__ = [
+    "Described",
+    "encode_labels",
+    "encode_numbers",
+    "is_csv",
+    "pack_responses",
+    "read_column",
+    "read_described",
+    "side_file",
+    "unpack_responses",
+]
+
+_KEY: Final = b"sfumato.local"
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What travels with responses: their mechanism, and the names of the categories if they have any."""
+
+    mechanism: FrequencyMechanism | MeanMechanism
+    values: tuple[str, ...] | None
+
+    def to_record(self) -> dict[str, Any]:
+        """The description as a plain record."""
+        return {
+            "format": _FORMAT,
+            "mechanism": self.mechanism.to_record(),
+            "exact_epsilon": format_exact(self.mechanism.exact_epsilon),
+            "values": None if self.values is None else list(self.values),
+        }
+
+
+def is_csv(path: Path) -> bool:
+    """Whether the name is that of a CSV file; refused if it is neither that nor Parquet.
+
+    >>> is_csv(Path("answers.parquet")), is_csv(Path("people.csv.gz"))
+    (False, True)
+    """
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        return False
+    if name.endswith((".csv", ".csv.gz")):
+        return True
+    message = f"{path.name!r} must be a .parquet, .csv or .csv.gz file"
+    raise RecipeError(message)
+
+
+def side_file(path: Path) -> Path:
+    """The file that describes the responses of a CSV file.
+
+    >>> side_file(Path("answers.csv")).name
+    'answers.csv.json'
+    """
+    return path.with_name(path.name + ".json")
+
+
+def read_column(path: Path, column: str | None, *, text: bool) -> pa.ChunkedArray:
+    """One column of a file; of a CSV file as text, or with `text=False` as its numbers."""
+    csv = is_csv(path)
+    if not path.is_file():
+        message = f"there is no file {path.name!r}"
+        raise SourceError(message)
+    try:
+        if not csv:
+            name = _choose(pq.read_schema(path).names, column, path)
+            return pq.read_table(path, columns=[name])[name]
+        with pa.csv.open_csv(path) as reader:
+            name = _choose(reader.schema.names, column, path)
+        convert = pa.csv.ConvertOptions(
+            include_columns=[name],
+            column_types={name: pa.string()} if text else None,
+            strings_can_be_null=True,
+            null_values=[""] if text else None,  # a category may well be called NA
+        )
+        return pa.csv.read_csv(path, convert_options=convert)[name]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, SourceError):
+            raise
+        message = f"{path.name!r} could not be read ({type(error).__name__})"  # Arrow may quote a record
+        raise SourceError(message) from None
+
+
+def _choose(names: list[str], column: str | None, path: Path) -> str:
+    if column is None and len(names) == 1:
+        return names[0]
+    if column is None or names.count(column) != 1:
+        message = f"name one column of {path.name!r} with --column; it has: {', '.join(names)[:200]}"
+        raise SchemaError(message)
+    return column
+
+
+def encode_labels(
+    column: pa.ChunkedArray, labels: tuple[str, ...] | int, *, default: str | None
+) -> NDArray[np.int64]:
+    """The code of each value: its place among the labels, or with a number of categories the value itself.
+
+    >>> encode_labels(pa.chunked_array([["b", "a", "b"]]), ("a", "b"), default=None).tolist()
+    [1, 0, 1]
+    """
+    names = tuple(map(str, range(labels))) if isinstance(labels, int) else labels
+    if len(set(names)) != len(names):
+        message = "--values names a category twice"
+        raise RecipeError(message)
+    if default is not None and default not in names:
+        message = "--default must be one of the categories"
+        raise RecipeError(message)
+    try:
+        texts = pc.cast(column, pa.string())
+    except pa.ArrowException:
+        message = "the column's type cannot be read as categories"
+        raise SchemaError(message) from None
+    codes = pc.index_in(texts, value_set=pa.array(names, pa.string()))
+    if codes.null_count:
+        if default is None:
+            message = (
+                "a value is missing or none of the categories; correct it, or state one with --default "
+                "for such values"
+            )
+            raise SchemaError(message)
+        codes = pc.fill_null(codes, names.index(default))
+    return np.asarray(codes, np.int64)
+
+
+def encode_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """The values as floats, missing ones as NaN.
+
+    >>> encode_numbers(pa.chunked_array([[1, None]])).tolist()
+    [1.0, nan]
+    """
+    try:
+        numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), float("nan"))
+    except pa.ArrowException:
+        message = "the column holds something that is not a number"
+        raise SchemaError(message) from None
+    return np.asarray(numbers, np.float64)
+
+
+def pack_responses(
+    responses: NDArray[Any], described: Described, *, column: str, csv: bool
+) -> tuple[bytes, bytes | None]:
+    """The responses as the bytes of a file, and for CSV those of the file beside it."""
+    content: pa.Array
+    mechanism = described.mechanism
+    if isinstance(mechanism, UnaryEncoding | Rappor):
+        rows = _pack_rows(responses)
+        width = rows.shape[1]
+        if csv:
+            content = pa.array([row.tobytes().hex() for row in rows], pa.string())
+        else:
+            content = pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(width), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))]
+            )
+    else:
+        content = pa.array(responses.astype(np.int64))
+    table = pa.table({column: content})
+    record = json.dumps(described.to_record(), ensure_ascii=False).encode()
+    buffer = io.BytesIO()
+    if csv:
+        pa.csv.write_csv(table, buffer)
+        return buffer.getvalue(), record + b"\n"
+    pq.write_table(table.replace_schema_metadata({_KEY: record}), buffer)
+    return buffer.getvalue(), None
+
+
+def _pack_rows(responses: NDArray[Any]) -> NDArray[np.uint8]:
+    if responses.dtype.names is None:
+        return np.packbits(responses, axis=1)
+    cohorts = responses["cohort"].astype(">u2").view(np.uint8).reshape(-1, 2)
+    return np.concatenate([cohorts, np.packbits(responses["bits"], axis=1)], axis=1)
+
+
+def read_described(path: Path) -> Described | None:
+    """What the file, or the one beside it, says about its responses; None if it says nothing."""
+    if is_csv(path):
+        beside = side_file(path)
+        content = beside.read_bytes() if beside.is_file() else None
+    else:
+        try:
+            content = (pq.read_schema(path).metadata or {}).get(_KEY)
+        except (pa.ArrowException, OSError) as error:
+            message = f"{path.name!r} could not be read ({type(error).__name__})"
+            raise SourceError(message) from None
+    if content is None:
+        return None
+    try:
+        record = json.loads(content)
+        labels = record["values"]
+        found = Described(
+            mechanism=read_mechanism(record["mechanism"]),
+            values=None if labels is None else tuple(map(str, labels)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        found = None
+    if found is None or found.to_record() != record:
+        message = f"the description that travels with {path.name!r} is damaged or of another version"
+        raise SchemaError(message)
+    return found
+
+
+def unpack_responses(column: pa.ChunkedArray, mechanism: FrequencyMechanism | MeanMechanism) -> NDArray[Any]:
+    """The responses as the array that the mechanism's `estimate` takes."""
+    if column.null_count:
+        message = "a response is missing; drop such rows, which hold no answer"
+        raise SchemaError(message)
+    if not isinstance(mechanism, UnaryEncoding | Rappor):
+        if not pa.types.is_integer(column.type):
+            message = f"responses of {mechanism.name} are whole numbers; this column holds {column.type}"
+            raise SchemaError(message)
+        return np.asarray(column)
+    width = mechanism.categories if isinstance(mechanism, UnaryEncoding) else mechanism.width
+    ahead = 2 if isinstance(mechanism, Rappor) else 0
+    rows = _read_rows(column, ahead + -(-width // 8))
+    if (np.unpackbits(rows[:, ahead:], axis=1)[:, width:]).any():
+        message = f"a response has more than the {width} bits of this mechanism"
+        raise SchemaError(message)
+    bits = np.unpackbits(rows[:, ahead:], axis=1, count=width).view(np.bool_)
+    if isinstance(mechanism, UnaryEncoding):
+        return bits
+    reports = np.empty(len(rows), mechanism.dtype)
+    reports["cohort"] = np.ascontiguousarray(rows[:, :2]).view(">u2").ravel()
+    reports["bits"] = bits
+    return reports
+
+
+def _read_rows(column: pa.ChunkedArray, size: int) -> NDArray[np.uint8]:
+    kinds = pa.types
+    if kinds.is_fixed_size_binary(column.type) and column.type.byte_width == size and len(column):
+        rows = pa.concat_arrays(column.chunks)
+        flat = np.frombuffer(rows.buffers()[1], np.uint8)
+        return flat[rows.offset * size : (rows.offset + len(rows)) * size].reshape(-1, size)
+    cells = column.to_pylist()
+    try:
+        if kinds.is_string(column.type) or kinds.is_large_string(column.type):
+            cells = [bytes.fromhex(cell) for cell in cells]
+        good = all(isinstance(cell, bytes) and len(cell) == size for cell in cells)
+    except ValueError:
+        good = False
+    if not good:
+        message = f"responses of this mechanism are rows of {size} bytes, as hexadecimal text in CSV files"
+        raise SchemaError(message)
+    return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, size)

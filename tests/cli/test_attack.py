@@ -1,0 +1,117 @@
+"""`sfumato attack`, called as the command line calls it."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sfumato.attack import INTERNAL, invent_town
+from sfumato.cli.attack import attack
+from sfumato.errors import SfumatoError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(attack, name="attack")
+
+
+@app.callback()
+def options():
+    """So that the name of the group is typed, as in the program."""
+
+
+def run(*arguments, code=0):
+    """The result of the command, with the exit code that the program would give to an error of ours."""
+    typed = ["attack", *(str(each) for each in arguments)]
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, typed)
+    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
+    assert exit_code == code, (result.output, result.exception)
+    return result
+
+
+@pytest.fixture
+def town(tmp_path):
+    """Files of an invented town: the register, the published records, their owners, and coarser rows."""
+    made = invent_town(400)
+    published = made.published
+    coarse = published.set_column(
+        0, "birthday", pa.array([day[:3] + "*" for day in published["birthday"].to_pylist()])
+    ).set_column(1, "postcode", pa.array(["*"] * published.num_rows))
+    for name, table in (
+        ("register", made.register),
+        ("published", published),
+        ("owners", made.patients),
+        ("coarse", coarse),
+    ):
+        pa.csv.write_csv(table, tmp_path / f"{name}.csv")
+    return tmp_path
+
+
+def link(town, release, *arguments, code=0):
+    base = ("link", town / f"{release}.csv", "--with", town / "register.csv", "--on", "birthday,postcode,sex")
+    return run(*base, *arguments, code=code)
+
+
+def test_linkage_is_told_as_internal_counts(town):
+    result = link(town, "published", "--reveal", "diagnosis")
+    assert result.stdout.splitlines()[0] == INTERNAL
+    assert INTERNAL in result.stderr
+    assert "linked: one record, and it fits nobody else" in result.stdout
+    assert "diagnosis of the linked people" in result.stdout
+    assert "Ash" not in result.stdout  # no person by default
+
+
+def test_json_before_and_after(town):
+    result = link(
+        town, "coarse", "--before", town / "published.csv", "--truth", town / "owners.csv",
+        "--reveal", "diagnosis", "--json",
+    )  # fmt: skip
+    document = json.loads(result.stdout)
+    assert document["internal"] == INTERNAL
+    assert document["before"]["linked"] > 10 * document["linked"]
+    assert document["before"]["truth"]["false_links"] == 0
+    assert document["before"]["truth"]["true_links"] == document["before"]["linked"]
+    assert sum(document["matches"].values()) == document["people"] == 400
+    assert document["shown"] == []
+
+
+def test_the_table_of_two_releases(town):
+    text = link(town, "coarse", "--before", town / "published.csv", "--truth", town / "owners.csv").stdout
+    assert "before           release" in text
+    assert "of these wrong" in text
+
+
+def test_people_are_shown_on_demand_and_with_a_warning(town):
+    result = link(town, "published", "--reveal", "diagnosis", "--show", "2", "--json")
+    shown = json.loads(result.stdout)["shown"]
+    assert len(shown) == 2
+    assert set(shown[0]) == {"person", "row", "diagnosis"}
+    assert "WARNING" in result.stderr
+    plain = link(town, "published", "--show", "1").stdout
+    assert shown[0]["person"] in plain
+
+
+def test_mistakes_have_their_exit_codes(town):
+    link(town, "nowhere", code=1)
+    link(town, "published", "--reveal", "nothing", code=2)
+    link(town, "published", "--truth", town / "register.csv", code=2)
+    run("link", town / "published.csv", "--with", town / "register.csv", "--on", ",", code=2)
+
+
+def test_the_difference_attack_fails():
+    document = json.loads(run("difference", "--epsilon", "0.1", "--budget", "0.4", "--json").stdout)
+    assert document["plain_sql"]["difference"] == 1
+    assert document["refused"] is True
+    assert document["spent"] == "0.4"
+    assert "secret is out" in run("difference", "--budget", "0.2").stdout
+
+
+def test_the_averaging_attack_fails():
+    arguments = ("average", "--budget", "0.2", "--repeats", "5")
+    document = json.loads(run(*arguments, "--json").stdout)
+    assert document["repeats"]["different"] == 1
+    assert document["repeats"]["asked"] == 5
+    assert len(document["reworded"]) == 1
+    assert "asked 5 times: 1 different answer" in run(*arguments).stdout
+    run("average", "--budget", "0.01", code=2)

@@ -1,0 +1,79 @@
+"""`sfumato explain`, called as the command line calls it."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sfumato.cli.explain import explain
+from sfumato.errors import SfumatoError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command()(explain)
+
+
+def run(*arguments, code=0):
+    """The result of the command, with the exit code that the program would give to an error of ours."""
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, [str(each) for each in arguments])
+    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
+    assert exit_code == code, (result.output, result.exception)
+    return result
+
+
+def test_epsilon_in_words():
+    assert "believes at most 73.2 % after, and at least 26.8 %" in run("epsilon", "1.0").stdout
+
+
+def test_json_has_every_finding():
+    document = json.loads(run("epsilon", "1", "--prior", "0.1", "--times", "10", "--json").stdout)
+    once, after = document["findings"]
+    assert (document["kind"], document["amount"], document["prior"]) == ("epsilon", "1", "0.1")
+    assert once["belief"]["high"] == pytest.approx(0.232, abs=1e-3)
+    assert (after["times"], after["epsilon"]) == (10, "10")
+    assert after["reading"] == {"epsilon": 10.0, "delta": "0.000001", "way": "sum"}
+    assert document["picture"] is None
+
+
+def test_delta_goes_with_epsilon_and_reads_the_others():
+    with_delta = json.loads(run("epsilon", "1", "--delta", "1e-6", "--json").stdout)
+    assert with_delta["delta"] == "0.000001"
+    assert with_delta["findings"][0]["belief"] is None
+    for kind in ("rho", "mu"):
+        read = json.loads(run(kind, "0.5", "--delta", "1e-9", "--json").stdout)
+        assert read["delta"] == "0"
+        assert read["findings"][0]["reading"]["delta"] == "0.000000001"
+    run("rho", "1", "--delta", "1e-6", "--read-at", "1e-6", code=2)
+
+
+def test_a_picture_is_written_and_not_replaced(tmp_path):
+    picture = tmp_path / "belief.svg"
+    result = run("mu", "1", "--times", "4", "--picture", picture)
+    assert picture.read_text().startswith("<svg ")
+    assert "written" in result.stderr
+    run("mu", "1", "--picture", picture, code=1)
+    run("mu", "1", "--picture", picture, "--force")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("epsilon", "0"),
+        ("epsilon", "abc"),
+        ("sigma", "1"),
+        ("epsilon", "1", "--prior", "2"),
+        ("epsilon", "1", "--times", "0"),
+        ("epsilon", "1", "--delta", "1"),
+        ("rho", "1", "--delta", "0"),
+    ],
+)
+def test_invalid_amounts_are_refused(arguments):
+    run(*arguments, code=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("epsilon", "1e-6"), ("epsilon", "50"), ("epsilon", "1", "--prior", "0"), ("rho", "1", "--prior", "1")],
+)
+def test_ends_are_handled(arguments):
+    assert "belief" in run(*arguments).stdout

@@ -1,0 +1,321 @@
+"""`sfumato respond` and `sfumato estimate`, called as the command line calls them."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sfumato.cli.estimate import estimate
+from sfumato.cli.respond import respond
+from sfumato.errors import SfumatoError
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command()(respond)
+app.command()(estimate)
+
+PEOPLE = 6000
+LABELS = ["ash", "birch", "cedar"]
+SECRET = "willow"
+
+
+def run(*arguments, code=0):
+    """The result of the command, with the exit code that the program would give to an error of ours."""
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, [str(each) for each in arguments])
+    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
+    assert exit_code == code, (result.output, result.exception)
+    return result
+
+
+def told(result):
+    return str(result.exception) + result.output
+
+
+@pytest.fixture(params=["parquet", "csv", "csv.gz"])
+def source(request, tmp_path):
+    """A file of people with a kind of tree, its code, a yes or no, and a height."""
+    codes = np.arange(PEOPLE) % 10 // 4
+    table = pa.table(
+        {
+            "tree": [LABELS[code] for code in codes],
+            "code": codes,
+            "tall": [bool(code) for code in codes],
+            "height": np.linspace(10, 30, PEOPLE),
+        }
+    )
+    path = tmp_path / f"people.{request.param}"
+    if request.param == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.output_stream(str(path)) as stream:  # compressed by its name
+            pa.csv.write_csv(table, stream)
+    return path
+
+
+@pytest.mark.parametrize("mechanism", ["krr", "oue", "sue", "olh", "hadamard", "rappor"])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_shares_round_trip_with_their_mechanism(source, mechanism, kind):
+    out = source.parent / f"answers.{kind}"
+    options = ["--column", "tree", "--mechanism", mechanism, "--epsilon", 4, "--values", ",".join(LABELS)]
+    made = json.loads(run("respond", source, *options, "-o", out, "--json").stdout)
+    assert made["mechanism"] == mechanism
+    assert made["epsilon"] == "4"
+    assert float(eval_fraction(made["exact_epsilon"])) <= 4
+    found = json.loads(run("estimate", out, "--json").stdout)
+    assert found["people"] == PEOPLE
+    assert found["values"] == LABELS
+    errors = np.abs(np.array(found["frequencies"]) - [0.4, 0.4, 0.2])
+    # Ten standard errors and 30 people: false alarms are rarer than one in 10^15.
+    assert np.all(errors < 10 * np.array(found["standard_errors"]) + 0.005)
+    assert len(found["intervals"]) == 3
+    assert json.loads(run("estimate", out, *options, "--json").stdout) == found
+
+
+def eval_fraction(text):
+    top, _, bottom = text.partition("/")
+    return float(top) / float(bottom or 1)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "duchi", "piecewise", "hybrid"])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_means_round_trip(source, mechanism, kind):
+    out = source.parent / f"answers.{kind}"
+    options = ["--column", "height", "--mechanism", mechanism, "--epsilon", "2", "--range", "0,50"]
+    run("respond", source, *options, "-o", out)
+    found = json.loads(run("estimate", out, "--json").stdout)
+    assert abs(found["mean"] - 20) < 10 * found["standard_error"]
+    assert found["interval"][0] < found["mean"] < found["interval"][1]
+    assert json.loads(run("estimate", out, *options, "--json").stdout) == found
+    shown = run("estimate", out).stdout
+    assert "standard error" in shown
+    assert mechanism in shown
+
+
+def test_codes_coins_and_booleans(source):
+    out = source.parent / "answers.parquet"
+    run("respond", source, "--column", "code", "--categories", 3, "--epsilon", 2, "-o", out)
+    assert json.loads(run("estimate", out, "--json").stdout)["values"] is None
+    assert "code" in pq.read_schema(out).names
+    named = json.loads(run("estimate", out, "--values", "a,b,c", "--json").stdout)
+    assert named["values"] == ["a", "b", "c"]
+    assert "in number" in told(run("estimate", out, "--values", "a,b", code=2))
+    run(
+        "respond",
+        source,
+        "--column",
+        "tall",
+        "--mechanism",
+        "coin",
+        "--values",
+        "false,true",
+        "-o",
+        out,
+        "--force",
+    )
+    found = json.loads(run("estimate", out, "--json").stdout)
+    assert found["mechanism"] == "coin"
+    assert abs(found["frequencies"][1] - 0.6) < 10 * found["standard_errors"][1]
+
+
+def test_a_bloom_filter_travels_too(source):
+    out = source.parent / "answers.csv"
+    run(
+        *["respond", source, "--column", "tree", "--values", ",".join(LABELS), "--mechanism", "rappor"],
+        *["--epsilon", 8, "--report-epsilon", 4, "--bloom", 16, "--hashes", 2, "--cohorts", 4, "-o", out],
+    )
+    found = json.loads(run("estimate", out, "--json", "--projection", "simplex").stdout)
+    assert sum(found["frequencies"]) == pytest.approx(1)
+    assert found["project"] == "simplex"
+
+
+def test_a_person_reads_a_table(source):
+    out = source.parent / "answers.parquet"
+    result = run(
+        "respond", source, "--column", "tree", "--values", ",".join(LABELS), "--epsilon", 1, "-o", out
+    )
+    assert "delivered" in result.stderr
+    assert result.stdout == ""
+    shown = run("estimate", out).stdout
+    for label in LABELS:
+        assert label in shown
+    assert "krr" in shown
+
+
+def test_nothing_is_overwritten_and_no_input_is(source):
+    out = source.parent / "answers.csv"
+    options = ["--column", "tree", "--values", ",".join(LABELS), "--epsilon", 1]
+    run("respond", source, *options, "-o", out)
+    before = out.read_bytes()
+    assert "exists already" in told(run("respond", source, *options, "-o", out, code=1))
+    assert out.read_bytes() == before
+    run("respond", source, *options, "-o", out, "--force")
+    assert out.read_bytes() != before
+    if not source.name.endswith("gz"):
+        assert "cannot be written" in told(run("respond", source, *options, "-o", source, "--force", code=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--values", "ash,birch"], 2),
+        (["--values", "ash,birch,cedar", "--epsilon", "0"], 2),
+        (["--values", "ash,birch,ash"], 2),
+        (["--values", "ash"], 2),
+        (["--values", "ash,birch,cedar", "--range", "0,1"], 2),
+        (["--range", "0,1"], 2),
+        (["--mechanism", "laplace", "--values", "ash,birch,cedar"], 2),
+        (["--mechanism", "laplace", "--range", "0,1"], 2),
+        (["--mechanism", "laplace", "--range", "1"], 2),
+        (["--mechanism", "nonsense", "--values", "ash,birch,cedar"], 2),
+        (["--mechanism", "coin", "--values", "ash,birch,cedar"], 2),
+        (["--values", "ash,birch,cedar", "--bloom", "5"], 2),
+        (["--values", "ash,birch", "--default", "oak"], 2),
+        ([], 2),
+    ],
+)
+def test_wrong_usage_writes_nothing(source, options, code):
+    out = source.parent / "answers.parquet"
+    epsilon = [] if "--epsilon" in options or "coin" in options else ["--epsilon", 1]
+    result = run("respond", source, "--column", "tree", *epsilon, *options, "-o", out, code=code)
+    assert not out.exists()
+    assert "cedar" not in str(result.exception) or "cedar" in options
+
+
+def test_values_outside_are_refused_or_counted_as_stated(tmp_path):
+    source, out = tmp_path / "a.csv", tmp_path / "b.parquet"
+    source.write_text(f'tree\nash\n{SECRET}\n""\nash\n')
+    options = ["--column", "tree", "--values", "ash,birch", "--epsilon", 50]
+    result = run("respond", source, *options, "-o", out, code=2)
+    assert SECRET not in told(result)
+    run("respond", source, *options, "--default", "birch", "-o", out)
+    assert pq.read_table(out)["tree"].to_pylist() == [0, 1, 1, 0]
+    source.write_text("height\n1.5\n\n2.5\n")
+    options = ["--column", "height", "--mechanism", "duchi", "--range", "0,4", "--epsilon", 1]
+    run("respond", source, *options, "-o", out, "--force", "--default", "2")
+
+
+def test_files_and_columns_that_are_not_there(tmp_path):
+    options = ["--values", "a,b", "--epsilon", 1, "-o", tmp_path / "o.parquet"]
+    run("respond", tmp_path / "none.csv", *options, code=1)
+    run("estimate", tmp_path / "none.parquet", code=1)
+    (tmp_path / "bad.parquet").write_bytes(b"nonsense")
+    run("respond", tmp_path / "bad.parquet", *options, code=1)
+    run("estimate", tmp_path / "bad.parquet", code=1)
+    (tmp_path / "two.csv").write_text("x,y\na,b\n")
+    assert "--column" in told(run("respond", tmp_path / "two.csv", *options, code=2))
+    assert "--column" in told(run("respond", tmp_path / "two.csv", *options, "--column", "z", code=2))
+    run("respond", tmp_path / "two.txt", *options, code=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--mechanism", "olh"],
+        ["--epsilon", "2"],
+        ["--values", "a,b,c"],
+        ["--values", "a,b,c,d"],
+        ["--categories", "4"],
+        ["--range", "0,1"],
+        ["--report-epsilon", "1"],
+        ["--bloom", "8"],
+    ],
+)
+def test_options_that_contradict_the_answers_are_refused(tmp_path, options):
+    source, out = tmp_path / "a.csv", tmp_path / "b.csv"
+    source.write_text("x\n" + "a\nb\nc\n" * 50)
+    run("respond", source, "--values", "a,c,b", "--epsilon", 1, "-o", out)
+    assert "contradicts" in told(run("estimate", out, *options, code=2))
+    run("estimate", out, "--epsilon", "1.0", "--values", "a,c,b", "--mechanism", "krr", "--categories", 3)
+
+
+def test_answers_without_a_mechanism_need_options(tmp_path):
+    path = tmp_path / "bare.csv"
+    path.write_text("x\n" + "0\n1\n" * 500)
+    assert "--mechanism" in told(run("estimate", path, code=2))
+    found = json.loads(
+        run("estimate", path, "--mechanism", "krr", "--epsilon", 1, "--values", "n,y", "--json").stdout
+    )
+    assert found["frequencies"] == pytest.approx([0.5, 0.5])
+    run(
+        "estimate",
+        path,
+        "--mechanism",
+        "krr",
+        "--epsilon",
+        1,
+        "--values",
+        "n,y",
+        "--projection",
+        "odd",
+        code=2,
+    )
+    run(
+        "estimate",
+        path,
+        "--mechanism",
+        "duchi",
+        "--epsilon",
+        1,
+        "--range",
+        "0,1",
+        "--projection",
+        "clip",
+        code=2,
+    )
+    run("estimate", path, "--mechanism", "oue", "--epsilon", 1, "--values", "n,y", code=2)
+    run("estimate", path, "--mechanism", "krr", "--epsilon", 1, "--values", "n,y", "--confidence", 2, code=2)
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", "nonsense", '{"format": 1, "mechanism": {}, "values": null}']
+)
+def test_a_damaged_description_is_refused(tmp_path, content):
+    path = tmp_path / "answers.csv"
+    path.write_text("x\n0\n")
+    (tmp_path / "answers.csv.json").write_text(content)
+    assert "damaged" in told(run("estimate", path, code=2))
+
+
+def test_an_edited_epsilon_is_noticed(tmp_path):
+    source, out = tmp_path / "a.csv", tmp_path / "b.csv"
+    source.write_text("x\n" + "a\nb\n" * 50)
+    run("respond", source, "--values", "a,b", "--epsilon", 1, "-o", out)
+    beside = tmp_path / "b.csv.json"
+    beside.write_text(beside.read_text().replace('"epsilon": "1"', '"epsilon": "2"'))
+    assert "damaged" in told(run("estimate", out, code=2))
+
+
+def test_answers_of_another_shape_are_refused(tmp_path):
+    source, out = tmp_path / "a.csv", tmp_path / "b.csv"
+    source.write_text("x\n" + "a\nb\n" * 50)
+    run("respond", source, "--values", "a,b", "--epsilon", 1, "--mechanism", "oue", "-o", out)
+    for line in ("zz", "00ff", "ff", '""'):
+        out.write_text(f"x\n00\n{line}\n")
+        run("estimate", out, code=2)
+
+
+@pytest.mark.parametrize("command", ["respond", "estimate"])
+def test_help(command):
+    shown = run(command, "--help").stdout
+    assert "--epsilon" in shown
+    assert "Example" in shown
+
+
+def test_a_category_may_be_called_na(tmp_path):
+    source, out = tmp_path / "a.csv", tmp_path / "b.csv"
+    source.write_text("x\nNA\nnull\nNA\n")
+    run("respond", source, "--values", "NA,null", "--epsilon", 44, "-o", out)
+    assert out.read_text().split() == ['"response"', "0", "1", "0"]
+
+
+def test_answers_without_rows_are_refused(tmp_path):
+    source, out = tmp_path / "a.csv", tmp_path / "b.parquet"
+    source.write_text("x\n")
+    for mechanism in ("krr", "oue", "rappor"):
+        options = ["--values", "a,b", "--epsilon", 2, "--mechanism", mechanism, "--force"]
+        run("respond", source, *options, "-o", out)
+        assert "no responses" in told(run("estimate", out, code=2))

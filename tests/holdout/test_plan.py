@@ -1,0 +1,144 @@
+"""Plans: the named constants, what they promise, and what is refused."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+import sfumato as sf
+from sfumato.accounting import mu_to_epsilon, rho_to_epsilon
+from sfumato.holdout import HoldoutPlan, plan_holdout
+from sfumato.holdout.values import GRID
+
+
+def own(**changes):
+    facts = {"rows": 1000, "questions": 100, "budget": 10, "threshold": "0.1", "sigma": "0.01"}
+    return HoldoutPlan(**facts | changes)
+
+
+@pytest.mark.parametrize("rows", [17, 100, 5000, 10**6 + 1])
+def test_practical_constants(rows):
+    plan = plan_holdout(rows, questions=10, budget=2)
+    assert float(plan.threshold) == pytest.approx(4 / math.sqrt(rows), rel=1e-6)
+    assert float(plan.sigma) == pytest.approx(1 / math.sqrt(rows), rel=1e-6)
+    assert plan.sigma**2 * rows >= 1  # rounded towards more noise
+    assert (plan.noise, plan.constants) == ("gaussian", "practical")
+
+
+def test_the_constants_of_the_theorem():
+    plan = plan_holdout(
+        10**9, questions=1000, budget=10, constants="theorem", tolerance="0.1", failure="0.01"
+    )
+    assert plan.threshold == pytest.approx(Fraction(3, 40))
+    assert float(plan.sigma) == pytest.approx(0.1 / (96 * math.log(4 * 1000 / 0.01)))
+    assert plan.noise == "laplace"
+    assert plan.accuracy(failure="0.01").error <= 0.1
+
+
+def test_the_least_tolerance_is_found_and_one_below_it_is_refused():
+    plan = plan_holdout(10**7, questions=100, budget=5, constants="theorem")
+    least = plan.threshold / Fraction(3, 4)
+    assert plan.accuracy().error <= least < 1
+    with pytest.raises(sf.RecipeError, match="the theorem does not reach a tolerance"):
+        plan_holdout(10**7, questions=100, budget=5, constants="theorem", tolerance=least * Fraction(9, 10))
+
+
+def test_too_few_rows_for_the_theorem_are_refused_with_a_number_that_suffices():
+    with pytest.raises(sf.RecipeError, match=r"takes up to (\d+) rows") as caught:
+        plan_holdout(5000, questions=1000, budget=10, constants="theorem", tolerance="0.1")
+    needed = int(str(caught.value).split("takes up to ")[1].split()[0])
+    plan_holdout(needed, questions=1000, budget=10, constants="theorem", tolerance="0.1")
+
+
+def test_a_theorem_out_of_reach_is_refused_too():
+    with pytest.raises(sf.RecipeError, match=r"takes more than 10\^9 rows"):
+        plan_holdout(5000, questions=10**6, budget=10**6, constants="theorem", tolerance="0.001")
+
+
+def test_the_privacy_of_laplace_noise_is_two_budgets_over_sigma_rows():
+    plan = own(noise="laplace")
+    statement = plan.privacy()
+    assert statement.epsilon == 2 * 10 / (plan.sigma * 1000)
+    assert float(statement.epsilon) == pytest.approx(2.0)
+    assert statement.epsilon_at_delta <= 2
+    assert {cost.neighbours for cost in statement.costs} == {"replace"}
+
+
+def test_the_privacy_of_gaussian_noise_counts_every_comparison_and_every_answer():
+    statement = own().privacy(delta="1e-6")
+    assert statement.epsilon is None
+    rho = 110 / (2 * 0.01**2 * 1000**2)
+    assert float(statement.rho) == pytest.approx(rho, rel=1e-6)
+    assert statement.epsilon_at_delta == pytest.approx(mu_to_epsilon(math.sqrt(2 * rho), "1e-6"), rel=1e-6)
+    assert statement.epsilon_at_delta < rho_to_epsilon(rho, "1e-6")
+
+
+def test_a_budget_beyond_the_questions_costs_no_more():
+    assert own(budget=100).privacy() == own(budget=1000).privacy()
+
+
+def test_practical_constants_promise_little():
+    plan = plan_holdout(5000, questions=6000, budget=1000)
+    assert plan.privacy().epsilon_at_delta > 5
+    assert plan.accuracy().error is None
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_accuracy_gets_better_with_rows_and_worse_with_questions(noise):
+    def error(**changes):
+        facts = {"rows": 10**7, "threshold": "0.01", "sigma": "0.001", "noise": noise}
+        return own(**facts | changes).accuracy().error
+
+    assert error(rows=10**8) < error() < error(questions=10**5, budget=1000)
+    assert error() > 0.01
+
+
+def test_scales_are_whole_steps():
+    plan = own(threshold="1/3", sigma="1/7")
+    assert plan.sigma >= Fraction(1, 7)
+    assert plan.sigma * 1000 * GRID == plan.sigma_steps
+    assert plan.threshold * 1000 * GRID == plan.threshold_steps
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rows": 0}, "rows must be a whole number"),
+        ({"rows": True}, "rows must be a whole number"),
+        ({"questions": 1.5}, "questions must be"),
+        ({"budget": -1}, "budget must be"),
+        ({"budget": "many"}, "budget must be"),
+        ({"sigma": 0}, "sigma must be above zero"),
+        ({"sigma": "inf"}, "sigma must be a finite number"),
+        ({"threshold": -1}, "threshold must not be negative"),
+        ({"noise": "none"}, "kind of noise"),
+        ({"constants": "best"}, "constants must be"),
+        ({"rows": 10**9, "sigma": 1}, "at most 2\\^50"),
+    ],
+)
+def test_invalid_plans_are_refused(change, told):
+    with pytest.raises(sf.RecipeError, match=told):
+        own(**change)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"rows": 16}, "too small"),
+        ({"constants": "best"}, "'practical' or 'theorem'"),
+        ({"tolerance": 0.1}, "'theorem' only"),
+        ({"constants": "theorem", "failure": 1}, "failure must lie below one"),
+        ({"constants": "theorem", "failure": 0}, "failure must be above zero"),
+        ({"constants": "theorem", "tolerance": 0}, "tolerance must be above zero"),
+    ],
+)
+def test_plans_that_cannot_be_made(options, told):
+    with pytest.raises(sf.RecipeError, match=told):
+        plan_holdout(**{"rows": 1000, "questions": 10, "budget": 2} | options)
+
+
+def test_a_description_says_what_is_not_protected():
+    told = plan_holdout(10**7, questions=100, budget=10).describe()
+    assert "training rows: not protected" in told
+    assert "within 0.0" in told
+    assert "epsilon" in own(noise="laplace").describe()

@@ -1,0 +1,282 @@
+"""Likelihood ratios, computed in rationals from the thresholds: never above e^epsilon, and close to it."""
+
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import product
+
+import pytest
+
+from sfumato.errors import RecipeError
+from sfumato.local import (
+    CoinResponse,
+    DuchiMean,
+    HadamardResponse,
+    HybridMean,
+    LaplaceMean,
+    LocalHashing,
+    PiecewiseMean,
+    RandomizedResponse,
+    Rappor,
+    UnaryEncoding,
+)
+from sfumato.local.numbers import STEPS
+from sfumato.local.thresholds import WORDS, lie_threshold, log_above, power_above, scaled_exp, weigh_threshold
+
+EPSILONS = ["1e-6", "0.1", "1", "3", "10", "50"]
+PRECISE = Context(prec=120)
+
+
+def e_to(epsilon):
+    """e^epsilon to 100 digits, as a rational."""
+    number = PRECISE.divide(Decimal(Fraction(epsilon).numerator), Decimal(Fraction(epsilon).denominator))
+    return Fraction(PRECISE.exp(number))
+
+
+def logarithm(ratio):
+    return PRECISE.ln(PRECISE.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
+
+
+def worst_ratio(laws):
+    """The largest ratio of chances of one answer under any two of the laws; None if it is infinite."""
+    answers = set().union(*laws)
+    worst = Fraction(1)
+    for answer in answers:
+        chances = [law.get(answer, Fraction(0)) for law in laws]
+        if max(chances) > 0:
+            if min(chances) == 0:
+                return None
+            worst = max(worst, max(chances) / min(chances))
+    return worst
+
+
+def coins(chances):
+    """The law of independent bits that are on with these chances."""
+    law = {}
+    for bits in product((0, 1), repeat=len(chances)):
+        chance = Fraction(1)
+        for bit, on in zip(bits, chances, strict=True):
+            chance *= on if bit else 1 - on
+        law[bits] = chance
+    return law
+
+
+def krr_laws(mechanism):
+    lie, k = Fraction(mechanism.lie, WORDS), mechanism.categories
+    return [{a: 1 - (k - 1) * lie if a == v else lie for a in range(k)} for v in range(k)]
+
+
+def unary_laws(mechanism):
+    miss = Fraction(mechanism.lie, WORDS)
+    hit = Fraction(1, 2) if mechanism.flips == "optimized" else 1 - miss
+    k = mechanism.categories
+    return [coins([hit if bit == v else miss for bit in range(k)]) for v in range(k)]
+
+
+def olh_laws(mechanism):
+    g, digits = mechanism.hash_size, mechanism.digits
+    inner = krr_laws(RandomizedResponse(epsilon=mechanism.epsilon, categories=g))
+    laws = []
+    for v in range(mechanism.categories):
+        law = {}
+        for member in range(mechanism.members):
+            place = sum((member // g**i % g) * (v // g**i % g) for i in range(digits)) % g
+            for answer, chance in inner[place].items():
+                law[member * g + answer] = chance / mechanism.members
+        laws.append(law)
+    return laws
+
+
+def hadamard_laws(mechanism):
+    lie = Fraction(mechanism.lie, WORDS)
+    laws = []
+    for v in range(mechanism.categories):
+        law = {}
+        for row in range(mechanism.rows):
+            sign = (row & v).bit_count() & 1
+            law[2 * row + sign] = (1 - lie) / mechanism.rows
+            law[2 * row + 1 - sign] = lie / mechanism.rows
+        laws.append(law)
+    return laws
+
+
+def coin_laws(mechanism):
+    yes, no = mechanism.false_yes, mechanism.false_no
+    return [{1: yes, 0: 1 - yes}, {1: 1 - no, 0: no}]
+
+
+def duchi_laws(mechanism):
+    places = (0, 1, STEPS // 3, STEPS - 1, STEPS)
+    import numpy as np
+
+    highs = [Fraction(int(t), WORDS) for t in mechanism.threshold(np.array(places))]
+    return [{1: high, 0: 1 - high} for high in highs]
+
+
+def permanent_laws(mechanism):
+    flip = Fraction(mechanism.flip, WORDS)
+    k = mechanism.categories
+    return [coins([1 - flip if bit == v else flip for bit in range(k)]) for v in range(k)]
+
+
+def report_laws(mechanism):
+    """One report, summed over all permanent responses it may come from."""
+    on, off = Fraction(mechanism.on_if_on, WORDS), Fraction(mechanism.on_if_off, WORDS)
+    laws = []
+    for permanent in permanent_laws(mechanism):
+        law = {}
+        for bits, chance in permanent.items():
+            for report, given in coins([on if bit else off for bit in bits]).items():
+                law[report] = law.get(report, Fraction(0)) + chance * given
+        laws.append(law)
+    return laws
+
+
+CASES = [
+    (krr_laws, lambda e: RandomizedResponse(epsilon=e)),
+    (krr_laws, lambda e: RandomizedResponse(epsilon=e, categories=7)),
+    (unary_laws, lambda e: UnaryEncoding(epsilon=e, categories=4)),
+    (unary_laws, lambda e: UnaryEncoding(epsilon=e, categories=4, flips="symmetric")),
+    (olh_laws, lambda e: LocalHashing(epsilon=e, categories=6, hash_size=3)),
+    (hadamard_laws, lambda e: HadamardResponse(epsilon=e, categories=5)),
+    (duchi_laws, lambda e: DuchiMean(epsilon=e, low=0, high=1)),
+    (permanent_laws, lambda e: Rappor(epsilon=e, categories=3)),
+]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize(("laws", "make"), CASES)
+def test_no_ratio_is_above_e_to_epsilon_and_the_worst_is_the_stated_one(laws, make, epsilon):
+    mechanism = make(epsilon)
+    found = laws(mechanism)
+    assert all(sum(law.values()) == 1 for law in found)
+    assert worst_ratio(found) == mechanism.likelihood_ratio
+    assert mechanism.likelihood_ratio <= e_to(epsilon)
+    assert mechanism.exact_epsilon <= mechanism.epsilon == Fraction(epsilon)
+    assert logarithm(mechanism.likelihood_ratio) <= Decimal(float(mechanism.exact_epsilon)) + Decimal("1e-14")
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS[:-1])
+@pytest.mark.parametrize(("laws", "make"), CASES)
+def test_the_ratio_is_tight_up_to_one_unit_of_a_word(laws, make, epsilon):
+    mechanism = make(epsilon)
+    # One word more or less moves a chance by 2^-64, and the ratio by that over the least chance, squared.
+    assert mechanism.exact_epsilon > Fraction(epsilon) * (1 - Fraction(1, 10**10)) - Fraction(1, 10**12)
+
+
+def test_beyond_what_words_can_tell_less_is_delivered_and_said():
+    mechanism = RandomizedResponse(epsilon=50)
+    assert mechanism.lie == 1
+    assert mechanism.likelihood_ratio == WORDS - 1
+    assert 44 < mechanism.exact_epsilon < 45
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("hashes", [1, 2])
+def test_both_levels_of_rappor(epsilon, hashes):
+    whole, single = Fraction(epsilon), Fraction(epsilon) / 4
+    made = Rappor(epsilon=whole, report_epsilon=single, categories=3, bloom=8, hashes=hashes, cohorts=2)
+    assert made.likelihood_ratio <= e_to(whole)
+    assert made.report_likelihood_ratio <= e_to(single)
+    assert made.exact_report_epsilon <= single
+    if epsilon != "50":
+        assert made.exact_report_epsilon > single * (1 - Fraction(1, 10**10)) - Fraction(1, 10**12)
+
+
+@pytest.mark.parametrize("rates", [None, ("1/2", "1/2", "3/4"), ("1/3", "0.1", "0.8")])
+def test_a_report_of_basic_rappor_has_the_stated_ratio(rates):
+    if rates is None:
+        mechanism = Rappor(epsilon=4, report_epsilon=1, categories=3)
+    else:
+        mechanism = Rappor(categories=3, rates=rates)
+    assert worst_ratio(permanent_laws(mechanism)) == mechanism.likelihood_ratio
+    assert worst_ratio(report_laws(mechanism)) == mechanism.report_likelihood_ratio
+    assert mechanism.exact_report_epsilon <= mechanism.report_epsilon < mechanism.epsilon
+
+
+def test_the_rates_of_the_paper_have_the_epsilons_of_the_paper():
+    mechanism = Rappor(categories=3, rates=("1/2", "1/2", "3/4"))
+    assert mechanism.likelihood_ratio == 9  # epsilon = 2 ln 3
+    q_star, p_star = Fraction(11, 16), Fraction(9, 16)
+    assert (mechanism.hit, mechanism.miss) == (q_star, p_star)
+    assert mechanism.report_likelihood_ratio == q_star * (1 - p_star) / (p_star * (1 - q_star))
+
+
+def test_control_a_client_that_never_switches_a_true_bit_off_is_caught():
+    mechanism = Rappor(epsilon=4, report_epsilon=1, categories=3)
+    flip = Fraction(mechanism.flip, WORDS)
+    broken = [coins([Fraction(1) if bit == v else flip for bit in range(3)]) for v in range(3)]
+    assert worst_ratio(broken) is None
+
+
+def test_control_thresholds_to_the_nearest_violate():
+    violations = 0
+    for tenths in range(1, 60):
+        epsilon = Fraction(tenths, 10)
+        nearest = round(WORDS / (e_to(epsilon) + 1))
+        violations += Fraction(WORDS - nearest, nearest) > e_to(epsilon)
+        assert lie_threshold(epsilon, 1) in (nearest, nearest + 1)
+    assert violations > 10
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_window_of_the_piecewise_law(epsilon):
+    mechanism = PiecewiseMean(epsilon=epsilon, low=0, high=1)
+    inside = Fraction(mechanism.inside, WORDS) / mechanism.window
+    outside = (1 - Fraction(mechanism.inside, WORDS)) / STEPS
+    assert inside / outside == mechanism.likelihood_ratio <= e_to(epsilon)
+    assert mechanism.exact_epsilon > Fraction(epsilon) * (1 - Fraction(1, 10**6))
+    hybrid = HybridMean(epsilon=epsilon, low=0, high=1)
+    assert hybrid.likelihood_ratio <= e_to(epsilon)
+
+
+def test_the_coin_is_ln_3_exactly():
+    mechanism = CoinResponse()
+    assert worst_ratio(coin_laws(mechanism)) == mechanism.likelihood_ratio == 3
+    assert mechanism.epsilon == mechanism.exact_epsilon
+    assert abs(Fraction(mechanism.epsilon) - Fraction(logarithm(Fraction(3)))) < Fraction(1, 10**29)
+
+
+@pytest.mark.parametrize("truth", ["1/3", "0.9", "0.001"])
+@pytest.mark.parametrize("yes", ["1/7", "1/2", "0.99"])
+def test_biased_coins_are_rounded_toward_privacy(truth, yes):
+    mechanism = CoinResponse(truth=truth, yes=yes)
+    assert worst_ratio(coin_laws(mechanism)) == mechanism.likelihood_ratio
+    assert mechanism.exact_epsilon <= mechanism.epsilon
+    lies = (1 - Fraction(truth)) * (1 - Fraction(yes)), (1 - Fraction(truth)) * Fraction(yes)
+    assert mechanism.likelihood_ratio <= max((1 - lies[0]) / lies[1], (1 - lies[1]) / lies[0])
+
+
+def test_laplace_noise_is_exact():
+    mechanism = LaplaceMean(epsilon="0.3", low=0, high=9)
+    assert STEPS / mechanism.law.scale == mechanism.exact_epsilon == Fraction(3, 10)
+    assert e_to("0.3") <= mechanism.likelihood_ratio < e_to("0.3") * (1 + Fraction(1, 1 << 100))
+
+
+@pytest.mark.parametrize("ratio", [Fraction(3), Fraction(10**40 + 1, 10**40), Fraction(WORDS - 1)])
+def test_logarithms_are_rounded_up(ratio):
+    found = log_above(ratio)
+    true = Fraction(logarithm(ratio))
+    assert true <= found <= true + Fraction(2, 10**30)
+    assert log_above(Fraction(1)) == 0
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("sizes", [(1, 1), (5, 1000), (1 << 24, 3)])
+def test_shares_inside_and_outside(epsilon, sizes):
+    inside, outside = sizes
+    threshold = weigh_threshold(Fraction(epsilon), inside, outside)
+    assert Fraction(threshold, inside) <= e_to(epsilon) * Fraction(WORDS - threshold, outside)
+    if threshold < WORDS - 1:
+        above = threshold + 1
+        assert Fraction(above, inside) > e_to(epsilon) * Fraction(WORDS - above, outside)
+
+
+def test_small_exponentials():
+    assert scaled_exp(Fraction(50), STEPS) == 1
+    assert abs(scaled_exp(Fraction(1, 2), STEPS) - STEPS / e_to("0.5")) <= Fraction(1, 2)
+    assert power_above(Fraction(1)) >= e_to(1)
+
+
+def test_an_epsilon_that_words_cannot_tell_from_zero_is_refused():
+    with pytest.raises(RecipeError, match="too small"):
+        RandomizedResponse(epsilon="1e-12", categories=1_000_000)
