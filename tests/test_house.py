@@ -38,7 +38,7 @@ def imports_of(path):
         ),
         (
             "only the curator draws noise for a release",
-            {"sfumato.curator", "sfumato.holdout", "sfumato.local", "sfumato.noise"},
+            {"sfumato.choose", "sfumato.curator", "sfumato.holdout", "sfumato.local", "sfumato.noise"},
         ),
     ],
 )

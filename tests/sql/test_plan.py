@@ -315,7 +315,7 @@ def test_explain_states_the_plan():
         ("SUM(amount / balance) FROM t", "has none"),
         ("SUM(DISTINCT amount) FROM t", "DISTINCT"),
         ("SUM(person) FROM t", "unit's own value"),
-        ("MODE(region) FROM t", "no private form"),
+        ("MODE(note) FROM t", "has none; declare"),
         ("STRING_AGG(note, ',') FROM t", "no private form"),
         ("COUNT(*) OVER () FROM t", "window"),
         ("COUNT(*) FROM t WHERE amount > (SELECT 1)", "subquery"),

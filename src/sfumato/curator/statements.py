@@ -30,6 +30,7 @@ from sfumato.sql import (
     finish_query,
     finish_rows,
     half_width,
+    label_counts,
     least_epsilon,
     pack_noisy,
     plan_public,
@@ -39,16 +40,21 @@ from sfumato.sql import (
     quantile_scores,
     read_statement,
     selects_rows,
+    take_out,
     unpack_noisy,
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from sfumato.accounting import Budget, BudgetReport, Ledger
     from sfumato.engines import Engine
     from sfumato.engines.query import TrueAggregates
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Statement, Within
+    from sfumato.sql import Catalog, Noise, Statement, Within
+
+    _Choose = Callable[..., NDArray[np.int64]]
 
 __all__ = ["answer_statement"]
 
@@ -235,7 +241,7 @@ class _Desk:
 
 
 def _add_noise(
-    plan: QueryPlan, true_aggregates: TrueAggregates, source: NoiseSource | None
+    plan: QueryPlan, true_aggregates: TrueAggregates, source: NoiseSource | None = None
 ) -> NoisyAggregates:
     """Noise on every measure of the groups that are answered. The caller has charged `plan.costs`."""
     add = add_noise if source is None else source.add_noise
@@ -252,7 +258,9 @@ def _add_noise(
         true_values = tuple(values[kept] for values in true_values)
     noisy = []
     for noise, values in zip(plan.noises, true_values, strict=True):
-        if noise.kind == "exponential":
+        if noise.measure.labels is not None:
+            noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
+        elif noise.kind == "exponential":
             steps = [
                 choose(quantile_scores(values, noise, ranks), rate=ranks.rate)
                 for ranks in quantile_ranks(noise, plan.unit)
@@ -261,6 +269,18 @@ def _add_noise(
         else:
             noisy.append(add(values, kind=noise.kind, scale=noise.scale))
     return NoisyAggregates(values=tuple(noisy), keys=keys)
+
+
+def _choose_labels(true_counts: NDArray[np.int64], noise: Noise, choose: _Choose) -> NDArray[np.int64]:
+    """For every group the codes of the chosen labels: each is taken out before the next is chosen."""
+    groups = np.arange(len(true_counts))
+    codes = np.broadcast_to(np.arange(true_counts.shape[1]), true_counts.shape)
+    chosen = []
+    for _ in noise.costs:
+        places = choose(true_counts, rate=1 / noise.scale)
+        chosen.append(codes[groups, places])
+        true_counts, codes = take_out(true_counts, places), take_out(codes, places)
+    return np.stack(chosen)
 
 
 def _rename(table: pa.Table, statement: Statement) -> pa.Table:

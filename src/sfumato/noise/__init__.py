@@ -2,11 +2,18 @@
 
 `law` says what is drawn, `table` turns it into certified thresholds with `fixed_point`, `narrow`
 and `wide` turn random words from `entropy` into draws, `samplers` is the public surface. `choice`
-draws an index in proportion to the exponential of its score, `sparse` noises histograms too large to list.
+draws an index in proportion to the exponential of its score, `flips` makes single choices among scores of any
+size, `sparse` noises histograms too large to list.
 The proof that the laws are exact is docs/proofs/noise.md.
 """
 
 from sfumato.noise.choice import exponential_choice
+from sfumato.noise.flips import (
+    bernoulli_exp,
+    exponential_index,
+    laplace_max_index,
+    permute_and_flip_index,
+)
 from sfumato.noise.law import Kind, Law, make_law
 from sfumato.noise.samplers import add_noise, discrete_gaussian, discrete_laplace
 from sfumato.noise.source import NoiseSource
@@ -18,8 +25,12 @@ __all__ = [
     "NoiseSource",
     "add_noise",
     "add_sparse_noise",
+    "bernoulli_exp",
     "discrete_gaussian",
     "discrete_laplace",
     "exponential_choice",
+    "exponential_index",
+    "laplace_max_index",
     "make_law",
+    "permute_and_flip_index",
 ]

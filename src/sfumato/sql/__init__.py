@@ -5,6 +5,7 @@ from sfumato.sql.answer import Answer, pack_noisy, unpack_noisy
 from sfumato.sql.explain import describe_scales, explain_query
 from sfumato.sql.finish import NoisyAggregates, finish_query
 from sfumato.sql.intervals import half_width
+from sfumato.sql.modes import label_counts, take_out
 from sfumato.sql.plan import CELLS, Noise, QueryPlan, plan_query
 from sfumato.sql.public import plan_public
 from sfumato.sql.quantiles import Ranks, quantile_ranks, quantile_scores
@@ -35,6 +36,7 @@ __all__ = [
     "finish_query",
     "finish_rows",
     "half_width",
+    "label_counts",
     "least_epsilon",
     "pack_noisy",
     "plan_public",
@@ -44,5 +46,6 @@ __all__ = [
     "quantile_scores",
     "read_statement",
     "selects_rows",
+    "take_out",
     "unpack_noisy",
 ]

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
 
-from sfumato.sql.bounds import bounds_of, is_whole
-from sfumato.sql.check import refuse
+from sfumato.schema import Label
+from sfumato.sql.bounds import CELLS, bounds_of, is_whole
+from sfumato.sql.check import is_top, refuse
+from sfumato.sql.modes import read_mode
 from sfumato.sql.qualify import qualify, require_condition
 from sfumato.sql.relation import Field, Relation
 
@@ -36,6 +38,10 @@ class Measure:
 
     `tree` is the value of a record; `low`, `high` bound it. A sum adds round((value - centre) * grid); a
     sum of squares adds round(((value - centre) / half the range)^2 * grid).
+
+    A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
+    `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
+    TOP numbers its columns, MODE does not.
     """
 
     statistic: Statistic
@@ -46,6 +52,9 @@ class Measure:
     grid: int = 1
     quantile: Fraction | None = None
     is_number: bool = False
+    labels: tuple[Label, ...] | None = None
+    chosen: int = 1
+    numbered: bool = False
 
     @property
     def largest(self) -> int:
@@ -63,6 +72,8 @@ class Measure:
     def describe(self) -> str:
         """The measure in one canonical line."""
         inner = "*" if self.tree is None else self.tree.sql(dialect="duckdb")
+        if self.labels is not None:
+            return f"{self.chosen} most frequent of {len(self.labels)} labels({inner})"
         facts = ""
         if self.statistic in ("sum", "square", "quantile"):
             facts = f" in [{self.low}, {self.high}] from {self.centre} by 1/{self.grid}"
@@ -74,7 +85,7 @@ class Measure:
 class Aggregate:
     """An aggregate as written: how it follows from its measures."""
 
-    kind: Literal["measure", "average", "variance", "deviation"]
+    kind: Literal["measure", "average", "variance", "deviation", "mode"]
     measures: tuple[Measure, ...]
     sample: bool = False
 
@@ -86,6 +97,17 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
         condition = qualify(node.expression.this, relation, where="FILTER")
         require_condition(condition, relation, where="FILTER")
         node = node.this
+    if is_top(node) or isinstance(node.this if isinstance(node, exp.WithinGroup) else node, exp.Mode):
+        code, labels, chosen = read_mode(node, relation)
+        measure = Measure(
+            statistic="quantile",
+            tree=_when(condition, code),
+            high=Fraction(CELLS),
+            labels=labels,
+            chosen=chosen,
+            numbered=is_top(node),
+        )
+        return Aggregate(kind="mode", measures=(measure,))
     if isinstance(node, exp.WithinGroup):
         return _read_within_group(node, relation, condition)
     if isinstance(node, exp.Count):

@@ -83,7 +83,7 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         table = pq.read_table(io.BytesIO(payload))
         values = []
         for index, noise in enumerate(plan.noises):
-            parts = range(3 if noise.kind == "exponential" else 1)
+            parts = range(len(noise.costs) if noise.kind == "exponential" else 1)
             rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in parts]
             values.append(np.stack(rows) if noise.kind == "exponential" else rows[0])
         keys = None

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Bounds", "bounds_of", "is_whole"]
 
+CELLS = 1024
+"""Steps between the bounds of a column among which a private quantile chooses."""
+
 Bounds = tuple[Fraction | int, Fraction | int]
 
 

@@ -11,6 +11,7 @@ from sfumato.accounting import Cost, discrete_gaussian_sigma, histogram_sensitiv
 from sfumato.exact import round_up
 from sfumato.measurement import LARGEST_SCALE
 from sfumato.sql.check import refuse
+from sfumato.sql.modes import mode_scale
 
 if TYPE_CHECKING:
     from sfumato.sql.aggregates import Measure
@@ -22,7 +23,11 @@ __all__ = ["Noise", "Selection", "calibrate_noise", "plan_selection"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How one measure is answered: by noise of a scale, or by exponential choices at three ranks."""
+    """How one measure is answered: by noise of a scale, or by exponential choices, one for each cost.
+
+    The scale of a quantile is the epsilon of its choices; that of a mode is in records: a label that
+    leads by so many weighs e times as much.
+    """
 
     measure: Measure
     kind: Literal["laplace", "gaussian", "exponential"]
@@ -94,6 +99,9 @@ def calibrate_noise(
     facts = {"neighbours": unit.neighbours, "unit": unit.column or "row"}
     noises = []
     for measure in measures:
+        if measure.labels is not None:
+            noises.append(_mode_noise(measure, share, unit, facts))
+            continue
         if measure.statistic == "quantile":
             noises.append(_quantile_noise(measure, share, facts))
             continue
@@ -120,6 +128,12 @@ def calibrate_noise(
         # Each Gaussian was calibrated as one of many; beside Laplace noise that would not add up.
         return calibrate_noise(measures, unit, groups, epsilon=epsilon, delta=Fraction(0))
     return tuple(noises)
+
+
+def _mode_noise(measure: Measure, share: Fraction, unit: PrivacyUnit, facts: dict[str, Any]) -> Noise:
+    cost = Cost(kind="exponential", scale=share / measure.chosen, **facts)
+    scale = mode_scale(unit, cost.scale)
+    return Noise(measure=measure, kind="exponential", scale=scale, costs=(cost,) * measure.chosen)
 
 
 def _quantile_noise(measure: Measure, share: Fraction, facts: dict[str, Any]) -> Noise:

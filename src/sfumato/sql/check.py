@@ -17,7 +17,16 @@ from sfumato.errors import UnsupportedQuery
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["AGGREGATE", "AGGREGATES", "KEY", "check_output", "check_scalar", "find_aggregates", "refuse"]
+__all__ = [
+    "AGGREGATE",
+    "AGGREGATES",
+    "KEY",
+    "check_output",
+    "check_scalar",
+    "find_aggregates",
+    "is_top",
+    "refuse",
+]
 
 AGGREGATE = "aggregate of sfumato"
 KEY = "key of sfumato"
@@ -40,6 +49,7 @@ AGGREGATES: tuple[type[exp.Expr], ...] = (
     exp.PercentileCont,
     exp.PercentileDisc,
     exp.ApproxQuantile,
+    exp.Mode,
 )
 
 _ALLOWED: tuple[type[exp.Expr], ...] = (
@@ -201,12 +211,8 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     """The outermost aggregates of `node`, in order."""
     if isinstance(node, exp.Window):
         raise refuse(_HINTS[exp.Window])
-    if isinstance(node, exp.WithinGroup) or (
-        isinstance(node, exp.Filter) and isinstance(node.this, (*AGGREGATES, exp.WithinGroup))
-    ):
-        yield node
-        return
-    if isinstance(node, AGGREGATES):
+    inner = node.this if isinstance(node, exp.Filter) else node
+    if isinstance(inner, (*AGGREGATES, exp.WithinGroup)) or is_top(inner):
         yield node
         return
     if isinstance(node, exp.AggFunc):
@@ -215,6 +221,15 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
         raise refuse(message)
     for child in node.iter_expressions():
         yield from find_aggregates(child)
+
+
+def is_top(node: object) -> bool:
+    """Whether `node` is TOP(column, k), which the parser does not know.
+
+    >>> is_top(exp.Anonymous(this="top"))
+    True
+    """
+    return isinstance(node, exp.Anonymous) and node.name.upper() == "TOP"
 
 
 def _check_details(part: exp.Expr, where: str) -> None:

@@ -9,6 +9,7 @@ from sqlglot import exp
 from sfumato.exact import format_exact
 from sfumato.sql.check import AGGREGATE
 from sfumato.sql.intervals import half_width
+from sfumato.sql.modes import mode_reach
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -73,6 +74,14 @@ def describe_scales(plan: QueryPlan) -> dict[str, str]:
 
 
 def _describe_noise(noise: Noise) -> str:
+    if noise.measure.labels is not None:
+        left = " left" if noise.measure.chosen > 1 else ""
+        spent = sum((cost.scale for cost in noise.costs), start=noise.scale * 0)
+        return (
+            f"exponential mechanism among {len(noise.measure.labels):,} public labels, scale "
+            f"{_short(noise.scale)} records, epsilon {_short(spent)}, 95 % within "
+            f"{mode_reach(noise, 0.05)} records of the most frequent{left}"
+        )
     if noise.kind == "exponential":
         return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
     grid = noise.measure.grid

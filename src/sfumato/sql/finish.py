@@ -15,12 +15,13 @@ from sqlglot import exp
 from sfumato.arrays import label_array, to_arrow
 from sfumato.sql.check import AGGREGATE, KEY, refuse
 from sfumato.sql.intervals import half_width, ratio_interval
+from sfumato.sql.plan import find_mode, name_columns
 from sfumato.sql.quantiles import cell_edges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.sql.aggregates import Aggregate
+    from sfumato.sql.aggregates import Aggregate, Measure
     from sfumato.sql.plan import Noise, QueryPlan
 
 __all__ = ["NoisyAggregates", "finish_query", "rehearse_query"]
@@ -30,7 +31,10 @@ _SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NoisyAggregates:
-    """Noisy values per measure and group; for a quantile the chosen steps (answer, low end, high end)."""
+    """Noisy values per measure and group.
+
+    For a quantile the chosen steps (answer, low end, high end), for a mode the codes of the chosen labels.
+    """
 
     values: tuple[NDArray[np.int64], ...]
     keys: tuple[tuple[Any, ...], ...] | None = None
@@ -65,6 +69,11 @@ def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
         if isinstance(output.tree, exp.Column) and output.tree.table == KEY:
             columns[output.name] = evaluator.labels(int(output.tree.name), rows)
             continue
+        mode = find_mode(output.tree, plan.aggregates)
+        if mode is not None:
+            arrays = evaluator.chosen_labels(mode, rows)
+            columns |= dict(zip(name_columns(output, plan.aggregates), arrays, strict=True))
+            continue
         band = evaluator.band(output.tree).take(rows)
         for suffix, array in (("", band.value), ("_low", band.low), ("_high", band.high)):
             columns[output.name + suffix] = to_arrow(array)
@@ -78,7 +87,8 @@ def rehearse_query(plan: QueryPlan) -> None:
         return
     groups = 0 if plan.selection is not None else plan.groups
     values = tuple(
-        np.zeros((3, groups) if noise.kind == "exponential" else groups, np.int64) for noise in plan.noises
+        np.zeros((len(noise.costs), groups) if noise.kind == "exponential" else groups, np.int64)
+        for noise in plan.noises
     )
     finish_query(plan, NoisyAggregates(values=values, keys=() if plan.selection is not None else None))
 
@@ -100,6 +110,11 @@ class _Evaluator:
             found = [self._noisy.keys[row][key] for row in rows]
             return pa.array(found if known is None else [known[code] for code in found])
         return label_array(self._codes(key)[rows].astype(np.int32), known or ("",))
+
+    def chosen_labels(self, mode: Measure, rows: NDArray[np.intp]) -> list[pa.Array]:
+        """The labels that were chosen for some rows, the first ones first."""
+        codes = self._noisy.values[self._index[mode]]
+        return [label_array(each[rows].astype(np.int32), mode.labels or ("",)) for each in codes]
 
     def sort_key(self, tree: exp.Expr) -> NDArray[Any]:
         """Numbers in the order of a tree's values; keys sort in the order of their domain."""

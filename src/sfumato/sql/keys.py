@@ -90,9 +90,9 @@ def spell_position(node: exp.Expr, query: exp.Select, *, where: str) -> exp.Expr
     return target
 
 
-def read_key(node: exp.Expr, relation: Relation) -> Key:
-    """The key that groups by `node`."""
-    tree = qualify(node, relation, where="GROUP BY")
+def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> Key:
+    """The key that groups by `node`; `where` is what a refusal calls the place."""
+    tree = qualify(node, relation, where=where)
     if isinstance(tree, exp.Column):
         alias, field = relation.find(tree)
         if field.is_unit:
@@ -102,7 +102,7 @@ def read_key(node: exp.Expr, relation: Relation) -> Key:
             code = exp.column(code_name(field.name), table=alias, quoted=True)
             return Key(node=tree, tree=code, labels=field.column.labels)
         if field.is_drafted:
-            message = f"GROUP BY {field.name}: its domain was drafted from the data; see accept_drafted"
+            message = f"{where} {field.name}: its domain was drafted from the data; see accept_drafted"
             raise refuse(message)
         if field.labels is not None:
             return Key(node=tree, tree=_code_of(tree, field.labels), labels=field.labels)

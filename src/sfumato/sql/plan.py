@@ -16,6 +16,7 @@ from sqlglot import exp
 from sfumato.accounting import Cost
 from sfumato.canonical import digest
 from sfumato.sql.aggregates import Aggregate, Measure, read_aggregate
+from sfumato.sql.bounds import CELLS
 from sfumato.sql.calibrate import Noise, Selection, calibrate_noise, plan_selection
 from sfumato.sql.check import AGGREGATE, KEY, check_output, find_aggregates, refuse
 from sfumato.sql.keys import Key, name_item, read_keys, read_whole, spell_position
@@ -24,12 +25,21 @@ from sfumato.sql.scope import resolve_sources
 from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sfumato.sql.statement import Statement
 
-__all__ = ["CELLS", "Noise", "Output", "QueryPlan", "Selection", "plan_counts", "plan_query"]
-
-CELLS = 1024
-"""Steps between the bounds of a column among which a private quantile chooses."""
+__all__ = [
+    "CELLS",
+    "Noise",
+    "Output",
+    "QueryPlan",
+    "Selection",
+    "find_mode",
+    "name_columns",
+    "plan_counts",
+    "plan_query",
+]
 
 _LARGEST_ANSWER = 2**24
 _LARGEST_QUANTILES = 2**25
@@ -115,11 +125,7 @@ def plan_query(
         Output(name=name_item(item, text), tree=reader.read(item.unalias()))
         for item, text in zip(query.expressions, statement.texts, strict=True)
     )
-    names = [
-        output.name + suffix
-        for output in outputs
-        for suffix in ("", *(() if _is_key(output.tree) else ("_low", "_high")))
-    ]
+    names = [name for output in outputs for name in name_columns(output, reader.aggregates)]
     if len(set(names)) != len(names):
         message = "two columns of the answer, with those of their intervals, have the same name; use AS"
         raise refuse(message)
@@ -133,19 +139,24 @@ def plan_query(
         for each, target in zip(ordered, order_targets, strict=True)
     )
     for output in outputs:
-        if not _is_key(output.tree):
+        if find_mode(output.tree, reader.aggregates) is None and not _is_key(output.tree):
             check_output(output.tree, logic=False)
+            _refuse_mode(output.tree, reader.aggregates)
     for tree, _ in order_trees:
         check_output(tree, logic=False)
+        _refuse_mode(tree, reader.aggregates)
     if having_tree is not None:
         check_output(having_tree, logic=True)
+        _refuse_mode(having_tree, reader.aggregates)
     if not reader.aggregates:
         message = "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
         raise refuse(message)
     if any(key.is_open for key in keys) and any(
         measure.statistic == "quantile" for each in reader.aggregates for measure in each.measures
     ):
-        message = "quantiles in groups that are not public; declare the values of the group's column"
+        message = (
+            "quantiles, MODE or TOP in groups that are not public; declare the values of the group's column"
+        )
         raise refuse(message)
     groups = _bound_groups(relation.unit, keys, statement.max_groups)
     measures = tuple(dict.fromkeys(m for each in reader.aggregates for m in each.measures))
@@ -175,6 +186,27 @@ def plan_query(
 
     rehearse_query(plan)
     return plan
+
+
+def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, ...]:
+    """The names of the columns that one item of the select list becomes."""
+    if _is_key(output.tree):
+        return (output.name,)
+    mode = find_mode(output.tree, aggregates)
+    if mode is None:
+        return output.name, f"{output.name}_low", f"{output.name}_high"
+    if not mode.numbered:
+        return (output.name,)
+    return tuple(f"{output.name}_{place}" for place in range(1, mode.chosen + 1))
+
+
+def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None:
+    """What is measured if the tree is one MODE or TOP, None for anything else."""
+    if isinstance(tree, exp.Column) and tree.table == AGGREGATE:
+        aggregate = aggregates[int(tree.name)]
+        if aggregate.kind == "mode":
+            return aggregate.measures[0]
+    return None
 
 
 def plan_counts(
@@ -297,7 +329,15 @@ def _refuse_large(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
         raise refuse(message)
     quantiles = sum(measure.statistic == "quantile" for measure in measures)
     if quantiles and groups * CELLS > _LARGEST_QUANTILES:
-        message = f"quantiles of {groups:,} groups; group by fewer columns"
+        message = f"quantiles, MODE or TOP of {groups:,} groups; group by fewer columns"
+        raise refuse(message)
+
+
+def _refuse_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> None:
+    if any(find_mode(node, aggregates) is not None for node in tree.find_all(exp.Column)):
+        message = (
+            "MODE and TOP stand by themselves in the select list; labels are not computed or ordered with"
+        )
         raise refuse(message)
 
 

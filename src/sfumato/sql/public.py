@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from sfumato.sql.check import check_scalar, find_aggregates, refuse
+from sfumato.sql.check import check_scalar, find_aggregates, is_top, refuse
 from sfumato.sql.relation import Catalog
 from sfumato.sql.scope import resolve_sources
 
@@ -52,6 +52,9 @@ def _check_parts(node: exp.Expr, where: str) -> None:
             _check_parts(part, where)
         return
     for aggregate in find_aggregates(node):
+        if any(is_top(part) for part in aggregate.walk()):
+            message = f"{where} uses TOP, which is for private tables; use GROUP BY, ORDER BY and LIMIT"
+            raise refuse(message)
         for inner in aggregate.iter_expressions():
             if not isinstance(inner, exp.Star):
                 _check_parts(inner, where)
