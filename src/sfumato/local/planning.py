@@ -173,8 +173,8 @@ def compare_models(
     """The standard errors of an average, such as a salary, in the local and in the central model.
 
     Locally each person adds noise of scale (high - low) / epsilon; a trusted curator adds noise of scale
-    (high - low) / (people epsilon) once, to the average. Any mechanism for means can stand in for the local
-    noise, at its worst value.
+    (high - low) / (people epsilon) once, to the average: private if one person's value is replaced and the
+    number of people is public. Any mechanism for means can stand in for the local noise, at its worst value.
 
     >>> result = compare_models(people=10_000, low=0, high=300_000, epsilon=1)
     >>> round(result.local), round(result.central, 1), round(result.ratio)
