@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -16,8 +16,12 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The long settings; the fast ones are part of the tests.
+audit: .venv/ready
+	$(BIN)/python benchmarks/audit.py
+
 bench: .venv/ready
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/audit.py benchmarks/contests.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf .venv .bench demo

@@ -38,7 +38,14 @@ def imports_of(path):
         ),
         (
             "only the curator draws noise for a release",
-            {"sfumato.choose", "sfumato.curator", "sfumato.holdout", "sfumato.local", "sfumato.noise"},
+            {
+                "sfumato.audit",
+                "sfumato.choose",
+                "sfumato.curator",
+                "sfumato.holdout",
+                "sfumato.local",
+                "sfumato.noise",
+            },
         ),
     ],
 )

@@ -146,7 +146,9 @@ class Request:
         """Half the width of an interval that holds the noise with 95 %, in units of 1 / grid."""
         if self.noise == "gaussian":
             return 1.959964 * float(self.scale)
-        return math.log(20) * float(self.scale)
+        # The least k with P(|X| > k) = 2 q^(k + 1) / (1 + q) of at most a twentieth.
+        rate = float(1 / self.scale)
+        return max(0, math.ceil(math.log(40 / (1 + math.exp(-rate))) / rate) - 1)
 
     def to_record(self) -> dict[str, Any]:
         """The request as a plain record; queries are told by their number and their digest."""

@@ -91,6 +91,7 @@ def test_a_recipe_and_a_statement(run):
     [
         (),
         ("recipe.toml", "--sql", "DP-SELECT 1 COUNT(*) FROM t"),
+        ("--sql", "DP-SELECT 1 COUNT(*) FROM t", "--epsilon", 1),
         ("m.py:count", *TABLES),
         ("m.py:count", "--epsilon", 1),
         ("m.py:count", "--with", "with.csv", "--epsilon", 1),

@@ -9,7 +9,23 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-COMMANDS = ("init", "groups", "check", "release", "sql", "budget", "verify", "report", "score", "explain", "respond", "estimate", "demo", "contest")
+COMMANDS = (
+    "init",
+    "groups",
+    "check",
+    "release",
+    "sql",
+    "budget",
+    "verify",
+    "report",
+    "score",
+    "audit",
+    "explain",
+    "respond",
+    "estimate",
+    "demo",
+    "contest",
+)
 
 
 def sfumato(*arguments, cwd=None):

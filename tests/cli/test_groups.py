@@ -1,6 +1,7 @@
 import json
 import tomllib
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -127,9 +128,13 @@ def test_a_private_source_is_refused(folder):
     for options in ((), ("--project", "sfumato.toml"), ("--table", "t")):
         with pytest.raises(RecipeError, match="not public"):
             run("t.csv", *options)
+    for link in (Path.symlink_to, Path.hardlink_to):
+        link(folder / "elsewhere" / link.__name__, folder / "t.csv")
+        with pytest.raises(RecipeError, match="not public"):
+            run(f"elsewhere/{link.__name__}", "--project", "sfumato.toml")
+    # Another file of the same name, such as last year's, is not the source.
     (folder / "t.csv").rename(folder / "elsewhere" / "t.csv")
-    with pytest.raises(RecipeError, match="not public"):
-        run("elsewhere/t.csv", "--project", "sfumato.toml")
+    run("elsewhere/t.csv", "--project", "sfumato.toml")
 
 
 def test_options_reach_the_search(folder):

@@ -19,7 +19,7 @@ from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine
 from sfumato.measurement import Choice, Chosen, Gap, Measurement, NormChoice, Request
 from sfumato.recipes import Plan, Product, follow_recipe
-from sfumato.schema import read_project
+from sfumato.schema import parse_table, read_project
 
 HELPERS = Path(__file__).resolve().parents[1] / "helpers"
 
@@ -248,27 +248,21 @@ def test_a_choice_is_made_at_the_rate_its_sensitivity_asks_for(project, probe, m
 def test_scores_are_exact_and_held_within_64_bits():
     values = np.array([2**60, 0, 5], np.int64)
     estimate = np.array([-(2**60), 2**60, 7], np.int64)
-    assert conversation_module._distance(values, estimate) == 3 * 2**60 + 2
+    assert conversation_module.measure_distance(values, estimate) == 3 * 2**60 + 2
     assert conversation_module._hold(2**70) == 2**63 - 1
     assert conversation_module._hold(-(2**70)) == -(2**63)
 
 
-@pytest.mark.parametrize(("replaced", "step"), [(False, 9), (True, 10)])
-def test_a_norm_is_scored_by_its_distance_from_the_quantile(monkeypatch, replaced, step):
-    seen = []
-
-    def record(scores, *, rate):
-        seen.append((scores.tolist(), rate))
-        return np.array([1])
-
-    monkeypatch.setattr(conversation_module, "exponential_choice", record)
+@pytest.mark.parametrize(("neighbours", "step"), [("add-remove", 9), ("replace", 10)])
+def test_a_norm_is_scored_by_its_distance_from_the_quantile(neighbours, step):
+    spec = {"source": "t.parquet", "unit": "p", "max_records": 1, "neighbours": neighbours}
     norms = (Fraction(1), Fraction(2))
     choice = NormChoice(
         name="n", columns=("region",), norms=norms, quantile=Fraction(9, 10), epsilon=Fraction(1)
     )
-    chosen = conversation_module._choose_norm(choice, np.array([4, 9, 10]), replace=replaced)
-    assert chosen.index == 1
-    assert seen == [([[-50, 0]], Fraction(1, 2 * step))]
+    scores, rate = conversation_module._score_norms(parse_table("t", spec), choice, np.array([4, 9, 10]))
+    assert scores == [-50, 0]
+    assert rate == Fraction(1, 2 * step)
 
 
 @pytest.mark.parametrize("batch", range(5))

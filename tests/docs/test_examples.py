@@ -83,6 +83,6 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path, monkeypatch, ca
         elif language == "python":
             exec(compile(body, "README.md", "exec"), {})
     assert commands == ["init", "check", "release", "verify", "budget"]
-    assert capsys.readouterr().out == "True\n['clinic', 'count'] 0.5\n"
+    assert capsys.readouterr().out == "True\n['clinic', 'count'] 2.5\n"
     for file in ("table.csv", "table.parquet", "measurements.parquet", "certificate.json", "writeup.md"):
         assert (tmp_path / "out" / file).is_file()

@@ -225,13 +225,6 @@ def test_a_list_that_does_not_fit_is_refused(tmp_path, rows, message):
 
 
 @pytest.mark.parametrize("key", ["public", "asked"])
-def test_the_source_itself_is_not_public(tmp_path, key):
-    for source in ("t.parquet", "records/t*.parquet"):
-        with pytest.raises(sf.RecipeError, match="itself, which is not public"):
-            make_plan(make(**{key: str(tmp_path / "t.parquet")}), table=describe(source=source))
-
-
-@pytest.mark.parametrize("key", ["public", "asked"])
 def test_a_missing_file_is_named(tmp_path, key):
     with pytest.raises(sf.RecipeError, match=r"'nowhere\.csv' cannot be read"):
         make_plan(make(**{key: str(tmp_path / "nowhere.csv")}))

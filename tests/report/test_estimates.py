@@ -20,7 +20,7 @@ def test_noise_of_a_measurement(counts):
     (measured,) = counts.measured
     rate = math.exp(-1 / 20)
     assert measured.deviation == pytest.approx(math.sqrt(2 * rate) / (1 - rate))
-    assert measured.half == pytest.approx(20 * math.log(20))
+    assert measured.half == 60, "the least that 95 % of the noise does not exceed"
     assert measured.near_zero == np.mean(np.abs(measured.values) <= measured.half)
     assert measured.is_plain
 

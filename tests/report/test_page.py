@@ -135,7 +135,7 @@ def test_a_table_of_counts_in_plain_words(counts):
         "one individual: all records of t that share a value of person , of which at most 20 records count",
         "believes it afterwards with at least 27 % and at most 73 %",
         "believes it afterwards with at least 3.9 % and at most 23 %",
-        "±59.9",
+        "±60",
         "sfumato verify out",
     ):
         assert told in reader.words, told

@@ -11,8 +11,6 @@ import typer
 from sfumato.cli.output import Json, console, note, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sfumato.grouping import Grouping
     from sfumato.schema import Table
 
@@ -107,37 +105,24 @@ def groups(
 
 def _find_table(source: Path, project: str | None, name: str | None) -> Table | None:
     """The described table that will be released, if there is a project; never one that is read here."""
-    from sfumato.errors import RecipeError, SchemaError, SfumatoError
-    from sfumato.schema import read_project
+    from sfumato.errors import SchemaError, SfumatoError
+    from sfumato.schema import read_project, refuse_private_file
 
     if project is None and name is None:
         try:
             nearby = read_project("sfumato.toml")
         except SfumatoError:
             return None  # a project file that is not asked for need not be there, nor be right
-        _refuse_private(source, nearby.folder, nearby.tables)
+        refuse_private_file(source, nearby)
         return None
     opened = read_project(project or "sfumato.toml")
-    _refuse_private(source, opened.folder, opened.tables)
+    refuse_private_file(source, opened)
     if name is None and len(opened.tables) != 1:
         message = (
             f"the project file describes several tables; name one with --table: {', '.join(opened.tables)}"
         )
         raise SchemaError(message)
-    found = opened.table(next(iter(opened.tables)) if name is None else name)
-    if source.name == Path(found.source).name:
-        message = f"{source.name!r} is the source of table {found.name!r} itself, which is not public"
-        raise RecipeError(message)
-    return found
-
-
-def _refuse_private(source: Path, folder: Path, tables: Mapping[str, Table]) -> None:
-    from sfumato.errors import RecipeError
-
-    for each in tables.values():
-        if source.resolve() == (folder / each.source).resolve():
-            message = f"{source.name!r} is the source of table {each.name!r}, which is not public"
-            raise RecipeError(message)
+    return opened.table(next(iter(opened.tables)) if name is None else name)
 
 
 def _refuse_inputs(path: Path, inputs: tuple[Path, ...]) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.attack import attack
+from sfumato.cli.audit import audit
 from sfumato.cli.budget import budget
 from sfumato.cli.check import check
 from sfumato.cli.contest import contest
@@ -48,6 +49,7 @@ for command in (
     verify,
     report,
     score,
+    audit,
     explain,
     respond,
     estimate,

@@ -54,7 +54,7 @@ def report(
     Reads no record and spends nothing, unless --truth is given.
     """
     import sfumato
-    from sfumato.release import check_file, write_file
+    from sfumato.release import check_claim, check_file, write_file
     from sfumato.report import INTERNAL, build_report, choose_axes, read_facts
 
     release = Path(folder)
@@ -66,8 +66,10 @@ def report(
     comparison, maps = None, None
     with progress(quiet=json) as tell:
         tell("reading the release")
+        facts = read_facts(release)
+        charges = None if ledger is None else [entry.hash for entry in ledger.entries]
+        check_claim(facts.certificate, charges=charges)
         if truth is not None:
-            facts = read_facts(release)
             axes = choose_axes(facts, place=place, time=time)
             comparison, maps = _compare(facts, axes, Path(truth), tell)
         tell("drawing the report")

@@ -33,7 +33,7 @@ from sfumato.release import (
     repeat_release,
     write_note,
 )
-from sfumato.schema import Project, read_project
+from sfumato.schema import Project, read_project, refuse_private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -328,6 +328,11 @@ class Curator:
             message = "say how much to spend: epsilon in the recipe file, or as an argument"
             raise RecipeError(message)
         table: Table = self._project.table(recipe.table)
+        for key in ("public", "asked"):
+            # A file that a recipe is about to read as public must not be the records under another name.
+            named = getattr(recipe, key, None)
+            if isinstance(named, str):
+                refuse_private_file(named, self._project)
         parsed_delta = parse_delta(0 if delta is None else delta)
         if parsed_delta > 0 and self._project.delta == 0:
             message = "delta above zero needs [budget] delta above zero in the project file"

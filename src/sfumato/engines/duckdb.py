@@ -74,6 +74,12 @@ class DuckDBEngine:
             self._check_unit(table, source)
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
+            if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
+                message = (
+                    f"table {table.name!r}: column {column!r} lists an empty text, but an empty field of a "
+                    'text file is a missing value; leave it out, and set outside = "other" to count it'
+                )
+                raise SourceError(message)
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest of the files' names, sizes and modification times."""

@@ -253,7 +253,8 @@ class Fit:
         for move, change in self.pairs:
             bend = change + stiffness * move
             bent.append((move, bend, float(np.dot(move, bend))))
-        bent = [each for each in bent if each[2] > 0]
+        # Steps that vanish, or whose bend does, teach nothing about the curvature.
+        bent = [each for each in bent if each[2] > 0 and float(np.dot(each[1], metric * each[1])) > 0]
         weights = []
         for move, bend, product in reversed(bent):
             weight = float(np.dot(move, vector)) / product

@@ -11,6 +11,7 @@ from sfumato.metrics.codes import number_column
 from sfumato.metrics.k_marginal import KMarginal, k_marginal
 from sfumato.metrics.marginals import HALF, RELEASE, UNIFORM, ZEROS
 from sfumato.metrics.match3 import Match3, match3
+from sfumato.metrics.tables import require_columns
 from sfumato.metrics.taxi import Taxi, taxi
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def score_records(
     """
     chosen = dict(options or {})
     generator = np.random.default_rng([seed, 8])
+    if _UNITS[metric] is not None and unit is None:
+        require_columns(truth, (_UNITS[metric] or "",), side="truth")
     half = _half(truth, unit or _UNITS[metric], generator)
     uniform = _uniform(truth, unit or _UNITS[metric], generator)
     scored = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +49,18 @@ def open_release(path: Path | str) -> Released:
         message = f"{path.name!r} is no release: it needs table.parquet and certificate.json"
         raise ReleaseError(message)
     try:
-        plan = read_plan(json.loads((path / "certificate.json").read_bytes()))
+        certificate = json.loads((path / "certificate.json").read_bytes())
+        plan = read_plan(certificate)
     except SfumatoError as error:
         message = f"certificate.json of {path.name!r} describes no release: {error}"
         raise ReleaseError(message) from None
     except (ValueError, KeyError, TypeError, OSError) as error:
         message = f"certificate.json of {path.name!r} cannot be read ({type(error).__name__})"
         raise ReleaseError(message) from None
+    stated = certificate.get("files", {}).get("table.parquet")
+    if hashlib.sha256((path / "table.parquet").read_bytes()).hexdigest() != stated:
+        message = f"table.parquet of {path.name!r} is not the one its certificate names; see `sfumato verify`"
+        raise ReleaseError(message)
     table = read_table(path / "table.parquet", side="release")
     return Released(table, plan.table, tuple(plan.columns))
 

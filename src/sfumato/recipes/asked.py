@@ -12,7 +12,6 @@ import hashlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,7 @@ def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, An
 
     Without the unit's column in the public table, every row is an individual of its own.
     """
-    rows, record = _open(path, table, key="public")
+    rows, record = _open(path)
     cells = _find_cells(table, by, [encode_public(table.column(name), rows) for name in by])
     unit = table.unit.column
     if unit is None or unit not in rows.column_names:
@@ -75,7 +74,7 @@ def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, An
 
 def read_asked(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
     """The cells that a public list names, in the labels of a release or as the table stores them."""
-    rows, record = _open(path, table, key="asked")
+    rows, record = _open(path)
     codes = [_read_labels(table.column(name), rows) for name in by]
     for name, each in zip(by, codes, strict=True):
         outside = np.flatnonzero(each < 0)
@@ -117,11 +116,8 @@ def list_questions(
     return pairs // _PAIR, pairs % _PAIR
 
 
-def _open(path: str, table: Table, *, key: str) -> tuple[pa.Table, dict[str, Any]]:
+def _open(path: str) -> tuple[pa.Table, dict[str, Any]]:
     name = Path(path).name
-    if fnmatchcase(name, Path(table.source).name):
-        message = f"{key} = {name!r} is the source of table {table.name!r} itself, which is not public"
-        raise RecipeError(message)
     rows, content = read_public_table(Path(path))
     return rows, {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 

@@ -310,13 +310,13 @@ def _name_groups(groups: tuple[Columns, ...]) -> list[str]:
 
 def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
     """Nothing, or an error if noise alone could ask for more rows than anybody wants."""
-    deviations = [
+    deviation = min(
         math.sqrt(min(table.cells(each.columns), LARGEST_LISTED)) * each.standard_deviation / table.grid
         for each in requests
-    ]
-    if max(deviations) > _VAGUE:
+    )
+    if deviation > _VAGUE:
         message = (
-            f"field-groups: the number of records would be known to within {max(deviations):,.0f} only; give "
+            f"field-groups: the number of records would be known to within {deviation:,.0f} only; give "
             "`rows`, or spend more epsilon"
         )
         raise RecipeError(message)

@@ -54,9 +54,6 @@ def read_public(
 ) -> dict[str, Any]:
     """What is needed of the public table at `path`: values within bins and, with `groups`, identifiers."""
     name = Path(path).name
-    if name == Path(table.source).name:
-        message = f"public = {name!r} is the source of table {table.name!r} itself, which is not public"
-        raise RecipeError(message)
     rows, content = read_public_table(Path(path))
     values = {
         each: _spread(table.column(each), _numbers(rows[table.column(each).stored[0]]))

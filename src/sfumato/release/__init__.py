@@ -5,7 +5,7 @@ from sfumato.release.files import PackedAnswers, pack_measurements
 from sfumato.release.folder import check_file, check_folder, write_file, write_folder
 from sfumato.release.release import Release, build_release, repeat_release
 from sfumato.release.resume import Begun, read_note, write_note
-from sfumato.release.verify import Verification, verify
+from sfumato.release.verify import Verification, check_claim, verify
 
 __all__ = [
     "Begun",
@@ -13,6 +13,7 @@ __all__ = [
     "Release",
     "Verification",
     "build_release",
+    "check_claim",
     "check_file",
     "check_folder",
     "describe_entry",

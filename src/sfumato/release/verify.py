@@ -15,16 +15,23 @@ import pyarrow.parquet as pq
 from sfumato.accounting import Ledger
 from sfumato.errors import LedgerError, ReleaseError, SfumatoError, VerificationFailed
 from sfumato.recipes import EXTRA_FILES
-from sfumato.release.certificate import FORMAT, build_certificate, describe_entry, pack_json, read_plan
+from sfumato.release.certificate import (
+    FORMAT,
+    build_certificate,
+    describe_entry,
+    pack_json,
+    read_plan,
+    sum_costs,
+)
 from sfumato.release.folder import FILES, RESUME
 from sfumato.release.release import derive_files, replay_answers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sfumato.recipes import Plan
 
-__all__ = ["Verification", "verify"]
+__all__ = ["Verification", "check_claim", "verify"]
 
 _VERSION = re.compile(r"[\w.+-]{1,40}")
 _WRITER = re.compile(r"parquet-cpp-arrow version [\w.+-]{1,40}")
@@ -64,6 +71,30 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
     else:
         checked.append(_check_ledger(Path(ledger), certificate, plan, files["measurements.parquet"]))
     return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=certificate["total"])
+
+
+def check_claim(certificate: Mapping[str, Any], *, charges: Iterable[str] | None = None) -> None:
+    """Nothing, or VerificationFailed if a certificate claims what its own plan does not cost.
+
+    With `charges`, the digests of a ledger's entries, the charge must be among them. Only `verify` looks
+    at the rest.
+    """
+    try:
+        plan = read_plan(certificate)
+        same = (
+            plan.digest == certificate["plan_sha256"]
+            and sum_costs(plan.costs, delta=plan.delta) == certificate["total"]
+        )
+        charge = certificate["ledger"]["hash"]
+    except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        message = f"the certificate does not describe a release that could have been made: {error}"
+        raise VerificationFailed(message) from None
+    if not same:
+        message = "certificate.json: what it says was spent is not what its plan costs; see `sfumato verify`"
+        raise VerificationFailed(message)
+    if charges is not None and charge not in set(charges):
+        message = "the ledger of this project does not hold the charge of this release"
+        raise VerificationFailed(message)
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:

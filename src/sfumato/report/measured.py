@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["About", "Measured", "combine_deviations", "read_measured"]
 
-About = Literal["cells", "sums", "individuals", "large cells", "choice"]
+About = Literal["cells", "held", "sums", "individuals", "large cells", "choice"]
 
 _EPSILON = re.compile(r"\bepsilon ([0-9][0-9./e-]*[0-9]|[0-9])")
 
@@ -127,6 +127,8 @@ def _about(record: Mapping[str, Any]) -> About:
         return "sums"
     if record.get("individuals") is not None:
         return "individuals"
+    if record.get("records") is not None:
+        return "held"
     return "cells" if record.get("threshold") is None else "large cells"
 
 

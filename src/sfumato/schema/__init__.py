@@ -4,7 +4,13 @@ from sfumato.schema.column import OTHER, Column, Policy, column_spec, parse_colu
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.draft import draft_project
-from sfumato.schema.project import Project, parse_project, read_project, read_toml
+from sfumato.schema.project import (
+    Project,
+    parse_project,
+    read_project,
+    read_toml,
+    refuse_private_file,
+)
 from sfumato.schema.table import Bounding, PublicTable, Table, hold_records, parse_table, table_spec
 
 __all__ = [
@@ -33,6 +39,7 @@ __all__ = [
     "read_parameters",
     "read_project",
     "read_toml",
+    "refuse_private_file",
     "refuse_unknown_keys",
     "table_spec",
 ]

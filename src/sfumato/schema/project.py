@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sfumato.errors import SchemaError
+from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import refuse_unknown_keys
 from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
@@ -17,7 +17,7 @@ from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Project", "parse_project", "read_project", "read_toml"]
+__all__ = ["Project", "parse_project", "read_project", "read_toml", "refuse_private_file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,3 +113,14 @@ def _is_public(spec: object) -> bool:
 
 def _parse_float(text: str) -> Decimal:
     return Decimal(text.replace("_", ""))
+
+
+def refuse_private_file(path: Path | str, project: Project) -> None:
+    """Nothing, or an error if `path` is a source of a private table: by any name, pattern or link."""
+    path = Path(path)
+    for table in project.tables.values():
+        source = project.folder / table.source
+        files = source.parent.glob(source.name) if "*" in source.name else [source]
+        if path.exists() and any(each.exists() and path.samefile(each) for each in files):
+            message = f"{path.name!r} is the source of table {table.name!r} itself, which is not public"
+            raise RecipeError(message)

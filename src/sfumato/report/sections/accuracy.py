@@ -197,7 +197,17 @@ def _tell_limits(facts: Facts, measured: list[Measured]) -> Html | None:
             "answer; what was not measured "
             "may be farther off, and no interval covers that."
         )
-    if facts.unit.get("max_records", 1) != 1:
+    held = [each for each in measured if each.about == "held"]
+    if held:
+        told = facts.certificate.get("postprocessing", {}).get("bounds") or [{}]
+        parts.append(
+            "How many records of one individual count was chosen privately: "
+            f"{told[-1].get('records', '?')} of {facts.unit.get('max_records')}. The released counts are the "
+            "noisy ones times "
+            f"{told[-1].get('scaled_by', '1')}, and so is their noise; intervals do not cover what the "
+            "bound leaves out."
+        )
+    elif facts.unit.get("max_records", 1) != 1:
         parts.append(
             f"Records beyond {facts.unit.get('max_records')} of one individual are not fully counted; "
             "intervals do not cover what that leaves out."

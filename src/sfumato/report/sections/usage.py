@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,10 +90,11 @@ def _tell_clipping(facts: Facts, measured: Measured) -> tuple[str, Html]:
 def _tell_zeros(facts: Facts) -> tuple[str, Html]:
     counts = facts.table[facts.weight].cast(pa.float64()).to_numpy()
     zeros = float((counts == 0).mean()) if counts.size else 0.0
+    threshold = float(Fraction(str(facts.recipe.get("threshold") or 0)))
     halves = [
-        each.half
+        max(each.half, threshold * each.deviation)
         for each in facts.measured
-        if each.about in ("cells", "individuals") and matches(each, facts.best)
+        if each.about in ("cells", "held", "individuals") and matches(each, facts.best)
     ]
     size = f" of up to about {short(max(halves))}" if halves else ""
     return "A zero is not an absence", join(
