@@ -76,7 +76,10 @@ class Audit:
         sure = "by computation" if best is not None and best.exact else f"at {100 * self.confidence:.6g} %"
         at = f", delta {self.delta:.6g}" if self.delta else ""
         bound = "inf" if math.isinf(self.epsilon_lower) else f"{_down(self.epsilon_lower):.6g}"
-        return f"epsilon >= {bound} {sure}, claim {self.epsilon:.6g}{at}: {self.verdict}"
+        # A wrong law or a broken rule refutes a claim without a number.
+        broken = dict.fromkeys(LAYERS[each.layer] for each in self.findings if each.violated)
+        why = f" ({', '.join(broken)})" if broken and self.epsilon_lower <= self.epsilon else ""
+        return f"epsilon >= {bound} {sure}, claim {self.epsilon:.6g}{at}: {self.verdict}{why}"
 
     def __str__(self) -> str:
         lines = [self.headline]
