@@ -120,7 +120,7 @@ def test_no_statement_is_refuted(project, statement):
 def test_nothing_is_read_and_nothing_is_spent(project):
     file = project()
     (file.parent / "t.parquet").unlink()
-    result = audit(RECIPES["cell-counts"][0], project=file, epsilon=1, effort="fast")
+    result = audit(RECIPES["cell-counts"][0], project=file, epsilon=1, effort="fast", confidence=SURE)
     assert result.verdict == "not refuted"
     assert sorted(path.name for path in file.parent.iterdir()) == ["sfumato.toml"]
 

@@ -45,7 +45,8 @@ def audit_callable(
 
     >>> from sfumato.noise import discrete_laplace
     >>> def noisy_count(table): return len(table) + discrete_laplace(scale=1, size=1)[0]
-    >>> audit_callable(noisy_count, neighbours=([1, 2], [1]), epsilon=1, runs=400).verdict
+    >>> options = {"epsilon": 1, "runs": 400, "confidence": 0.999999}
+    >>> audit_callable(noisy_count, neighbours=([1, 2], [1]), **options).verdict
     'not refuted'
     """
     runners: list[Runner] = []
