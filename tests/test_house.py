@@ -80,6 +80,15 @@ def test_no_release_path_knows_a_seed():
             assert not any("seed" in argument for argument in arguments), path
 
 
+def test_only_audits_give_a_curator_other_noise():
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Curator"):
+                given = {keyword.arg for keyword in node.keywords}
+                room = path.relative_to(SOURCE).parts[0]
+                assert room == "audit" or not given & {"noise", None}, path
+
+
 def test_the_public_names_are_these():
     assert sorted(sfumato.__all__) == [
         "BudgetExceeded",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar, get_args
 
@@ -63,13 +64,7 @@ def top(
     whole = make_terms(
         epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbours=neighbours, unit=unit
     )
-    terms = make_terms(
-        epsilon=whole.epsilon / k,
-        sensitivity=sensitivity,
-        monotone=monotone,
-        neighbours=neighbours,
-        unit=unit,
-    )
+    terms = replace(whole, epsilon=whole.epsilon / k)
     cost = Cost(kind=name_cost(mechanism), scale=terms.epsilon, neighbours=neighbours, unit=unit, count=k)
     facts = {"mechanism": mechanism, "candidates": len(listed), "chosen": k, **whole.to_record()}
     entry = charge_choice(ledger, cost, name=name, description=facts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from sfumato.engines.encode import quote_text
+from sfumato.engines.encode import quote_text, value_list
 from sfumato.errors import SourceError
 
 if TYPE_CHECKING:
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.engines.source import FileSource
+    from sfumato.schema import Column
 
 __all__ = [
     "SLOW_OPTIMIZER",
     "connect",
+    "create_list_type",
     "escape_pattern",
     "hide_failures",
     "read_counted",
@@ -118,3 +120,11 @@ def sql_kind(kind: str) -> str:
     if kind == "BOOLEAN":
         return "boolean"
     return "date" if kind == "DATE" or kind.startswith("TIMESTAMP") else "text"
+
+
+def create_list_type(connection: duckdb.DuckDBPyConnection, column: Column, name: str) -> None:
+    """Creates the type `name` that numbers the values of a listed column, if it is one."""
+    texts = value_list(column)
+    if texts is not None:
+        listed = ", ".join(quote_text(text) for text in texts)
+        connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")

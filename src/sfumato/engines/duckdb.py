@@ -18,6 +18,7 @@ from sfumato.engines import heads, norms
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
 from sfumato.engines.connection import (
     connect,
+    create_list_type,
     escape_pattern,
     hide_failures,
     read_counted,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
-    from sfumato.schema import Column, Label, Table
+    from sfumato.schema import Label, Table
     from sfumato.sql import QueryPlan
 
 __all__ = ["DuckDBEngine"]
@@ -340,7 +341,7 @@ def _create_encoded(
     codes = []
     for index, name in enumerate(columns):
         column = table.column(name)
-        _create_list_type(connection, column, f"list{index}")
+        create_list_type(connection, column, f"list{index}")
         code = encode_column(column, source.columns, list_type=f"list{index}")
         codes.append(f"{code} AS c{index}")
     selected = list(codes)
@@ -357,13 +358,6 @@ def _create_encoded(
     # Columnar files are cheaper to scan again than to keep; what is dear to read is read once.
     kind = "TABLE" if counted or source.format == "csv" else "VIEW"
     connection.execute(f"CREATE TEMP {kind} encoded AS {query}")
-
-
-def _create_list_type(connection: duckdb.DuckDBPyConnection, column: Column, name: str) -> None:
-    texts = value_list(column)
-    if texts is not None:
-        listed = ", ".join(quote_text(text) for text in texts)
-        connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")
 
 
 def _bounded_queries(

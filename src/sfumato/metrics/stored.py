@@ -10,8 +10,14 @@ import pyarrow as pa
 
 from sfumato.arrays import to_numpy
 from sfumato.engines import find_files
-from sfumato.engines.connection import connect, hide_failures, read_counted, scan_files
-from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
+from sfumato.engines.connection import (
+    connect,
+    create_list_type,
+    hide_failures,
+    read_counted,
+    scan_files,
+)
+from sfumato.engines.encode import encode_column, quote_name
 from sfumato.engines.source import FileSource, Kind, Stored
 from sfumato.metrics.cells import pack_codes
 from sfumato.metrics.codes import is_text, number_text
@@ -70,7 +76,7 @@ def code_records(
         # The same rows in the same order each time: what is drawn by a seed depends on it.
         connection.execute("SET preserve_insertion_order = true")
         for index, column in enumerate(named):
-            _create_list(connection, column, f"list{index}")
+            create_list_type(connection, column, f"list{index}")
         scan = _open(connection, source, set(used))
         query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {scan}) WHERE {kept}"
         found = connection.sql(query).to_arrow_table()
@@ -183,13 +189,6 @@ def _open(connection: duckdb.DuckDBPyConnection, source: FileSource | pa.Table, 
         return scan_files(source)
     connection.register(_KEPT, read_counted(source, used, counted))
     return _KEPT
-
-
-def _create_list(connection: duckdb.DuckDBPyConnection, column: Column, name: str) -> None:
-    texts = value_list(column)
-    if texts is not None:
-        listed = ", ".join(quote_text(text) for text in texts)
-        connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")
 
 
 def _kind(kind: pa.DataType) -> Kind:
