@@ -1,0 +1,37 @@
+"""k-anonymity, on the private side: not differential privacy, and its outputs say so."""
+
+from sfumato.anonymity.anonymize import Released, anonymize, release_table
+from sfumato.anonymity.check import Anonymity, measure_anonymity
+from sfumato.anonymity.errors import AnonymityError
+from sfumato.anonymity.hierarchy import (
+    Dates,
+    Groups,
+    Hierarchy,
+    Intervals,
+    Listed,
+    Prefixes,
+    Suppressed,
+)
+from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies
+from sfumato.anonymity.plan import METHODS, Plan, make_plan
+
+__all__ = [
+    "METHODS",
+    "Anonymity",
+    "AnonymityError",
+    "Dates",
+    "Groups",
+    "Hierarchy",
+    "Intervals",
+    "Listed",
+    "Plan",
+    "Prefixes",
+    "Released",
+    "Suppressed",
+    "anonymize",
+    "make_plan",
+    "measure_anonymity",
+    "parse_hierarchy",
+    "read_hierarchies",
+    "release_table",
+]

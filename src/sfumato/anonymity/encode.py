@@ -1,0 +1,166 @@
+"""Quasi-identifiers as codes: what the algorithms work on instead of values."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfumato.anonymity.errors import AnonymityError
+from sfumato.anonymity.hierarchy_base import check_nested
+from sfumato.anonymity.values import format_value, is_text
+from sfumato.arrays import to_numpy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.anonymity.hierarchy_base import Hierarchy
+
+__all__ = ["Kind", "Quasi", "encode_quasi_identifier", "encode_values"]
+
+Kind = Literal["number", "category", "tree"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Quasi:
+    """One quasi-identifier: the code of every record, and what codes mean.
+
+    Codes follow the order of the values, a missing one last; those of a tree follow its groups. A `number`
+    is released as a range, a `category` as a set of values, a `tree` as a node of its hierarchy.
+
+    places  of a number: where each code lies, so that the loss of a range is the difference, at most 1
+    nodes   of a tree, by level and code: the node that holds the code; level 0 is the value itself
+    losses  of a tree, by level and code: the share of the other values that its node holds too
+    names   of a tree, by level and code: the label of the node
+    """
+
+    name: str
+    kind: Kind
+    codes: NDArray[np.int32]
+    values: tuple[object, ...]
+    places: NDArray[np.float64]
+    nodes: NDArray[np.int32]
+    losses: NDArray[np.float64]
+    names: tuple[tuple[str | None, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """The number of different values, a missing one included."""
+        return len(self.values)
+
+
+def encode_quasi_identifier(
+    name: str, column: pa.ChunkedArray, *, hierarchy: Hierarchy | None = None
+) -> Quasi:
+    """The quasi-identifier in `column`; with a hierarchy its values are released as nodes of it.
+
+    >>> age = encode_quasi_identifier("age", pa.chunked_array([[61, 72, None, 61]]))
+    >>> age.kind, age.codes.tolist(), age.values
+    ('number', [0, 1, 2, 0], (61, 72, None))
+    """
+    codes, values = encode_values(name, column)
+    known = [value for value in values if value is not None]
+    if not known:
+        message = f"column {name!r} has no value at all; leave it out of the quasi-identifiers"
+        raise AnonymityError(message)
+    if len(values) == 1:
+        message = (
+            f"column {name!r} has one value only, which tells nobody apart; leave it out of the "
+            "quasi-identifiers"
+        )
+        raise AnonymityError(message)
+    places = np.arange(len(values), dtype=np.float64)
+    nodes = np.zeros((0, len(values)), np.int32)
+    losses = np.zeros((0, len(values)), np.float64)
+    names: tuple[tuple[str | None, ...], ...] = ()
+    kind: Kind = "category"
+    if hierarchy is not None:
+        kind = "tree"
+        nodes, losses, names = _grow(name, values, hierarchy)
+        # Neighbours in the hierarchy become neighbours in the order, as cuts need it.
+        order = np.lexsort(nodes)
+        rank = np.empty(order.size, np.int32)
+        rank[order] = np.arange(order.size, dtype=np.int32)
+        codes, values = rank[codes], tuple(values[place] for place in order)
+        nodes, losses = np.ascontiguousarray(nodes[:, order]), np.ascontiguousarray(losses[:, order])
+        names = tuple(tuple(labels[place] for place in order) for labels in names)
+    elif not isinstance(known[0], (str, bool)):
+        kind = "number"
+        places = _place(known, missing=len(values) > len(known))
+    return Quasi(name, kind, codes, values, places, nodes, losses, names)
+
+
+def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[object, ...]]:
+    """The code of every record, and the different values in order; a missing value, None, is the last."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_time(kind):
+        message = f"column {name!r} holds neither numbers, dates nor text; leave it out"
+        raise AnonymityError(message)
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int32), (None,)
+    if pa.types.is_floating(kind):
+        # NaN is no value, and the two zeros are one.
+        plain = pc.add(column.cast(pa.float64()), 0.0)
+        column = pc.if_else(pc.is_nan(plain), None, plain)
+    numbered = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    whole = numbered.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # without a chunk there is nothing to combine
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
+    indices = to_numpy(pc.fill_null(whole.indices.cast(pa.int32()), -1))
+    words = whole.dictionary.cast(pa.string()) if is_text(kind) else whole.dictionary
+    used = np.zeros(len(words) + 1, np.bool_)
+    used[indices] = True
+    missing = bool(used[-1])
+    order = np.array(pc.sort_indices(words), np.int64)
+    order = order[used[order]]
+    rank = np.full(len(words) + 1, len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    values = tuple(words.take(pa.array(order)).to_pylist())
+    return rank[indices], (*values, None) if missing else values
+
+
+def _grow(
+    name: str, values: tuple[object, ...], hierarchy: Hierarchy
+) -> tuple[NDArray[np.int32], NDArray[np.float64], tuple[tuple[str | None, ...], ...]]:
+    """Nodes, losses and labels of every level, from the value itself to `*`."""
+    known = [value for value in values if value is not None]
+    levels = check_nested(hierarchy.label_levels(known, column=name), column=name)
+    names: list[tuple[str | None, ...]] = [tuple(map(format_value, values))]
+    # A missing value is in no group of values: only `*` stands for it and for others.
+    missing = (None,) * (len(values) - len(known))
+    names += [(*labels, *missing) for labels in levels[:-1]]
+    names.append(("*",) * len(values))
+    nodes = np.empty((len(names), len(values)), np.int32)
+    losses = np.empty(nodes.shape, np.float64)
+    nodes[0] = np.arange(len(values))
+    losses[0] = 0.0
+    for level, cells in enumerate(names[1:], 1):
+        numbers: dict[str | None, int] = {}
+        nodes[level] = [numbers.setdefault(cell, len(numbers)) for cell in cells]
+        sizes = np.bincount(nodes[level])[nodes[level]]
+        losses[level] = (sizes - 1) / (len(values) - 1)
+    return nodes, losses, tuple(names)
+
+
+def _place(known: list[object], *, missing: bool) -> NDArray[np.float64]:
+    """Where numbers and moments lie between 0 and 1; beside them, a missing value is as far as all of it."""
+    numbers = np.array([_number(value) for value in known], np.float64)
+    if not np.isfinite(numbers).all():
+        numbers = np.arange(len(known), dtype=np.float64)
+    span = float(numbers[-1] - numbers[0]) or 1.0
+    places = (numbers - numbers[0]) / span
+    return np.append(places, 3.0) if missing else places
+
+
+def _number(value: object) -> float:
+    if isinstance(value, datetime.datetime):
+        return value.timestamp() if value.tzinfo else value.replace(tzinfo=datetime.UTC).timestamp()
+    if isinstance(value, datetime.date):
+        return float(value.toordinal())
+    assert isinstance(value, (int, float, decimal.Decimal))
+    return float(value)

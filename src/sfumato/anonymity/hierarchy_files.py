@@ -1,0 +1,150 @@
+"""Hierarchies from files: TOML with a section for each column, and CSV lists as other tools write them."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from sfumato.anonymity.errors import AnonymityError
+from sfumato.anonymity.hierarchy import Dates, Groups, Hierarchy, Intervals, Listed, Prefixes, Suppressed
+
+__all__ = ["parse_hierarchy", "read_hierarchies", "read_listed"]
+
+_DELIMITERS: Final = ";,\t"
+# What a section is about, and the keys that may stand beside it.
+_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "intervals": ("open_below", "open_above", "style"),
+    "widths": ("origin", "style"),
+    "dates": (),
+    "prefixes": ("pad",),
+    "groups": ("spelled",),
+    "file": ("delimiter", "header"),
+    "suppressed": (),
+}
+_FLAGS: Final = ("open_below", "open_above", "pad", "spelled", "header")
+
+
+def read_hierarchies(path: Path | str) -> dict[str, Hierarchy]:
+    r"""The hierarchies in a TOML file, by column.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "levels.toml")
+    ...     _ = path.write_text("[postcode]\nprefixes = [2, 1]\n[sex]\nsuppressed = true\n")
+    ...     read_hierarchies(path)
+    {'postcode': Prefixes(keep=(2, 1), pad=False), 'sex': Suppressed()}
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            document = tomllib.load(file, parse_float=Decimal)
+    except OSError as error:
+        message = f"hierarchy file {path.name!r} cannot be read ({type(error).__name__}); check its name"
+        raise AnonymityError(message) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"hierarchy file {path.name!r} is not valid TOML: {error}"
+        raise AnonymityError(message) from None
+    for column, section in document.items():
+        if not isinstance(section, dict):
+            message = f"hierarchy file {path.name!r}: {column!r} stands alone; write a section [{column}]"
+            raise AnonymityError(message)
+    return {
+        column: parse_hierarchy(section, column=column, folder=path.parent)
+        for column, section in document.items()
+    }
+
+
+def parse_hierarchy(spec: Mapping[str, Any], *, column: str, folder: Path | str) -> Hierarchy:
+    """The hierarchy that a section describes; a file that it names is looked for in `folder`.
+
+    >>> parse_hierarchy({"prefixes": [2, 1], "pad": True}, column="postcode", folder=".")
+    Prefixes(keep=(2, 1), pad=True)
+    >>> parse_hierarchy({"prefixes": [2, 1], "stars": 2}, column="code", folder=".")
+    Traceback (most recent call last):
+        ...
+    sfumato.anonymity.errors.AnonymityError: column 'code': unknown key 'stars'; known beside 'prefixes': pad
+    """
+    where = f"column {column!r}"
+    kind = _find_kind(spec, where)
+    for key in spec:
+        if key != kind and key not in _OPTIONS[kind]:
+            known = ", ".join(_OPTIONS[kind]) or "no other key"
+            message = f"{where}: unknown key {key!r}; known beside {kind!r}: {known}"
+            raise AnonymityError(message)
+        if key in _FLAGS and not isinstance(spec[key], bool):
+            message = f"{where}: {key} must be true or false"
+            raise AnonymityError(message)
+    options = {key: value for key, value in spec.items() if key != kind}
+    try:
+        return _build(kind, spec[kind], options, Path(folder))
+    except AnonymityError as error:
+        message = f"{where}: {error}"
+        raise AnonymityError(message) from None
+
+
+def read_listed(path: Path | str, *, delimiter: str | None = None, header: bool = False) -> Listed:
+    r"""The hierarchy in a CSV file: the value first, then its labels, coarser and coarser.
+
+    The delimiter is a semicolon, a comma or a tab, whichever the first line has most of, unless it is given.
+    With `header` the first line holds names and is left out.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "job.csv")
+    ...     _ = path.write_text("Federal;Government;*\nPrivate;Private;*\n")
+    ...     read_listed(path).label_levels(["Federal"], column="job")
+    (('Government',), ('*',))
+    """
+    path = Path(path)
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+        message = "delimiter must be one character, such as ';'"
+        raise AnonymityError(message)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            chosen = delimiter or max(_DELIMITERS, key=first.count)
+            rows = [row for row in csv.reader(file, delimiter=chosen) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        message = f"{path.name!r} cannot be read ({type(error).__name__}); it must be a CSV file in UTF-8"
+        raise AnonymityError(message) from None
+    try:
+        return Listed(rows[1:] if header else rows)
+    except AnonymityError as error:
+        message = f"{path.name!r}: {error}"
+        raise AnonymityError(message) from None
+
+
+def _find_kind(spec: Mapping[str, Any], where: str) -> str:
+    kinds = [key for key in spec if key in _OPTIONS]
+    if len(kinds) == 1:
+        return kinds[0]
+    found = f"it has {' and '.join(kinds)}" if kinds else f"it has {', '.join(map(repr, spec)) or 'no key'}"
+    message = f"{where}: its section needs exactly one of {', '.join(_OPTIONS)}; {found}"
+    raise AnonymityError(message)
+
+
+def _build(kind: str, main: Any, options: Mapping[str, Any], folder: Path) -> Hierarchy:  # noqa: ANN401
+    """The hierarchy of one kind; the builders say themselves what is wrong with what they are given."""
+    match kind:
+        case "intervals":
+            return Intervals(main, **options)
+        case "widths":
+            return Intervals(widths=main, **options)
+        case "dates":
+            return Dates(main)
+        case "prefixes":
+            return Prefixes(main, **options)
+        case "groups":
+            return Groups(main, **options)
+        case "file" if isinstance(main, str) and main:
+            return read_listed(folder / main, **options)
+        case "suppressed" if main is True:
+            return Suppressed()
+    wanted = "the name of a CSV file" if kind == "file" else "true, or its section left out"
+    message = f"{kind} must be {wanted}"
+    raise AnonymityError(message)

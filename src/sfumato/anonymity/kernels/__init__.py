@@ -1,0 +1,1 @@
+"""Compiled loops. Their modules load numba, so they are imported where they are first needed."""

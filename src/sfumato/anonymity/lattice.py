@@ -1,0 +1,301 @@
+"""The best full-domain generalisation: one level for every column, found without trying all of them.
+
+Levels are fixed column by column, the one with most values first, and groups of equal tuples are merged
+on the way, so that deep in the walk there are few of them. A choice of the first levels is given up
+
+- if its loss so far, with the other columns at no loss, is not below the best that is known;
+- if too many rows violate k even with the other columns at the top. Records that join a class of k leave
+  it one of k, so coarser levels never violate more, and finer ones of the same columns are given up too.
+
+Distinct diversity is like k. Other models are not, once classes may be suppressed: then they are judged at
+each node that is good enough without them, and give up nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sfumato.anonymity.collapse import number_rows
+from sfumato.anonymity.errors import AnonymityError
+from sfumato.anonymity.models import Partition, check_people
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from sfumato.anonymity.collapse import Tuples
+    from sfumato.anonymity.encode import Quasi
+    from sfumato.anonymity.models import Models
+
+__all__ = ["find_optimum"]
+
+_ROOM = 2**62
+_CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order
+
+
+def find_optimum(
+    tuples: Tuples,
+    people: NDArray[np.int64],
+    columns: Sequence[Quasi],
+    k: int,
+    models: Models,
+    max_suppressed: float,
+    units: NDArray[np.float64] | None = None,
+) -> Partition:
+    """The levels with the lowest loss, and their classes; of equal losses finer levels.
+
+    Rows in classes that violate k or a model are suppressed and lose every cell; they are at most
+    `max_suppressed` of all rows. What t-closeness and delta-disclosure compare with is the whole table,
+    and if rows are suppressed, what is left of it too: both must hold.
+
+    >>> from sfumato.anonymity.collapse import collapse_rows
+    >>> from sfumato.anonymity.encode import encode_quasi_identifier
+    >>> from sfumato.anonymity.hierarchy import Prefixes
+    >>> from sfumato.anonymity.models import Models
+    >>> import pyarrow as pa
+    >>> codes = pa.chunked_array([["11", "12", "21", "22", "22"]])
+    >>> code = encode_quasi_identifier("code", codes, hierarchy=Prefixes(keep=[1]))
+    >>> tuples = collapse_rows([code.codes], [code.size])
+    >>> best = find_optimum(tuples, tuples.rows, [code], 2, Models((), ()), 0.0)
+    >>> best.levels, best.classes.tolist()
+    ((1,), [0, 0, 1, 1])
+    """
+    for column in columns:
+        if column.kind != "tree":
+            message = f"column {column.name!r} has no hierarchy; the lattice needs one for every column"
+            raise AnonymityError(message)
+    check_people(people, k)
+    limit = int(Fraction(str(max_suppressed)) * int(tuples.rows.sum()))
+    weights = np.ones(len(columns)) if units is None else np.asarray(units, np.float64)
+    search = _Search(tuples, people, columns, k, models, limit, weights)
+    search.start()
+    search.walk()
+    search.settle()
+    return search.finish()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Groups:
+    """Groups of tuples after some columns have been fixed, and how many prefixes there may be."""
+
+    prefix: NDArray[np.int64]
+    suffix: NDArray[np.int32]
+    people: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    lost: NDArray[np.float64]
+    room: int
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Search:
+    """A walk over the lattice: what is fixed, and the best so far. Places are in the order of the walk."""
+
+    tuples: Tuples
+    people: NDArray[np.int64]
+    columns: Sequence[Quasi]
+    k: int
+    models: Models
+    limit: int
+    units: NDArray[np.float64]
+    order: list[int] = field(init=False)
+    tops: list[int] = field(init=False)
+    steps: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = field(init=False)
+    first: _Groups = field(init=False)
+    floors: list[list[float]] = field(init=False)
+    close: float = field(init=False)
+    best: float = field(init=False, default=np.inf)
+    levels: tuple[int, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        codes, rows = self.tuples.codes, self.tuples.rows
+        self.order = sorted(range(len(self.columns)), key=lambda each: (-self.columns[each].size, each))
+        self.tops = [len(self.columns[each].nodes) - 1 for each in self.order]
+        suffix, size = np.zeros(len(codes), np.int32), 1
+        self.steps = []
+        for each in reversed(self.order):
+            own = np.ascontiguousarray(codes[:, each])
+            numbers, at = number_rows([own, suffix], [self.columns[each].size, size])
+            self.steps.insert(0, (own[at], suffix[at]))
+            suffix, size = numbers, at.size
+        self.first = _Groups(
+            np.zeros(len(codes), np.int64),
+            suffix,
+            self.people,
+            rows,
+            np.zeros(len(codes)),
+            1,
+            self.models.values,
+        )
+        self.close = _CLOSE * float(self.units.sum() * rows.sum())
+        self.floors = []
+        for each in self.order:
+            held = np.bincount(codes[:, each], rows, minlength=self.columns[each].size)
+            self.floors.append(
+                [float(self.units[each] * (level @ held)) for level in self.columns[each].losses]
+            )
+
+    @property
+    def monotone(self) -> bool:
+        """Whether coarser levels never violate more rows, models included."""
+        return self.models.grow_only or self.limit == 0
+
+    def start(self) -> None:
+        """Begins with everything at the top, and goes down where the loss falls most, to know a good loss."""
+        levels = tuple(self.tops)
+        self._take(levels, *self._judge(levels))
+        while True:
+            before = self.best
+            for place, level in enumerate(levels):
+                if level > 0:
+                    finer = (*levels[:place], level - 1, *levels[place + 1 :])
+                    self._take(finer, *self._judge(finer))
+            if self.best >= before:
+                return
+            levels = self.levels
+
+    def walk(self) -> None:
+        """Visits all levels that could be better than the best that is known."""
+        self._walk(self.first, (), 0.0)
+
+    def settle(self) -> None:
+        """Goes down where it costs nothing: of equal losses, finer levels are the better ones."""
+        place = 0
+        while place < len(self.levels):
+            level = self.levels[place]
+            finer = (*self.levels[:place], level - 1, *self.levels[place + 1 :])
+            best = self.best
+            self.best += 2 * self.close
+            if level > 0:
+                self._take(finer, *self._judge(finer))
+            if self.levels != finer:
+                self.best = best
+                place += 1
+
+    def finish(self) -> Partition:
+        """The best levels as a partition."""
+        classes, count = self._classify(self.levels)
+        held = self._holding(classes, count)
+        number = np.cumsum(held) - 1
+        kept = np.where(held[classes], number[classes], -1).astype(np.int32)
+        levels = [0] * len(self.order)
+        for each, level in zip(self.order, self.levels, strict=True):
+            levels[each] = level
+        entries = np.arange(self.tuples.size, dtype=np.int32)
+        return Partition(entries, self.tuples.rows, kept, int(held.sum()), tuple(levels))
+
+    def _walk(self, groups: _Groups, fixed: tuple[int, ...], floor: float) -> None:
+        place = len(fixed)
+        last = place + 1 == len(self.order)
+        ahead: list[tuple[float, int, _Groups]] = []
+        for level in range(self.tops[place], -1, -1):
+            if floor + self.floors[place][level] >= self.best - self.close:
+                continue
+            merged, target = self._merge(groups, place, level)
+            short, loss = self._judge_groups(merged, with_models=False)
+            if short > self.limit:
+                break
+            if loss >= self.best - self.close:
+                continue
+            if self.models:
+                merged.values = self.models.merge_values(target, merged.rows.size, groups.values)
+                if last or self.monotone:
+                    short, loss = self._judge_groups(merged, with_models=True)
+                if short > self.limit and self.monotone:
+                    break
+            if last:
+                self._take((*fixed, level), short, loss)
+            else:
+                ahead.append((loss, level, merged))
+        for loss, level, merged in sorted(ahead, key=lambda each: each[:2]):
+            if loss < self.best - self.close:
+                self._walk(merged, (*fixed, level), floor + self.floors[place][level])
+
+    def _merge(self, groups: _Groups, place: int, level: int) -> tuple[_Groups, NDArray[np.int32]]:
+        """The groups with one more column fixed, and which of them each group is in."""
+        from sfumato.anonymity.kernels.lattice import merge_groups
+
+        column, unit = self.columns[self.order[place]], self.units[self.order[place]]
+        count = int(column.nodes[level].max()) + 1
+        prefix, room = groups.prefix, groups.room
+        if room * count > _ROOM:
+            different, numbers = np.unique(prefix, return_inverse=True)
+            prefix, room = numbers.astype(np.int64), different.size
+        target, prefix, suffix, people, rows, lost = merge_groups(
+            prefix,
+            groups.suffix,
+            groups.people,
+            groups.rows,
+            groups.lost,
+            *self.steps[place],
+            column.nodes[level],
+            column.losses[level] * unit,
+            count,
+        )
+        return _Groups(prefix, suffix, people, rows, lost, room * count), target
+
+    def _judge_groups(self, groups: _Groups, *, with_models: bool) -> tuple[int, float]:
+        """(rows that violate with the other columns at the top, the loss so far if they are suppressed)."""
+        from sfumato.anonymity.kernels.lattice import judge_classes, number_prefixes
+
+        class_of, count = number_prefixes(groups.prefix)
+        held = np.zeros(0, np.bool_)
+        if with_models:
+            held = self.models.hold_for_groups(class_of, count, groups.values)
+        whole = float(self.units.sum())
+        short, loss = judge_classes(
+            class_of, count, groups.people, groups.rows, groups.lost, self.k, held, whole
+        )
+        return int(short), float(loss)
+
+    def _take(self, levels: tuple[int, ...], short: int, loss: float) -> None:
+        """Makes these levels the best if they are."""
+        if short > self.limit or loss >= self.best - self.close:
+            return
+        if short and self.models.relative and not self._hold_alone(levels):
+            return
+        self.best, self.levels = loss, levels
+
+    def _judge(self, levels: tuple[int, ...]) -> tuple[int, float]:
+        """(rows in classes that violate k or a model, the loss if they are suppressed)."""
+        classes, count = self._classify(levels)
+        suppressed = ~self._holding(classes, count)[classes]
+        rows = np.where(suppressed, 0, self.tuples.rows)
+        short = int(self.tuples.rows.sum() - rows.sum())
+        loss = float(self.units.sum()) * short
+        for each, level in zip(self.order, levels, strict=True):
+            column = self.columns[each]
+            held = np.bincount(self.tuples.codes[:, each], rows, minlength=column.size)
+            loss += float(self.units[each] * (column.losses[level] @ held))
+        return short, loss
+
+    def _hold_alone(self, levels: tuple[int, ...]) -> bool:
+        """Whether the classes that are left satisfy the models compared with what is left."""
+        classes, count = self._classify(levels)
+        held = self._holding(classes, count)
+        kept = held[classes] & (self.tuples.rows > 0)
+        if not kept.any():
+            return False
+        alone = self.models.restrict(kept)
+        return bool(alone.hold_for_classes(np.where(kept, classes, -1).astype(np.int32), count).all())
+
+    def _holding(self, classes: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
+        held: NDArray[np.bool_] = np.bincount(classes, self.people, minlength=count) >= self.k
+        if self.models:
+            held &= self.models.hold_for_classes(classes, count)
+        return held
+
+    def _classify(self, levels: tuple[int, ...]) -> tuple[NDArray[np.int32], int]:
+        """The class of every tuple, and how many there are."""
+        nodes, sizes = [], []
+        for each, level in zip(self.order, levels, strict=True):
+            own = self.columns[each].nodes[level]
+            nodes.append(own[self.tuples.codes[:, each]])
+            sizes.append(int(own.max()) + 1)
+        classes, first = number_rows(nodes, sizes)
+        return classes, first.size

@@ -1,0 +1,345 @@
+"""What every class must be beside having k people, and how a grouping of the records is written down.
+
+A missing sensitive value is a value of its own. What is compared is exact: whole numbers wherever there
+are fractions, and logarithms with a margin far below the 1e-9 that is allowed when a release is judged.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from sfumato.anonymity.collapse import number_rows
+from sfumato.anonymity.errors import AnonymityError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Closeness",
+    "DeltaDisclosure",
+    "DistinctL",
+    "EntropyL",
+    "Model",
+    "Models",
+    "Partition",
+    "RecursiveL",
+    "Sensitive",
+    "check_people",
+    "count_values",
+]
+
+_MARGIN = 1e-12
+_FINEST = 10**6  # c of recursive diversity is a fraction over at most this, rounded down
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Partition:
+    """Entries, each some rows of one tuple in one class; suppressed ones have class -1.
+
+    `levels`, of a full-domain lattice, are the level of every column: labels are of these, not tighter.
+    """
+
+    tuple_of_entry: NDArray[np.int32]
+    weights: NDArray[np.int64]
+    classes: NDArray[np.int32]
+    count: int
+    levels: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctL:
+    """At least `l` different values of a column in every class."""
+
+    column: str
+    l: int  # noqa: E741
+
+    def __post_init__(self) -> None:
+        _check(self.column, "l must be a whole number, at least 1", self.l >= 1 and self.l == int(self.l))
+
+
+@dataclass(frozen=True, slots=True)
+class EntropyL:
+    """In every class the entropy of a column is at least that of `l` values of equal frequency."""
+
+    column: str
+    l: float  # noqa: E741
+
+    def __post_init__(self) -> None:
+        _check(self.column, "l must be at least 1", 1 <= self.l < math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class RecursiveL:
+    """In every class the most frequent value has less than `c` times the rows of the l-th and those after."""
+
+    column: str
+    c: float
+    l: int  # noqa: E741
+
+    def __post_init__(self) -> None:
+        _check(self.column, "l must be a whole number, at least 1", self.l >= 1 and self.l == int(self.l))
+        _check(self.column, "c must be above 0 and at most 1000", 0 < self.c <= 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """In every class a column is distributed as in the whole table, up to a distance of `t`.
+
+    equal    half the sum of all differences of frequency
+    ordered  what must be moved how far in the order of the values, where from end to end is 1
+    """
+
+    column: str
+    t: float
+    distance: Literal["equal", "ordered"] = "equal"
+
+    def __post_init__(self) -> None:
+        _check(self.column, "t must be from 0 to 1", 0 <= self.t <= 1)
+        _check(self.column, "distance must be equal or ordered", self.distance in {"equal", "ordered"})
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaDisclosure:
+    """In every class each value's share differs from the whole table's by less than a factor of e^delta.
+
+    A value that a class lacks differs by more than any factor.
+    """
+
+    column: str
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check(self.column, "delta must be above 0", 0 < self.delta < math.inf)
+
+
+Model = DistinctL | EntropyL | RecursiveL | Closeness | DeltaDisclosure
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Sensitive:
+    """How often each tuple has which values of one column: tuple i's are at starts[i] to starts[i + 1]."""
+
+    name: str
+    size: int
+    starts: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    counts: NDArray[np.int64]
+
+    def restrict(self, kept: NDArray[np.bool_]) -> Sensitive:
+        """The same of these tuples only; values that no longer occur are gone."""
+        lengths = np.diff(self.starts)
+        chosen = np.repeat(kept, lengths)
+        values, codes = np.unique(self.codes[chosen], return_inverse=True)
+        starts = np.concatenate([[0], np.cumsum(np.where(kept, lengths, 0))]).astype(np.int64)
+        return Sensitive(self.name, values.size, starts, codes.astype(np.int32), self.counts[chosen])
+
+
+def count_values(
+    name: str, tuple_of_row: NDArray[np.int32], codes: NDArray[np.int32], *, tuples: int
+) -> Sensitive:
+    """The values that each of `tuples` tuples has, from every row's tuple and code; codes are in order.
+
+    >>> each = count_values("job", np.array([0, 1, 0]), np.array([5, 7, 5], np.int32), tuples=2)
+    >>> each.size, each.starts.tolist(), each.codes.tolist(), each.counts.tolist()
+    (2, [0, 1, 2], [0, 1], [2, 1])
+    """
+    room = int(codes.max(initial=0)) + 1
+    numbers, first = number_rows([tuple_of_row.astype(np.int32), codes], [max(1, tuples), room])
+    owners, found = tuple_of_row[first], codes[first]
+    order = np.lexsort((found, owners))
+    values, dense = np.unique(found[order], return_inverse=True)
+    counts = np.bincount(numbers, minlength=first.size)[order]
+    starts = np.searchsorted(owners[order], np.arange(tuples + 1)).astype(np.int64)
+    return Sensitive(name, values.size, starts, dense.astype(np.int32), counts.astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Models:
+    """The models that every class must satisfy, with the sensitive columns they are about.
+
+    An error if the whole table does not satisfy one: then no grouping of it does.
+
+    >>> jobs = count_values("job", np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1], np.int32), tuples=2)
+    >>> models = Models((DistinctL("job", 2),), (jobs,))
+    >>> models.hold_for(np.array([1])), models.hold_for(np.array([0, 1]))
+    (False, True)
+    >>> models.hold_for_classes(np.array([0, 1], np.int32), 2).tolist()
+    [True, False]
+    """
+
+    models: tuple[Model, ...]
+    sensitives: tuple[Sensitive, ...]
+    arrays: tuple[Any, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "models", tuple(self.models))
+        object.__setattr__(self, "sensitives", tuple(self.sensitives))
+        object.__setattr__(self, "arrays", _pack(self.models, self.sensitives))
+        for model in self.models:
+            about = next(each for each in self.sensitives if each.name == model.column)
+            if not _holds(np.arange(about.starts.size - 1), _pack((model,), (about,))):
+                raise AnonymityError(_refusal(model, about))
+
+    def __bool__(self) -> bool:
+        return bool(self.models)
+
+    @property
+    def grow_only(self) -> bool:
+        """Whether a class that satisfies them still does when any other records join it."""
+        return all(isinstance(model, DistinctL) for model in self.models)
+
+    @property
+    def relative(self) -> bool:
+        """Whether a class is compared with the whole table."""
+        return any(isinstance(model, (Closeness, DeltaDisclosure)) for model in self.models)
+
+    def hold_for(self, members: NDArray[Any]) -> bool:
+        """Whether the class of all rows of these tuples satisfies every model."""
+        return _holds(np.ascontiguousarray(members, np.int64), self.arrays)
+
+    def hold_for_classes(self, class_of_tuple: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
+        """For each of `count` classes, whether it satisfies every model; a class of -1 is none of them."""
+        return self.hold_for_groups(np.ascontiguousarray(class_of_tuple, np.int32), count, self.values)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values by tuple, as kernels take them: starts, codes, counts."""
+        return self.arrays[4:7]
+
+    def hold_for_groups(
+        self, class_of_group: NDArray[np.int32], count: int, values: tuple[Any, ...]
+    ) -> NDArray[np.bool_]:
+        """As of classes of tuples, but of groups whose values have been counted already."""
+        from sfumato.anonymity.kernels.models import classes_hold
+
+        arrays = (*self.arrays[:4], *values, *self.arrays[7:])
+        held: NDArray[np.bool_] = classes_hold(class_of_group, count, arrays, self.scratch())
+        return held
+
+    def merge_values(
+        self, class_of_group: NDArray[np.int32], count: int, values: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """The values of classes of groups, from those of the groups."""
+        from sfumato.anonymity.kernels.models import merge_values
+
+        arrays = (*self.arrays[:4], *values, *self.arrays[7:])
+        merged: tuple[Any, ...] = merge_values(class_of_group, count, arrays, self.scratch())
+        return merged
+
+    def restrict(self, kept: NDArray[np.bool_]) -> Models:
+        """The same models when only these tuples are released: their distribution is what t compares with."""
+        return Models(self.models, tuple(each.restrict(kept) for each in self.sensitives))
+
+    def scratch(self) -> tuple[Any, ...]:
+        """Room in which the values of two classes are counted."""
+        return _scratch(self.arrays)
+
+
+def check_people(people: NDArray[np.int64], k: int) -> None:
+    """Nothing, or an error if all people together are fewer than k."""
+    if k < 1:
+        message = "k must be at least 1"
+        raise AnonymityError(message)
+    everybody = int(people.sum())
+    if everybody < k:
+        message = f"k is {k}, but only {everybody} people are counted in the whole table; ask for less"
+        raise AnonymityError(message)
+
+
+def _holds(members: NDArray[np.int64], arrays: tuple[Any, ...]) -> bool:
+    from sfumato.anonymity.kernels.models import class_holds
+
+    return bool(class_holds(members, 0, members.size, arrays, _scratch(arrays)))
+
+
+def _scratch(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    most = int(np.diff(arrays[7]).max(initial=0))
+    return np.zeros((2, most), arrays[6].dtype), np.zeros((2, most), np.int64)
+
+
+def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> tuple[Any, ...]:
+    """The flat arrays that kernels take: models, then values by tuple, then values of the whole table."""
+    names = [each.name for each in sensitives]
+    kinds, which = np.zeros(len(models), np.int64), np.zeros(len(models), np.int64)
+    limits, wholes = np.zeros(len(models)), np.zeros((len(models), 3), np.int64)
+    totals = [
+        np.bincount(each.codes, each.counts, minlength=each.size).astype(np.int64) for each in sensitives
+    ]
+    rows = [int(each.sum()) for each in totals]
+    # Beyond these products fractions are compared as floats, with a margin.
+    largest = max((max(2, count.size) * size**2 for count, size in zip(totals, rows, strict=True)), default=0)
+    kind: type = np.int64 if largest < 2**62 else np.float64
+    for number, model in enumerate(models):
+        if model.column not in names:
+            message = f"column {model.column!r} is not among the sensitive columns"
+            raise AnonymityError(message)
+        which[number] = names.index(model.column)
+        kinds[number], limits[number], wholes[number] = _describe(model)
+        if kind is np.float64 and isinstance(model, Closeness):
+            limits[number] -= _MARGIN
+    bases = np.cumsum([0, *(each.size for each in totals)], dtype=np.int64)
+    below = [np.cumsum(each) for each in totals]
+    offsets = np.cumsum([0, *(each.codes.size for each in sensitives)], dtype=np.int64)
+    starts = [each.starts + offset for each, offset in zip(sensitives, offsets[:-1], strict=True)]
+    return (
+        kinds,
+        which,
+        limits,
+        wholes,
+        np.array(starts, np.int64) if starts else np.zeros((0, 1), np.int64),
+        _join([each.codes for each in sensitives], np.int32),
+        _join([each.counts for each in sensitives], kind),
+        bases,
+        _join(totals, kind),
+        _join(below, kind),
+        _join([np.append(0, np.cumsum(each.astype(kind))) for each in below], kind),
+    )
+
+
+def _describe(model: Model) -> tuple[int, float, tuple[int, int, int]]:
+    """A model's number, its limit as a float, and its limits as whole numbers."""
+    if isinstance(model, DistinctL):
+        return 0, 0.0, (int(model.l), 0, 0)
+    if isinstance(model, EntropyL):
+        return 1, math.log(model.l) - _MARGIN, (0, 0, 0)
+    if isinstance(model, RecursiveL):
+        c = Fraction(str(model.c))
+        if c.denominator > _FINEST:
+            c = Fraction(math.floor(c * _FINEST), _FINEST)
+        return 2, 0.0, (int(model.l), c.numerator, c.denominator)
+    if isinstance(model, Closeness):
+        return 3 if model.distance == "equal" else 4, float(model.t), (0, 0, 0)
+    return 5, float(model.delta), (0, 0, 0)
+
+
+def _refusal(model: Model, sensitive: Sensitive) -> str:
+    """Why no grouping satisfies a model."""
+    where = f"column {model.column!r}: the whole table"
+    counts = np.bincount(sensitive.codes, sensitive.counts, minlength=sensitive.size)
+    if isinstance(model, DistinctL):
+        what = f"has {sensitive.size} different values, so no grouping can have {model.l} in every class"
+    elif isinstance(model, EntropyL):
+        shares = counts / counts.sum()
+        most = math.exp(-float(shares @ np.log(shares)))
+        what = f"has the entropy of {most:.3g} equal values, so no grouping can have that of {model.l}"
+    else:
+        what = f"has a value too frequent for recursive diversity of c = {getattr(model, 'c', 0)} and "
+        what += f"l = {getattr(model, 'l', 0)}, so no grouping can satisfy it"
+    return f"{where} {what}; ask for less, or do not release this column"
+
+
+def _check(column: str, what: str, fine: bool) -> None:  # noqa: FBT001
+    if not fine:
+        message = f"column {column!r}: {what}"
+        raise AnonymityError(message)
+
+
+def _join(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
+    return np.concatenate([np.zeros(0, kind), *parts]).astype(kind)

@@ -1,0 +1,270 @@
+"""Different rows of a table and how often each occurs, counted anew: what every check is made from.
+
+Nothing here knows how a table was made anonymous. A Parquet file is counted piece by piece, and a CSV file
+is read as text, as whoever gets it would. Two cells are the same if they are written the same; a missing
+value is the same as a missing value only, and so is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sfumato.anonymity.errors import AnonymityError
+from sfumato.anonymity.tables import TableLike, read_table, require_columns
+from sfumato.arrays import to_numpy
+from sfumato.attack.errors import AttackError
+from sfumato.attack.tables import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Tally", "check_names", "number_rows", "tally_rows"]
+
+_ROOM = 2**62
+_PIECE = 1 << 19
+"""Records that are counted at a time: few enough for little memory, many enough for few pieces."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tally:
+    """The different rows of a table, sorted by codes: a code per column, and the number of records.
+
+    A code is a place in the column's sorted `values`, in which a missing value comes last. `weights` is
+    the sum of the records' weights, if a column of them was named.
+    """
+
+    columns: tuple[str, ...]
+    codes: tuple[NDArray[np.int64], ...]
+    values: tuple[pa.Array, ...]
+    counts: NDArray[np.int64]
+    weights: NDArray[np.float64] | None = None
+
+    @property
+    def records(self) -> int:
+        """The number of records."""
+        return int(self.counts.sum())
+
+    def classes(self, columns: Sequence[str]) -> NDArray[np.int64]:
+        """The class of each row on `columns`, numbered from 0 without gaps."""
+        places = [self.columns.index(name) for name in columns]
+        return number_rows([self.codes[at] for at in places], [len(self.values[at]) for at in places])
+
+
+def tally_rows(source: TableLike, columns: Sequence[str], *, side: str, weights: str | None = None) -> Tally:
+    """The different rows of `source` on `columns`, which are named once each; `side` is for messages.
+
+    >>> rows = {"age": ["60+", "20-60", "60+"], "ill": ["flu", None, "flu"]}
+    >>> found = tally_rows(rows, ["age", "ill"], side="table")
+    >>> found.counts.tolist(), [values.to_pylist() for values in found.values]
+    ([1, 2], [['20-60', '60+'], ['flu', None]])
+    """
+    pieces = [
+        _tally_piece(piece, columns, weights, side) for piece in _read_pieces(source, columns, weights, side)
+    ]
+    return _merge(pieces)
+
+
+def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
+    """One number per row from 0 without gaps, the same for rows with the same codes only.
+
+    >>> number_rows([np.array([1, 0, 1]), np.array([4, 4, 4])], [2, 5]).tolist()
+    [1, 0, 1]
+    """
+    keys = np.zeros(codes[0].size, np.int64)
+    room = 1
+    for code, size in zip(codes, sizes, strict=True):
+        if room * size >= _ROOM:
+            found, keys = np.unique(keys, return_inverse=True)
+            room = found.size
+        keys = keys * size + code
+        room *= size
+    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+
+
+def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Nothing, or an error if no quasi-identifier is named or a column is named twice.
+
+    >>> check_names(["age", "sex"], ["age"])
+    Traceback (most recent call last):
+        ...
+    sfumato.anonymity.errors.AnonymityError: column 'age' is named twice; give it one role
+    """
+    if isinstance(quasi_identifiers, str) or not quasi_identifiers:
+        message = "name the quasi-identifiers as a list of columns, at least one"
+        raise AnonymityError(message)
+    names = [*quasi_identifiers, *others]
+    for name in names:
+        if names.count(name) > 1:
+            message = f"column {name!r} is named twice; give it one role"
+            raise AnonymityError(message)
+
+
+def _read_pieces(
+    source: TableLike, columns: Sequence[str], weights: str | None, side: str
+) -> Iterator[pa.Table]:
+    """The named columns of some records after others; at least one piece, which may be empty."""
+    used = [*columns, *([] if weights is None else [weights])]
+    path = Path(source) if isinstance(source, (str, Path)) else None
+    if path is None:
+        yield read_table(source, side=side, columns=used)
+    elif not path.name.lower().endswith(".parquet"):
+        try:
+            table = read_text(path, side=side)
+        except AttackError as error:
+            raise AnonymityError(str(error)) from None
+        require_columns(table, used, side=side)
+        yield table.select(used)
+    else:
+        yield from _read_parquet(path, used, side)
+
+
+def _read_parquet(path: Path, columns: Sequence[str], side: str) -> Iterator[pa.Table]:
+    if not path.is_file():
+        message = f"{side}: there is no file {path.name!r}"
+        raise AnonymityError(message)
+    try:
+        schema = pq.read_schema(path)
+        if len(set(schema.names)) != len(schema.names):
+            message = f"{side}: two columns have the same name; rename one"
+            raise AnonymityError(message)
+        require_columns(schema.empty_table(), columns, side=side)
+        yield schema.empty_table().select(list(columns))
+        words = [name for name in columns if _is_text(schema.field(name).type)]
+        with pq.ParquetFile(path, read_dictionary=words) as file:
+            for batch in file.iter_batches(batch_size=_PIECE, columns=list(columns)):
+                yield pa.Table.from_batches([batch])
+    except (OSError, pa.ArrowException) as error:
+        message = f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
+        raise AnonymityError(message) from None
+
+
+def _tally_piece(piece: pa.Table, columns: Sequence[str], weights: str | None, side: str) -> Tally:
+    encoded = [_encode(piece.column(name), name, side) for name in columns]
+    return _group(
+        tuple(columns),
+        [codes for codes, _ in encoded],
+        [values for _, values in encoded],
+        None,
+        None if weights is None else _read_weights(piece.column(weights), weights, side),
+    )
+
+
+def _merge(pieces: Sequence[Tally]) -> Tally:
+    """The tally of all records; codes of a piece become those of all values together."""
+    if len(pieces) == 1:
+        return pieces[0]
+    codes, values = [], []
+    for place in range(len(pieces[0].columns)):
+        kind = pieces[-1].values[place].type
+        words = pa.concat_arrays([piece.values[place].cast(kind) for piece in pieces])
+        places, found = _sort_values(words)
+        starts = np.cumsum([0, *(len(piece.values[place]) for piece in pieces)])
+        shifted = [piece.codes[place] + start for piece, start in zip(pieces, starts.tolist(), strict=False)]
+        codes.append(places[np.concatenate(shifted)])
+        values.append(found)
+    weights = [piece.weights for piece in pieces if piece.weights is not None]
+    counts = np.concatenate([piece.counts for piece in pieces])
+    return _group(pieces[0].columns, codes, values, counts, np.concatenate(weights) if weights else None)
+
+
+def _group(
+    columns: tuple[str, ...],
+    codes: Sequence[NDArray[np.int64]],
+    values: Sequence[pa.Array],
+    counts: NDArray[np.int64] | None,
+    weights: NDArray[np.float64] | None,
+) -> Tally:
+    """The tally of rows with these codes, each of which is so many records, or one."""
+    sizes = [max(1, len(each)) for each in values]
+    if counts is None and weights is None and math.prod(sizes) < _ROOM:
+        keys = np.zeros(codes[0].size, np.int64)
+        for code, size in zip(codes, sizes, strict=True):
+            keys *= size
+            keys += code
+        found, counts = np.unique(keys, return_counts=True)
+        parts = [part.astype(np.int64) for part in np.unravel_index(found, sizes)]
+        return Tally(columns, tuple(parts), tuple(values), counts.astype(np.int64))
+    rows = number_rows(codes, sizes)
+    first = np.unique(rows, return_index=True)[1]
+    counts = np.bincount(rows, counts).astype(np.int64)
+    return Tally(
+        columns,
+        tuple(code[first] for code in codes),
+        tuple(values),
+        counts,
+        None if weights is None else np.bincount(rows, weights).astype(np.float64),
+    )
+
+
+def _encode(column: pa.ChunkedArray, name: str, side: str) -> tuple[NDArray[np.int64], pa.Array]:
+    """The code of each cell, and the values that occur in order, of which a missing one is the last."""
+    try:
+        column = column.cast(pa.string()) if pa.types.is_null(column.type) else column
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        encoded = encoded.unify_dictionaries().combine_chunks()
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([], encoded.type)
+        # A missing cell is a place after the values; so may be a missing value among them.
+        words = _plain_values(encoded.dictionary)
+        words = pa.concat_arrays([words, pa.nulls(1, words.type)])
+        codes = to_numpy(encoded.indices.cast(pa.int64()).fill_null(len(words) - 1))
+        occurs = np.flatnonzero(np.bincount(codes, minlength=len(words)))
+        places, values = _sort_values(words.take(pa.array(occurs)))
+    except (pa.ArrowException, TypeError, NotImplementedError):
+        message = f"{side}: column {name!r} has a nested or binary type; leave it out or turn it into text"
+        raise AnonymityError(message) from None
+    new = np.zeros(len(words), np.int64)
+    new[occurs] = places
+    return new[codes], values
+
+
+def _plain_values(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        raise pa.ArrowTypeError(kind)
+    if pa.types.is_boolean(kind) or _is_text(kind):
+        return values.cast(pa.string())
+    if pa.types.is_floating(kind):
+        values = values.cast(pa.float64())
+        return pc.if_else(pc.is_nan(values), pa.scalar(None, pa.float64()), values)
+    return values
+
+
+def _sort_values(words: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """The place of each word among the different ones in order, and these."""
+    encoded = words.dictionary_encode()
+    order = to_numpy(pc.sort_indices(encoded.dictionary)).astype(np.int64)
+    places = np.empty(order.size + 1, np.int64)
+    places[order] = np.arange(order.size)
+    places[-1] = order.size
+    values = encoded.dictionary.take(pa.array(order))
+    if words.null_count:
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    return places[to_numpy(encoded.indices.cast(pa.int64()).fill_null(order.size))], values
+
+
+def _read_weights(column: pa.ChunkedArray, name: str, side: str) -> NDArray[np.float64]:
+    try:
+        kind = column.type
+        plain = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+        numbers = np.asarray(plain.cast(pa.float64()).combine_chunks().to_numpy(zero_copy_only=False))
+    except pa.ArrowException:
+        numbers = np.array([math.nan])
+    if not (np.isfinite(numbers) & (numbers >= 0)).all():
+        message = f"{side}: column {name!r} must hold weights: numbers of at least 0, none missing"
+        raise AnonymityError(message)
+    return numbers
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

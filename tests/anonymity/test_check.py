@@ -1,0 +1,350 @@
+"""The judge of k, l and t: by hand on small tables, against plain dictionaries on any, and on bad input."""
+
+import gzip
+import math
+from collections import Counter, defaultdict
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.anonymity.check import NOT_DP, measure_anonymity
+from sfumato.anonymity.errors import AnonymityError
+from sfumato.attack import compatible, parse_pattern
+
+PEOPLE = {
+    "height": ["190", "185", "180", "170", "175"],
+    "weight": ["80", "110", "82", "70", "72"],
+    "age": ["63", "72", "61", "40", "33"],
+    "postcode": ["1001", "1001", "1243", "6732", "6910"],
+    "profession": ["Politician", "Rentier", "Politician", "Time Traveller", "Policeman"],
+}
+LECTURE = {
+    "height": ["180-190"] * 3 + ["170-180"] * 2,
+    "weight": ["80+"] * 3 + ["60-80"] * 2,
+    "age": ["60+"] * 3 + ["20-60"] * 2,
+    "postcode": ["1*"] * 3 + ["6*"] * 2,
+    "profession": PEOPLE["profession"],
+}
+KNOWN = ["height", "weight", "age", "postcode"]
+
+
+def judge(rows, quasi, sensitive, order=None):
+    """k, and per sensitive column l, exp of entropy, t (equal), t (ordered), delta: the plainest way."""
+    classes = defaultdict(list)
+    for row in rows:
+        classes[tuple(row[name] for name in quasi)].append(row)
+    found = {}
+    for name in sensitive:
+        whole = Counter(row[name] for row in rows)
+        values = sorted(whole, key=lambda value: (value is None, value)) if order is None else order
+        least, entropy, equal, ordered, delta = math.inf, math.inf, 0.0, 0.0, 0.0
+        for members in classes.values():
+            mine = Counter(row[name] for row in members)
+            p = {value: mine[value] / len(members) for value in values}
+            q = {value: whole[value] / len(rows) for value in values}
+            least = min(least, len(mine))
+            entropy = min(entropy, -sum(x * math.log(x) for x in p.values() if x))
+            equal = max(equal, sum(abs(p[v] - q[v]) for v in values) / 2)
+            running = moved = 0.0
+            for value in values:
+                running += p[value] - q[value]
+                moved += abs(running)
+            ordered = max(ordered, moved / max(1, len(values) - 1))
+            delta = max(delta, *(abs(math.log(p[v] / q[v])) if p[v] else math.inf for v in values))
+        found[name] = (least, math.exp(entropy), equal, ordered, delta)
+    return min(map(len, classes.values())), len(classes), found
+
+
+def is_recursive(rows, quasi, name, c, least):
+    classes = defaultdict(Counter)
+    for row in rows:
+        classes[tuple(row[each] for each in quasi)][row[name]] += 1
+    for counts in classes.values():
+        ranked = sorted(counts.values(), reverse=True)
+        if not ranked[0] < c * sum(ranked[least - 1 :]):
+            return False
+    return True
+
+
+def test_five_people_as_they_are_and_as_the_lecture_publishes_them():
+    before = measure_anonymity(PEOPLE, quasi_identifiers=KNOWN, sensitive="profession")
+    assert (before.k, before.l, before.classes) == (1, 1, 5)
+    assert before.entropy_l == 1.0
+    assert before.t == pytest.approx(4 / 5)
+    after = measure_anonymity(LECTURE, quasi_identifiers=KNOWN, sensitive="profession")
+    assert (after.k, after.l, after.classes, after.records) == (2, 2, 2, 5)
+    # Two politicians and a rentier: entropy (2/3) log(3/2) + (1/3) log 3.
+    assert after.entropy_l == pytest.approx(1.5 ** (2 / 3) * 3 ** (1 / 3))
+    # The last two have 1/2, 1/2 where the table has 1/5, 1/5: 3/5 too much.
+    assert after.t == pytest.approx(0.6)
+    assert after.delta_disclosure == math.inf
+    # 2 < c (2 + 1) and 1 < c (1 + 1) for l = 1; 2 < 3 * 1 and 1 < 3 * 1 for l = 2.
+    assert after.recursive(2.5, 2)
+    assert not after.recursive(2, 2)
+    assert not after.recursive(100, 3)
+
+
+def test_delta_is_finite_where_all_classes_have_all_values():
+    rows = {"a": ["x"] * 4 + ["y"] * 4, "s": ["u", "v", "v", "v", "u", "u", "v", "v"]}
+    found = measure_anonymity(rows, quasi_identifiers=["a"], sensitive="s")
+    # The table has 3/8 u: classes have 1/4 and 1/2.
+    assert found.delta_disclosure == pytest.approx(math.log((3 / 8) / (1 / 4)))
+    assert found.t == pytest.approx(1 / 8)
+
+
+def test_the_ordered_distance_of_the_published_example():
+    # Salaries of 3 to 11 thousand in three classes of three: 0.167 for 6, 8, 11 and 0.375 for 3, 4, 5.
+    rows = {"a": ["x"] * 3 + ["y"] * 3 + ["z"] * 3, "pay": [3, 4, 5, 6, 8, 11, 7, 9, 10]}
+    by_class = {"x": 0.375, "y": 1 / 6, "z": 0.2361}
+    found = measure_anonymity(rows, quasi_identifiers=["a"], sensitive="pay", distance="ordered")
+    assert found.t == pytest.approx(max(by_class.values()))
+    assert found.by_column["pay"].distance == "ordered"
+    again = measure_anonymity(
+        {**rows, "pay": [str(pay) for pay in rows["pay"]]},
+        quasi_identifiers=["a"],
+        sensitive="pay",
+        distance="ordered",
+    )
+    assert again.t == found.t
+
+
+def test_text_needs_an_order_that_lists_its_values():
+    rows = {"a": ["x", "x", "y"], "ill": ["mild", "severe", "mild"]}
+    with pytest.raises(AnonymityError, match="column 'ill' is text"):
+        measure_anonymity(rows, quasi_identifiers=["a"], sensitive="ill", distance="ordered")
+    for order in (["mild"], ["mild", "severe", "mild"]):
+        with pytest.raises(AnonymityError, match="list each of its values once") as caught:
+            measure_anonymity(
+                rows, quasi_identifiers=["a"], sensitive="ill", distance="ordered", order={"ill": order}
+            )
+        assert "severe" not in str(caught.value)
+    found = measure_anonymity(
+        rows,
+        quasi_identifiers=["a"],
+        sensitive="ill",
+        distance={"ill": "ordered"},
+        order={"ill": ["none", "mild", "severe"]},
+    )
+    assert found.t == pytest.approx(1 / 3)  # a listed value that nobody has takes no place
+
+
+def test_missing_matches_missing_only_and_a_star_is_a_label():
+    rows = pa.table({"a": ["*", "*", None, None, None, ""], "s": [None, "u", None, None, "u", "u"]})
+    found = measure_anonymity(rows, quasi_identifiers=["a"], sensitive="s")
+    assert (found.k, found.classes, found.l) == (1, 3, 1)
+    assert found.by_column["s"].values == 2
+    numbers = pa.table({"a": [1.5, float("nan"), None, 1.5]})
+    assert measure_anonymity(numbers, quasi_identifiers=["a"]).classes == 2
+
+
+def test_several_sensitive_columns_are_as_weak_as_the_weakest():
+    rows = {"a": ["x", "x", "y", "y"], "s": ["u", "v", "u", "v"], "r": [1, 1, 1, 2]}
+    found = measure_anonymity(rows, quasi_identifiers=["a"], sensitive=["s", "r"], distance={"r": "ordered"})
+    assert (found.l, found.by_column["s"].l, found.by_column["r"].l) == (1, 2, 1)
+    assert found.t == found.by_column["r"].t == pytest.approx(0.25)
+    assert found.by_column["s"].t == 0
+    assert found.delta_disclosure == math.inf
+    assert not found.recursive(2, 2)
+    assert found.by_column["s"].is_recursive(2, 2)
+
+
+def test_k_counts_people_where_they_are_named():
+    rows = {"a": ["x"] * 4 + ["y"] * 3, "person": [1, 1, 2, 3, 4, None, None]}
+    assert measure_anonymity(rows, quasi_identifiers=["a"]).k == 3
+    found = measure_anonymity(rows, quasi_identifiers=["a"], individual="person")
+    assert found.k == 2
+    assert "2 people" in str(found)
+
+
+def test_k_map_counts_who_fits_what_labels_mean():
+    found = measure_anonymity(LECTURE, quasi_identifiers=KNOWN, register=PEOPLE)
+    assert (found.k, found.k_map) == (2, 2)
+    more = {name: [*PEOPLE[name], *PEOPLE[name]] for name in KNOWN}
+    assert measure_anonymity(LECTURE, quasi_identifiers=KNOWN, register=pa.table(more)).k_map == 4
+    strangers = {name: ["1"] for name in KNOWN}
+    assert measure_anonymity(LECTURE, quasi_identifiers=KNOWN, register=strangers).k_map == 0
+    assert measure_anonymity(LECTURE, quasi_identifiers=KNOWN).k_map is None
+    with pytest.raises(AnonymityError, match="register: no column 'age'"):
+        measure_anonymity(LECTURE, quasi_identifiers=["age"], register={"sex": ["m"]})
+
+
+def test_a_table_without_records_protects_nobody():
+    rows = pa.table({"a": pa.array([], pa.string()), "s": pa.array([], pa.int64())})
+    found = measure_anonymity(rows, quasi_identifiers=["a"], sensitive="s", register={"a": ["x"]})
+    assert (found.k, found.l, found.t, found.classes, found.records, found.k_map) == (0, 0, 0, 0, 0, 0)
+    assert measure_anonymity(rows, quasi_identifiers=["a"], individual="s").k == 0
+    assert measure_anonymity(rows, quasi_identifiers=["a"], sensitive="s", distance="ordered").t == 0
+
+
+def test_files_are_read_as_they_are_written(tmp_path):
+    table = pa.table({"age": ["60+", "60+", "20-60"], "ill": ["flu", "gout", "flu"]})
+    pq.write_table(table, tmp_path / "it's [1].parquet")
+    text = "age,ill\n60+,flu\n60+,gout\n20-60,flu\n"
+    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "spelled.csv").write_text("age\n1\n1.0\n01\n")
+    wanted = measure_anonymity(table, quasi_identifiers=["age"], sensitive="ill")
+    for name in ("it's [1].parquet", "t.csv", "t.csv.gz"):
+        assert measure_anonymity(tmp_path / name, quasi_identifiers=["age"], sensitive="ill") == wanted
+    assert measure_anonymity(str(tmp_path / "spelled.csv"), quasi_identifiers=["age"]).classes == 3
+
+
+def test_columns_whose_names_differ_in_case_only_are_apart(tmp_path):
+    table = pa.table({"A": ["x", "x", "x"], "a": ["p", "q", "q"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    for source in (table, tmp_path / "t.parquet"):
+        assert measure_anonymity(source, quasi_identifiers=["A"]).k == 3
+        assert measure_anonymity(source, quasi_identifiers=["a"]).k == 1
+
+
+def test_cells_of_any_plain_kind_are_compared():
+    table = pa.table(
+        {
+            "day": pa.array([1, 1, 2], pa.date32()),
+            "flag": [True, True, None],
+            "word": pa.array(["u", "u", "v"]).dictionary_encode(),
+            "none": pa.nulls(3),
+            "time": pa.array([1, 1, 2], pa.timestamp("us", tz="UTC")),
+            "money": pa.array([1, 1, 2], pa.decimal128(9, 2)),
+            "s": pa.array([5, 6, 7], pa.uint8()),
+        }
+    )
+    found = measure_anonymity(
+        table, quasi_identifiers=table.column_names[:-1], sensitive="s", distance="ordered"
+    )
+    assert (found.k, found.classes) == (1, 2)
+    dates = measure_anonymity(table, quasi_identifiers=["flag"], sensitive="day", distance="ordered")
+    assert dates.t == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"quasi_identifiers": []}, "at least one"),
+        ({"quasi_identifiers": "age"}, "as a list"),
+        ({"quasi_identifiers": ["age", "age"]}, "'age' is named twice"),
+        ({"quasi_identifiers": ["age"], "sensitive": "age"}, "'age' is named twice"),
+        ({"quasi_identifiers": ["age"], "individual": "age"}, "'age' is named twice"),
+        ({"quasi_identifiers": ["size"]}, "no column 'size'"),
+        ({"quasi_identifiers": ["age"], "sensitive": "size"}, "no column 'size'"),
+        ({"quasi_identifiers": ["age"], "sensitive": "ill", "distance": "near"}, "'equal' or 'ordered'"),
+        ({"quasi_identifiers": ["age"], "distance": {"ill": "equal"}}, "not sensitive"),
+        ({"quasi_identifiers": ["many"]}, "nested"),
+    ],
+)
+def test_bad_wishes_are_told(options, words):
+    table = pa.table({"age": [61, 72], "ill": ["flu", "gout"], "many": [[1], [2]]})
+    with pytest.raises(AnonymityError, match=words):
+        measure_anonymity(table, **options)
+
+
+def test_bad_files_are_told(tmp_path):
+    (tmp_path / "t.parquet").write_text("no parquet")
+    for name in ("t.parquet", "none.parquet"):
+        with pytest.raises(AnonymityError, match=name):
+            measure_anonymity(tmp_path / name, quasi_identifiers=["a"])
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(AnonymityError, match="same name"):
+        measure_anonymity(tmp_path / "twice.csv", quasi_identifiers=["a"])
+
+
+def test_asking_for_diversity_without_a_sensitive_column_is_told():
+    found = measure_anonymity({"a": [1, 1]}, quasi_identifiers=["a"])
+    assert (found.l, found.t, found.entropy_l, found.delta_disclosure) == (None, None, None, None)
+    with pytest.raises(AnonymityError, match="sensitive"):
+        found.recursive(2, 2)
+
+
+def test_what_is_told_holds_no_value_and_says_what_it_is_not():
+    found = measure_anonymity(LECTURE, quasi_identifiers=KNOWN, sensitive="profession")
+    record = found.to_record()
+    assert record["model"] == NOT_DP
+    assert "not differential privacy" in str(found)
+    assert record["delta_disclosure"] is None
+    assert "Politician" not in f"{found}{found!r}{record}"
+    assert "180-190" not in f"{found}{found!r}{record}"
+
+
+CELL = st.one_of(st.none(), st.sampled_from(["a", "b", "*", "1-2"]))
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "p": CELL,
+            "q": st.one_of(st.none(), st.integers(0, 2)),
+            "s": st.one_of(st.none(), st.integers(0, 6)),
+            "r": st.sampled_from(["u", "v", "w"]),
+        }
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=ROWS, c=st.sampled_from([0.5, 1, 1.5, 2, 4]), least=st.integers(1, 4))
+def test_every_measure_is_that_of_plain_dictionaries(rows, c, least):
+    kinds = {"p": pa.string(), "q": pa.int64(), "s": pa.int64(), "r": pa.string()}
+    table = pa.Table.from_pylist(rows, schema=pa.schema(kinds.items()))
+    k, classes, wanted = judge(rows, ["p", "q"], ["s", "r"])
+    equal = measure_anonymity(table, quasi_identifiers=["p", "q"], sensitive=["s", "r"])
+    ordered = measure_anonymity(
+        table, quasi_identifiers=["p", "q"], sensitive=["r", "s"], distance={"s": "ordered"}
+    )
+    assert (equal.k, equal.classes, equal.records) == (k, classes, len(rows))
+    for name, (least_values, entropy, total, _, delta) in wanted.items():
+        found = equal.by_column[name]
+        assert found.l == least_values
+        assert found.entropy_l == pytest.approx(entropy)
+        assert found.t == pytest.approx(total, abs=1e-12)
+        assert found.delta_disclosure == pytest.approx(delta, abs=1e-12)
+        assert found.is_recursive(c, least) == is_recursive(rows, ["p", "q"], name, c, least)
+    assert ordered.by_column["s"].t == pytest.approx(wanted["s"][3], abs=1e-12)
+    assert equal.l == min(each[0] for each in wanted.values())
+    assert equal.t == pytest.approx(max(each[2] for each in wanted.values()), abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["60+", "20-40", "*", "33"]), st.sampled_from(["1*", "12*", "6"])),
+        min_size=1,
+        max_size=12,
+    ),
+    people=st.lists(st.tuples(st.integers(20, 80), st.sampled_from(["1", "12", "123", "6"])), max_size=12),
+)
+def test_k_map_is_that_of_comparing_all_with_all(rows, people):
+    table = pa.table({"age": [row[0] for row in rows], "post": [row[1] for row in rows]})
+    register = pa.table(
+        {
+            "age": pa.array([row[0] for row in people], pa.int64()),
+            "post": pa.array([row[1] for row in people], pa.string()),
+        }
+    )
+    found = measure_anonymity(table, quasi_identifiers=["age", "post"], register=register)
+    fits = [
+        sum(
+            all(
+                compatible(parse_pattern(mine), parse_pattern(str(theirs)))
+                for mine, theirs in zip(row, person, strict=True)
+            )
+            for person in people
+        )
+        for row in rows
+    ]
+    assert found.k_map == min(fits)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    first=st.lists(st.integers(0, 12), min_size=2, max_size=6),
+    second=st.lists(st.integers(0, 12), min_size=2, max_size=6),
+)
+def test_the_ordered_distance_crosses_gaps(first, second):
+    rows = [{"a": "x", "s": value} for value in first] + [{"a": "y", "s": value} for value in second]
+    found = measure_anonymity(
+        pa.Table.from_pylist(rows), quasi_identifiers=["a"], sensitive="s", distance="ordered"
+    )
+    assert found.t == pytest.approx(judge(rows, ["a"], ["s"])[2]["s"][3], abs=1e-12)
