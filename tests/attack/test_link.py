@@ -1,5 +1,7 @@
 """Linkage: against comparing everybody with every record, on the tables of the lecture, and at full size."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from sfumato.attack import (
     open_published,
     parse_pattern,
     read_identities,
+    read_text,
 )
 from sfumato.attack import join as join_module
 from sfumato.attack.link import INTERNAL
@@ -231,3 +234,9 @@ def test_a_linkage_prints_no_person():
         assert "Li Pu" not in text
         assert "pairs" not in text
     assert "Politician" not in repr(found)
+
+
+def test_decimals_are_read_as_they_are_written():
+    numbers = [Decimal("597.675"), Decimal("180.000"), Decimal("-0.050"), None]
+    table = pa.table({"n": pa.array(numbers, pa.decimal128(10, 3))})
+    assert read_text(table, side="register")["n"].to_pylist() == ["597.675", "180", "-0.05", None]

@@ -138,7 +138,11 @@ def _as_text(column: pa.ChunkedArray, name: str, side: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
+        # Decimals are exact, and a float of one may not be: 597.675 would lie beyond an edge of 597.675.
+        text = pc.replace_substring_regex(column.cast(pa.string()), r"(\.\d*?)0+$", r"\1")
+        return pc.replace_substring_regex(text, r"\.$", "")
+    if pa.types.is_floating(kind):
         plain = column.cast(pa.float64())
         whole = pc.and_(pc.equal(plain, pc.floor(plain)), pc.less(pc.abs(plain), 2.0**53))
         numbers = pc.if_else(whole, plain, pa.scalar(None, pa.float64())).cast(pa.int64())
