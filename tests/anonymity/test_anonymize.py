@@ -1,5 +1,6 @@
 """Whole tables through the door: any table, any k, every method, judged by others."""
 
+import datetime
 import importlib
 import random
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato import VerificationFailed
+from sfumato import ReleaseError, SourceError, VerificationFailed
 from sfumato.anonymity import (
     AnonymityError,
     Groups,
@@ -387,3 +388,53 @@ def test_an_existing_file_stays(tmp_path):
     assert out.read_text() == "mine"
     anonymize(people(50), quasi_identifiers=QUASI, k=2, out=out, force=True)
     assert out.read_text() != "mine"
+
+
+@pytest.mark.parametrize("method", ["local", "cuts", "relaxed", "strict", "microaggregate"])
+def test_suppressed_records_are_left_out_of_a_file(method, tmp_path):
+    table = people(60, seed=11)
+    anonymize(
+        table,
+        quasi_identifiers=QUASI,
+        k=20,
+        sensitive="ill",
+        keep="name",
+        method=method,
+        max_suppressed=0.9,
+        out=tmp_path / "out.parquet",
+    )
+    released = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert 20 <= len(released) <= 60
+    assert smallest_class(released, QUASI) >= 20
+    who = dict(zip(table["name"].to_pylist(), table["ill"].to_pylist(), strict=True))
+    assert all(who[row["name"]] == row["ill"] for row in released)
+
+
+def test_what_is_read_is_not_overwritten(tmp_path):
+    source = tmp_path / "in.parquet"
+    pq.write_table(people(50), source)
+    before = source.read_bytes()
+    with pytest.raises(ReleaseError, match="what is read"):
+        anonymize(source, quasi_identifiers=QUASI, k=2, out=source, force=True)
+    assert source.read_bytes() == before
+
+
+def test_moments_and_infinite_numbers_are_labelled_so_that_they_are_read():
+    moments = [datetime.datetime(2020, 1, day, 12, 30) for day in range(1, 13)]
+    table = pa.table({"at": moments, "n": [1.0, 2e-7, 3e22, float("inf")] * 3})
+    released = anonymize(table, quasi_identifiers=["at", "n"], k=4, register=table)
+    for before, after in zip(table.to_pylist(), released.to_pylist(), strict=True):
+        assert compatible(parse_pattern(after["at"]), parse_pattern(str(before["at"])))
+        assert compatible(parse_pattern(after["n"]), parse_pattern(repr(before["n"])))
+
+
+def test_a_missing_file_is_no_table(tmp_path):
+    for name in ("none.parquet", "none.csv"):
+        with pytest.raises(SourceError, match="does not exist"):
+            anonymize(tmp_path / name, quasi_identifiers=QUASI, k=2)
+
+
+def test_durations_are_refused():
+    table = pa.table({"d": pa.array([1, 2], pa.duration("s"))})
+    with pytest.raises(AnonymityError, match="neither numbers"):
+        anonymize(table, quasi_identifiers=["d"], k=1)

@@ -20,6 +20,7 @@ COMMANDS = (
     "report",
     "score",
     "audit",
+    "anonymize",
     "explain",
     "respond",
     "estimate",

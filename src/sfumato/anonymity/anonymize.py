@@ -111,7 +111,7 @@ def release_table(
 ) -> Released:
     """What came of the plan, judged; with `out`, it is the written file that was judged."""
     say = tell or (lambda _: None)
-    path = None if out is None else refuse_target(out, force=force)
+    path = None if out is None else refuse_target(out, force=force, apart=(source, register))
     say("reading the table")
     table = read_table(source, side="table", columns=(*plan.needed, *plan.identifiers))
     people = None

@@ -30,7 +30,8 @@ def label_centres(
     """
     labels = []
     ranges = label_partition(columns, tuples, space, partition)
-    for lost, values in zip(ranges, centre_labels(columns, tuples, partition), strict=True):
+    centres = centre_labels(columns, tuples, partition)
+    for column, lost, values in zip(columns, ranges, centres, strict=True):
         known: set[Any] = {value for value in values if value is not None}
         different = sorted(known)
         place = {value: number for number, value in enumerate(different)}
@@ -39,5 +40,7 @@ def label_centres(
         texts: list[str | None] = [str(value) for value in different]
         if None in values:
             texts.append(None)
-        labels.append(Labels(tuple(texts), of_class, lost.losses, pa.array(different)))
+        kind = pa.array([value for value in column.values if value is not None]).type
+        cells = pa.array(different) if different else pa.array([], kind)
+        labels.append(Labels(tuple(texts), of_class, lost.losses, cells))
     return tuple(labels)

@@ -98,7 +98,12 @@ def encode_quasi_identifier(
 def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[object, ...]]:
     """The code of every record, and the different values in order; a missing value, None, is the last."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_time(kind):
+    if (
+        pa.types.is_nested(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_time(kind)
+        or pa.types.is_duration(kind)
+    ):
         message = f"column {name!r} holds neither numbers, dates nor text; leave it out"
         raise AnonymityError(message)
     if pa.types.is_null(kind):

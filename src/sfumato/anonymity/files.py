@@ -44,12 +44,17 @@ def judge_table(table: TableLike, plan: Plan, *, register: pa.Table | None = Non
     return measured
 
 
-def refuse_target(out: Path | str, *, force: bool) -> Path:
-    """The path to write to, or an error if it cannot be written there."""
+def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] = ()) -> Path:
+    """The path to write to, or an error if it cannot be written there; never one of the tables `apart`."""
     path = Path(out)
     if not path.name.lower().endswith(_FORMATS):
         message = f"{path.name!r} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}"
         raise AnonymityError(message)
+    for source in apart:
+        given = isinstance(source, (str, Path)) and path.exists() and Path(source).exists()
+        if given and path.samefile(source):
+            message = f"{path.name!r} is what is read; choose another name for what is written"
+            raise ReleaseError(message)
     if path.exists() and not force:
         message = f"{path.name!r} exists; choose another name, or say to overwrite it (force)"
         raise ReleaseError(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,8 +87,10 @@ def _label_ranges(column: Quasi, low: NDArray[np.int64], high: NDArray[np.int64]
     for least, most in ends:
         if least == most:
             texts.append(format_value(column.values[least]))
-        elif column.values[most] is None:
-            texts.append(TOP)  # no range holds numbers and a missing one
+        elif column.values[most] is None or column.values[least] == -math.inf:
+            texts.append(TOP)  # no range holds numbers and a missing one, or begins nowhere
+        elif column.values[most] == math.inf:
+            texts.append(f"{format_value(column.values[least])}+")
         else:
             texts.append(f"{format_value(column.values[least])}-{format_value(column.values[most])}")
     lost = np.array([min(1.0, column.places[most] - column.places[least]) for least, most in ends])

@@ -75,6 +75,16 @@ def centre_labels(
     A mean is rounded to what the column has: whole numbers, days, as many decimals; a half
     upwards. It is that of known values, and missing if more rows of the class are. Of equally frequent values
     the one with the smallest code is taken. What is suppressed does not count.
+
+    >>> from sfumato.anonymity.collapse import collapse_rows
+    >>> from sfumato.anonymity.encode import encode_quasi_identifier
+    >>> import pyarrow as pa
+    >>> born = pa.chunked_array([[datetime.date(1950, 1, 1), datetime.date(1950, 1, 5)]])
+    >>> column = encode_quasi_identifier("born", born)
+    >>> tuples = collapse_rows([column.codes], [column.size])
+    >>> both = Partition(np.arange(2, dtype=np.int32), tuples.rows, np.zeros(2, np.int32), 1)
+    >>> centre_labels([column], tuples, both)
+    ((datetime.date(1950, 1, 3),),)
     """
     kept = partition.classes >= 0
     classes = partition.classes[kept]

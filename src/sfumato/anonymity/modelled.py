@@ -63,7 +63,9 @@ def cut_with_models(
     waiting = [(0, tuples.size)]
     while waiting:
         start, end = waiting.pop()
-        cuts = score_cuts(codes, people, rows, space.arrays, order, start, end, k, scratch, found)
+        cuts = score_cuts(
+            codes, people, rows, space.arrays, order, start, end, k, codes.shape[0] + 1, scratch, found
+        )
         chosen = -1
         if cuts:
             sequence = np.argsort(found[0][:cuts], kind="stable")

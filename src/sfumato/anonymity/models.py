@@ -243,7 +243,14 @@ class Models:
 
 
 def check_people(people: NDArray[np.int64], k: int) -> None:
-    """Nothing, or an error if all people together are fewer than k."""
+    """Nothing, or an error if all people together are fewer than k.
+
+    >>> check_people(np.array([2, 1]), 3)
+    >>> check_people(np.array([2, 1]), 4)
+    Traceback (most recent call last):
+        ...
+    sfumato.anonymity.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
+    """
     if k < 1:
         message = "k must be at least 1"
         raise AnonymityError(message)

@@ -44,7 +44,7 @@ def suppress_classes(plan: Plan, partition: Partition, labels: Sequence[Labels])
         for each in np.lexsort((np.arange(lost.size), -lost)):
             if lost[each] <= _WORTHLESS:
                 break
-            if 0 < sizes[each] <= left:
+            if 0 < sizes[each] <= left and sizes[each] < sizes @ ~out:
                 out[each] = True
                 left -= int(sizes[each])
     stars = np.zeros(partition.count)
@@ -57,7 +57,7 @@ def suppress_classes(plan: Plan, partition: Partition, labels: Sequence[Labels])
     for each in () if fixed else np.lexsort((np.arange(stars.size), -stars)):
         if starred <= allowed * kept + 1e-9:
             break
-        if not out[each] and 0 < sizes[each] <= left:
+        if not out[each] and 0 < sizes[each] <= left and sizes[each] < kept:
             out[each] = True
             left -= int(sizes[each])
             kept -= float(sizes[each])
@@ -69,9 +69,6 @@ def suppress_classes(plan: Plan, partition: Partition, labels: Sequence[Labels])
             "max_suppressed_cells allows; allow more, leave out more records (max_suppressed), lower k, or "
             "give columns finer hierarchies"
         )
-        raise AnonymityError(message)
-    if not kept:
-        message = "every record would be suppressed; lower max_suppressed or k"
         raise AnonymityError(message)
     if not out.any():
         return partition, share

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.values import is_text
+from sfumato.errors import SourceError
 from sfumato.metrics.errors import MetricError
 from sfumato.metrics.tables import read_table as read_any
 
@@ -29,6 +30,9 @@ def read_table(source: TableLike, *, side: str, columns: Iterable[str] | None = 
     [{'age': 61}, {'age': 72}]
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
+    if isinstance(source, (str, Path)) and not any(Path(source).parent.glob(Path(source).name)):
+        message = f"{side}: {Path(source).name!r} does not exist"
+        raise SourceError(message)
     try:
         if isinstance(source, (str, Path)) and str(source).lower().endswith(".parquet"):
             table = _read_parquet(Path(source), side, wanted)
@@ -72,9 +76,6 @@ def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
 
 
 def _read_parquet(path: Path, side: str, columns: list[str] | None) -> pa.Table:
-    if not path.is_file():
-        message = f"{side}: {path.name!r} does not exist"
-        raise AnonymityError(message)
     try:
         schema = pq.read_schema(path)
         if len(set(schema.names)) != len(schema.names):
@@ -86,4 +87,4 @@ def _read_parquet(path: Path, side: str, columns: list[str] | None) -> pa.Table:
         return pq.read_table(path, columns=kept, read_dictionary=words)
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         message = f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
-        raise AnonymityError(message) from None
+        raise SourceError(message) from None

@@ -1,7 +1,7 @@
 """Generalised values: what a published cell may stand for, and which two cells may mean the same.
 
     170        this value, also written 170.0
-    180-190    a number from 180 to 190, both included; dates too, 1950-01-01-1954-12-31
+    180-190    a number from 180 to 190, both included; dates too, 1950-01-01-1954-12-31, and moments
     60+        60 or more
     12*        a text that begins with 12, of any length
     a|b        one of several, each of them any of these
@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from datetime import date
+from datetime import datetime, timedelta
 
 __all__ = ["ANY", "Pattern", "compatible", "is_exact", "parse_pattern"]
 
-_NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?"
-_DATE = r"\d{4}-\d{2}-\d{2}"
+_NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d+)?"
+_DATE = r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d+)?)?"
 _ONE = re.compile(_NUMBER, re.ASCII)
 _SPAN = re.compile(rf"({_NUMBER})\s*-\s*({_NUMBER})", re.ASCII)
 _OPEN = re.compile(rf"({_NUMBER})\s*\+", re.ASCII)
@@ -131,6 +131,8 @@ def _parse_one(text: str) -> Pattern:
         return Pattern(prefix=found[1])
     if _ONE.fullmatch(text):
         return Pattern(text=_plain(text), low=float(text), high=float(text))
+    if text in ("inf", "-inf"):
+        return Pattern(text=text, low=float(text), high=float(text))
     if found := _OPEN.fullmatch(text):
         return Pattern(low=float(found[1]), high=math.inf)
     if found := _SPAN.fullmatch(text):
@@ -138,7 +140,7 @@ def _parse_one(text: str) -> Pattern:
         if low <= high:
             return Pattern(low=low, high=high)
     if _DAY.fullmatch(text) and (day := _ordinal(text)) is not None:
-        return Pattern(text=text, low=day, high=day)
+        return Pattern(text=_plain(text), low=day, high=day)
     if found := _DATES.fullmatch(text):
         first, last = _ordinal(found[1]), _ordinal(found[2])
         if first is not None and last is not None and first <= last:
@@ -148,15 +150,20 @@ def _parse_one(text: str) -> Pattern:
 
 def _plain(number: str) -> str:
     """The number without zeros that say nothing, so that 180.0 and 180 are one text."""
+    if "e" in number:
+        return number
     plain = number.rstrip("0").rstrip(".") if "." in number else number
     return "0" if plain == "-0" else plain
 
 
 def _ordinal(text: str) -> float | None:
+    """The day, counted from the year 1, and the part of it that has gone by."""
     try:
-        return float(date.fromisoformat(text).toordinal())
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+    gone = timedelta(hours=moment.hour, minutes=moment.minute, seconds=moment.second)
+    return moment.toordinal() + (gone.total_seconds() + moment.microsecond / 1e6) / 86_400
 
 
 def _join(members: tuple[Pattern, ...]) -> Pattern:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.anonymize import anonymize
 from sfumato.cli.attack import attack
 from sfumato.cli.audit import audit
 from sfumato.cli.budget import budget
@@ -50,6 +51,7 @@ for command in (
     report,
     score,
     audit,
+    anonymize,
     explain,
     respond,
     estimate,

@@ -175,7 +175,7 @@ def _read_text(path: Path) -> pa.Table:
     names = next(csv.reader([header], delimiter=delimiter), [])
     options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     table = pyarrow.csv.read_csv(path, parse_options=_parse(delimiter), convert_options=options)
-    return pa.table({name: _guess_kind(table.column(name)) for name in table.column_names})
+    return pa.table([_guess_kind(column) for column in table.columns], names=table.column_names)
 
 
 def _parse(delimiter: str) -> pyarrow.csv.ParseOptions:

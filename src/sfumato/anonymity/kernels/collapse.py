@@ -56,8 +56,8 @@ def number_keys(keys, numbers, bits):
 def sort_by_code(order, codes, size):
     """A new order of rows, by code; rows of one code stay as they were."""
     starts = np.zeros(size + 1, np.int64)
-    for row in range(codes.size):
-        starts[codes[row] + 1] += 1
+    for place in range(order.size):  # not all rows need be in the order
+        starts[codes[order[place]] + 1] += 1
     for code in range(size):
         starts[code + 1] += starts[code]
     sorted_rows = np.empty_like(order)

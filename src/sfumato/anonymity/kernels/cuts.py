@@ -186,12 +186,12 @@ def _add_tree(
 
 
 @njit(cache=True, nogil=True)
-def score_cuts(codes, people, rows, space, order, start, end, k, scratch, found):
+def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scratch, found):
     """The number of feasible cuts of a part; sets `found` to their scores, columns, codes and kinds.
 
-    A score is the loss of both sides in records; that of a large part is estimated from some of its
-    tuples, spread over it. A cut of kind 0 keeps the codes up to its own on one side, one of kind 1 its
-    own code alone.
+    A score is the loss of both sides in records; that of a large part is estimated from `looked_at` of
+    its tuples or a few more, spread over it. A cut of kind 0 keeps the codes up to its own on one side,
+    one of kind 1 its own code alone.
     """
     kinds, sizes, offsets, places, tree_offsets, nodes, losses, units = space
     out, held, present, ranks, seen, stamps, people_at, rows_at = scratch
@@ -204,7 +204,7 @@ def score_cuts(codes, people, rows, space, order, start, end, k, scratch, found)
     cuts = 0
     if everybody < 2 * k:
         return 0
-    step = 1 + (end - start) // _LOOKED_AT
+    step = 1 + (end - start) // looked_at
     for column in range(codes.shape[1]):
         size = sizes[column]
         count = _list_present(codes, order, start, end, column, size, present, ranks)
@@ -352,7 +352,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, found, begun):
         start, end = stack[waiting, 0], stack[waiting, 1]
         column, mark, single = -1, -1, 0
         if lowest:
-            cuts = score_cuts(codes, people, rows, space, order, start, end, k, scratch, found)
+            cuts = score_cuts(codes, people, rows, space, order, start, end, k, _LOOKED_AT, scratch, found)
             best = np.inf
             for cut in range(cuts):
                 if found[0][cut] < best:

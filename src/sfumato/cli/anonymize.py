@@ -1,0 +1,241 @@
+"""`sfumato anonymize`: a k-anonymous table, judged as it was written. Not differential privacy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from sfumato.cli.output import Json, note, print_json, progress
+from sfumato.errors import ReleaseError, SfumatoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from sfumato.anonymity.plan import Plan
+    from sfumato.anonymity.summary import Summary
+
+__all__ = ["anonymize"]
+
+
+def anonymize(
+    table: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file of people's records.")],
+    quasi: Annotated[str, typer.Option("--quasi", help="The quasi-identifiers: age,sex,postcode.")],
+    k: Annotated[int, typer.Option("--k", help="At least so many records look the same.")],
+    out: Annotated[str, typer.Option("--out", "-o", help="The file to write: .parquet, .csv or .csv.gz.")],
+    sensitive: Annotated[str, typer.Option("--sensitive", help="Sensitive columns, kept as they are.")] = "",
+    keep: Annotated[str, typer.Option("--keep", help="Further columns to keep as they are.")] = "",
+    identifiers: Annotated[
+        str, typer.Option("--identifiers", help="Columns that name people and must not come out.")
+    ] = "",
+    individual: Annotated[
+        str | None, typer.Option("--individual", help="The column of people; k then counts people.")
+    ] = None,
+    hierarchies: Annotated[
+        str | None, typer.Option("--hierarchies", help="A TOML file of hierarchies, by column.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="local, cuts, strict, relaxed, lattice or microaggregate.")
+    ] = "local",
+    l: Annotated[  # noqa: E741 - the field's word
+        int | None, typer.Option("--l", help="At least so many different sensitive values in a class.")
+    ] = None,
+    entropy_l: Annotated[float | None, typer.Option("--entropy-l", help="Entropy l-diversity.")] = None,
+    recursive: Annotated[
+        str | None, typer.Option("--recursive", help="Recursive (c,l)-diversity, as C,L: 3,2.")
+    ] = None,
+    t: Annotated[float | None, typer.Option("--t", help="t-closeness: the largest distance, 0 to 1.")] = None,
+    distance: Annotated[
+        list[str] | None,
+        typer.Option("--distance", help="Of t: equal or ordered, or COLUMN=ordered; may repeat."),
+    ] = None,
+    delta: Annotated[float | None, typer.Option("--delta", help="Delta-disclosure, above 0.")] = None,
+    register: Annotated[
+        str | None, typer.Option("--register", help="A file of the population, for risk and linkage.")
+    ] = None,
+    k_map: Annotated[
+        bool, typer.Option("--k-map", help="k counts the people of --register, not the table's records.")
+    ] = False,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option("--weight", help="COLUMN=NUMBER: how much its loss counts; may repeat."),
+    ] = None,
+    survey_weights: Annotated[
+        str | None, typer.Option("--survey-weights", help="The column of survey weights, for risk only.")
+    ] = None,
+    max_suppressed: Annotated[
+        float, typer.Option("--max-suppressed", help="The largest share of records to leave out.")
+    ] = 0.0,
+    max_suppressed_cells: Annotated[
+        float, typer.Option("--max-suppressed-cells", help="The largest share of cells that are *.")
+    ] = 1.0,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="The column to predict; the first sensitive one by default."),
+    ] = None,
+    report: Annotated[str | None, typer.Option("--report", help="An HTML file to write, INTERNAL.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    json: Json = False,
+) -> None:
+    """Make quasi-identifiers so coarse that every record is one of k. Not differential privacy.
+
+    The written file is read again and measured; one that lacks what was asked is not handed over (exit
+    code 4).
+
+    Example: sfumato anonymize people.csv --quasi age,sex,postcode --sensitive ill --k 5 --out coarse.csv
+    """
+    from sfumato.anonymity.plan import make_plan
+    from sfumato.anonymity.summary import INTERNAL, check_target, read_register
+    from sfumato.anonymity.summary_words import describe_summary
+
+    plan = make_plan(
+        quasi_identifiers=_split(quasi),
+        k=k,
+        sensitive=_split(sensitive),
+        keep=_split(keep),
+        identifiers=_split(identifiers),
+        individual=individual,
+        hierarchies=hierarchies,
+        method=method,
+        l=l,
+        entropy_l=entropy_l,
+        recursive=_read_recursive(recursive),
+        t=t,
+        distance=_read_distance(distance or []),
+        delta=delta,
+        k_map=k_map,
+        weights=_read_weights(weight or []),
+        max_suppressed=max_suppressed,
+        max_suppressed_cells=max_suppressed_cells,
+    )
+    check_target(plan, target)
+    if k_map and register is None:
+        _misuse("--k-map counts the people of a register; give --register FILE")
+    if register is not None and survey_weights is not None:
+        _misuse("give --register or --survey-weights as the population, not both")
+    goal, page = _check_files(out, report, inputs=(table, register, hierarchies), force=force)
+    with progress(quiet=json) as tell:
+        people = None if register is None else read_register(register, plan)
+        wishes = {"register": people, "target": target}
+        if survey_weights is not None:
+            wishes["survey_weights"] = _read_column(table, survey_weights)
+        population = Path(register) if register is not None and k_map else None
+        summary, size = _write(Path(table), plan, goal, page, population, wishes, tell)
+    if json:
+        print_json({"out": str(goal), "report": None if page is None else str(page), **summary.to_record()})
+        return
+    typer.echo(f"Wrote {goal}, and measured it as it was written.")
+    typer.echo(describe_summary(summary))
+    if page is not None:
+        typer.echo(f"Wrote {page} ({size / 1000:,.0f} kB).")
+    note(INTERNAL)
+
+
+def _write(
+    table: Path,
+    plan: Plan,
+    goal: Path,
+    page: Path | None,
+    population: Path | None,
+    wishes: dict[str, Any],
+    tell: Callable[[str], None],
+) -> tuple[Summary, int]:
+    """Writes the file, with the report if one is wanted; what came out, and the size of the report."""
+    from sfumato.anonymity.anonymize import release_table
+    from sfumato.anonymity.page import build_page
+    from sfumato.anonymity.summary import summarise
+    from sfumato.release import write_file
+
+    # Under another name until all is done: what fails later must leave no file either.
+    ending = ".csv.gz" if goal.name.lower().endswith(".csv.gz") else goal.suffix
+    draft = goal.with_name(f".{goal.name}.{os.getpid()}{ending}")
+    size = 0
+    try:
+        released = release_table(table, plan, register=population, out=draft, force=True, tell=tell)
+        tell("measuring what was kept")
+        summary = summarise(released, **wishes)
+        if page is not None:
+            content = build_page(summary, name=goal.name)
+            size = len(content)
+            write_file(page, content, force=True)
+        draft.replace(goal)
+    except OSError as error:
+        if isinstance(error, SfumatoError):
+            raise
+        message = f"{goal.name!r} could not be written: {error.strerror or type(error).__name__}"
+        raise ReleaseError(message) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return summary, size
+
+
+def _check_files(
+    out: str, report: str | None, *, inputs: tuple[str | None, ...], force: bool
+) -> tuple[Path, Path | None]:
+    """The paths to write to; an error if one may not be written, or is one of the files that are read."""
+    from sfumato.anonymity.files import refuse_target
+    from sfumato.release import check_file
+
+    read = {Path(each).resolve() for each in inputs if each is not None}
+    if Path(out).resolve() in read:
+        _misuse(f"--out {Path(out).name!r} is a file that is read; choose another name")
+    goal = refuse_target(out, force=force)
+    if report is None:
+        return goal, None
+    page = Path(report)
+    if page.resolve() in {*read, goal.resolve()}:
+        _misuse(f"--report {page.name!r} is a file that is read or written otherwise; choose another name")
+    check_file(page, force=force)
+    return goal, page
+
+
+def _read_column(table: str, name: str) -> pa.ChunkedArray:
+    from sfumato.anonymity.tables import read_table
+
+    return read_table(table, side="table", columns=[name]).column(name)
+
+
+def _split(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _read_recursive(text: str | None) -> tuple[float, int] | None:
+    if text is None:
+        return None
+    try:
+        c, l = text.split(",")  # noqa: E741 - the field's word
+        return float(c), int(l)
+    except ValueError:
+        _misuse("--recursive is C,L: a number and a whole number, such as 3,2")
+
+
+def _read_distance(given: list[str]) -> Any:  # noqa: ANN401 - checked with the plan
+    """One distance for all sensitive columns, or one by column."""
+    if not given:
+        return "equal"
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    if not all("=" in each for each in given):
+        _misuse("--distance is equal or ordered, or COLUMN=equal and COLUMN=ordered, which may repeat")
+    return dict(each.rsplit("=", 1) for each in given)
+
+
+def _read_weights(given: list[str]) -> dict[str, float]:
+    weights = {}
+    for each in given:
+        name, sign, number = each.rpartition("=")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            sign = ""
+        if not sign:
+            _misuse("--weight is COLUMN=NUMBER, such as age=2")
+    return weights
+
+
+def _misuse(message: str) -> NoReturn:
+    raise typer.BadParameter(message)

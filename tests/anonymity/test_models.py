@@ -1,0 +1,183 @@
+"""Models: every answer is that of the definition, written out in fractions."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.anonymity.errors import AnonymityError
+from sfumato.anonymity.models import (
+    Closeness,
+    DeltaDisclosure,
+    DistinctL,
+    EntropyL,
+    Models,
+    RecursiveL,
+    Sensitive,
+    check_people,
+    count_values,
+)
+
+
+def holds(model, values, table):
+    """Whether a class with these values satisfies the model in this table, by definition."""
+    counts = [values.count(value) for value in sorted(set(table))]
+    totals = [table.count(value) for value in sorted(set(table))]
+    shares = [Fraction(count, len(values)) for count in counts]
+    whole = [Fraction(total, len(table)) for total in totals]
+    present = sorted((count for count in counts if count), reverse=True)
+    if isinstance(model, DistinctL):
+        return len(present) >= model.l
+    if isinstance(model, EntropyL):
+        # exp(entropy) >= l, both sides to the power of the class size
+        product = math.prod(count**count for count in present)
+        return len(values) ** len(values) >= Fraction(str(model.l)) ** len(values) * product
+    if isinstance(model, RecursiveL):
+        return present[0] < Fraction(str(model.c)) * sum(present[model.l - 1 :])
+    if isinstance(model, Closeness) and model.distance == "equal":
+        return sum(abs(p - q) for p, q in zip(shares, whole, strict=True)) / 2 <= Fraction(str(model.t))
+    if isinstance(model, Closeness):
+        moved = sum(abs(sum(shares[:at]) - sum(whole[:at])) for at in range(1, len(whole)))
+        return moved <= Fraction(str(model.t)) * (len(whole) - 1)
+    return all(p > 0 and abs(math.log(p / q)) < model.delta for p, q in zip(shares, whole, strict=True))
+
+
+MODELS = st.one_of(
+    st.builds(DistinctL, st.just("s"), st.integers(1, 4)),
+    st.builds(EntropyL, st.just("s"), st.sampled_from([1, 1.5, 2, 2.5, 3])),
+    st.builds(RecursiveL, st.just("s"), st.sampled_from([0.1, 0.5, 1, 1.5, 3]), st.integers(1, 4)),
+    st.builds(
+        Closeness,
+        st.just("s"),
+        st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.3, 0.5, 1.0]),
+        st.sampled_from(["equal", "ordered"]),
+    ),
+    st.builds(DeltaDisclosure, st.just("s"), st.sampled_from([0.3, 1.0, 3.0])),
+)
+ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=40)
+
+
+def sensitive(rows):
+    return count_values(
+        "s",
+        np.array([tuple_ for tuple_, _ in rows], np.int32),
+        np.array([3 * value for _, value in rows], np.int32),
+        tuples=6,
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(rows=ROWS, model=MODELS, classes=st.lists(st.integers(-1, 2), min_size=6, max_size=6))
+def test_every_class_is_judged_as_by_definition(rows, model, classes):
+    table = [value for _, value in rows]
+    if not holds(model, table, table):
+        with pytest.raises(AnonymityError, match=r"column 's': the whole table has .* so no grouping can"):
+            Models((model,), (sensitive(rows),))
+        return
+    models = Models((model,), (sensitive(rows),))
+    judged = models.hold_for_classes(np.array(classes, np.int32), 3)
+    for each in range(3):
+        values = [value for tuple_, value in rows if classes[tuple_] == each]
+        wanted = not values or holds(model, values, table)
+        assert judged[each] == wanted
+        assert models.hold_for(np.flatnonzero(np.array(classes) == each)) == wanted
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=ROWS, model=MODELS, kept=st.lists(st.booleans(), min_size=6, max_size=6))
+def test_what_is_left_out_no_longer_counts(rows, model, kept):
+    left = [(tuple_, value) for tuple_, value in rows if kept[tuple_]]
+    table = [value for _, value in left]
+    if (
+        not left
+        or not holds(model, table, table)
+        or not holds(model, [v for _, v in rows], [v for _, v in rows])
+    ):
+        return
+    models = Models((model,), (sensitive(rows),)).restrict(np.array(kept))
+    for each in {tuple_ for tuple_, _ in left}:
+        values = [value for tuple_, value in left if tuple_ == each]
+        assert models.hold_for(np.array([each])) == holds(model, values, table)
+
+
+def test_several_columns_must_all_hold():
+    rows = np.array([0, 0, 1, 1], np.int32)
+    first = count_values("a", rows, np.array([0, 1, 0, 1], np.int32), tuples=2)
+    second = count_values("b", rows, np.array([0, 1, 1, 1], np.int32), tuples=2)
+    models = Models((DistinctL("a", 2), DistinctL("b", 2)), (first, second))
+    assert models.hold_for_classes(np.array([0, 1], np.int32), 2).tolist() == [True, False]
+    assert models.hold_for_classes(np.array([1, 0], np.int32), 2).tolist() == [False, True]
+
+
+def test_ties_hold():
+    rows = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1, 1], np.int32)
+    values = np.array([0, 1, 0, 0, 0, 0, 1, 1, 1, 1], np.int32)
+    column = count_values("s", rows, values, tuples=2)
+    exact = (EntropyL("s", 2), Closeness("s", 0.0), Closeness("s", 0.0, "ordered"), DistinctL("s", 2))
+    assert Models(exact, (column,)).hold_for_classes(np.array([0, 1], np.int32), 2).all()
+
+
+def test_the_most_frequent_value_must_be_strictly_less_frequent():
+    rows = np.zeros(4, np.int32)
+    column = count_values("s", rows, np.array([0, 0, 0, 1], np.int32), tuples=1)
+    Models((RecursiveL("s", 3.1, 2),), (column,))
+    with pytest.raises(AnonymityError, match="too frequent"):
+        Models((RecursiveL("s", 3.0, 2),), (column,))
+
+
+def test_tables_of_billions_of_rows_do_not_overflow():
+    big = 3_000_000_000
+    column = Sensitive(
+        "s",
+        3,
+        np.array([0, 2, 4]),
+        np.array([0, 1, 1, 2], np.int32),
+        np.array([big, big, big, big]),
+    )
+    for distance, apart in (("equal", 0.25), ("ordered", 0.25)):
+        near = Models((Closeness("s", apart + 1e-6, distance),), (column,))
+        assert near.hold_for_classes(np.array([0, 1], np.int32), 2).all()
+        far = Models((Closeness("s", apart - 1e-6, distance),), (column,))
+        assert not far.hold_for_classes(np.array([0, 1], np.int32), 2).any()
+    assert Models((EntropyL("s", 2), RecursiveL("s", 1.5, 2)), (column,)).hold_for(np.array([0]))
+
+
+def test_the_cost_is_that_of_different_pairs():
+    rows = np.tile(np.array([0, 1], np.int32), 5000)
+    column = count_values("s", rows, np.zeros(10_000, np.int32), tuples=2)
+    assert column.codes.size == 2
+    assert column.counts.tolist() == [5000, 5000]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DistinctL("s", 0),
+        lambda: DistinctL("s", 1.5),
+        lambda: EntropyL("s", 0.9),
+        lambda: EntropyL("s", math.nan),
+        lambda: RecursiveL("s", 0, 2),
+        lambda: RecursiveL("s", 1, 0),
+        lambda: Closeness("s", 1.1),
+        lambda: Closeness("s", math.nan),
+        lambda: Closeness("s", 0.1, "other"),
+        lambda: DeltaDisclosure("s", 0),
+        lambda: Models((DistinctL("other", 2),), ()),
+        lambda: check_people(np.array([3]), 4),
+        lambda: check_people(np.array([3]), 0),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused(make):
+    with pytest.raises(AnonymityError):
+        make()
+
+
+def test_messages_hold_no_value():
+    column = count_values("s", np.zeros(3, np.int32), np.array([7, 7, 7], np.int32), tuples=1)
+    for model in (DistinctL("s", 2), EntropyL("s", 2), RecursiveL("s", 2, 2)):
+        with pytest.raises(AnonymityError) as caught:
+            Models((model,), (column,))
+        assert "7" not in str(caught.value)

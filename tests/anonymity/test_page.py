@@ -1,0 +1,122 @@
+"""The page about a released table: one file, safe against what is in names, and internal."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from sfumato.anonymity import make_plan, release_table
+from sfumato.anonymity.page import build_page
+from sfumato.anonymity.page_charts import draw_pairs, list_pairs
+from sfumato.anonymity.summary import summarise
+from sfumato.report.style import build_style
+
+PEOPLE = {
+    "age": [61, 72, 66, 40, 35, 44],
+    "<b>sex": ["f", "m", "f", "f", "m", "f"],
+    "ill": ["flu", "gout", "gout", "flu", "none", "flu"],
+}
+REGISTER = {"age": [61, 72, 66, 40, 35, 44, 65, 36], "<b>sex": list("fmffmfmm")}
+
+
+def page(register=None, name="coarse.csv", **wishes):
+    plan = make_plan(**{"quasi_identifiers": ["age", "<b>sex"], "k": 3, "sensitive": "ill", **wishes})
+    return build_page(summarise(release_table(PEOPLE, plan), register=register), name=name).decode()
+
+
+class Balance(HTMLParser):
+    """Whether tags are closed in order."""
+
+    void = frozenset({"meta", "rect", "line", "path", "circle", "col", "br", "img"})
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.void:
+            assert self.open.pop() == tag
+
+
+def test_it_makes_no_request_and_runs_nothing():
+    text = page(REGISTER)
+    for sign in ("http:", "https:", "<script", "src=", "@import", "url(", "<link", "<iframe"):
+        assert sign not in text
+    assert "default-src &#x27;none&#x27;" in text
+
+
+def test_it_is_marked_everywhere():
+    text = page()
+    assert text.count('class="mark"') == text.count("<section")
+    assert "k-anonymity, not differential privacy" in text
+    assert "compares with the truth" not in text  # words of the report on releases
+    assert "INTERNAL - facts of the original table" in text
+    assert "INTERNAL - compares with the truth - do not publish" in build_style(internal=True)
+
+
+def test_tags_are_closed_and_contents_lead_to_sections():
+    text = page(REGISTER)
+    parser = Balance()
+    parser.feed(text)
+    assert not parser.open
+    assert re.findall(r'href="#([\w-]+)"', text)[1:] == re.findall(r'<h2 id="([\w-]+)"', text)
+
+
+def test_names_are_escaped_and_no_value_is_told():
+    text = page(REGISTER, name="<i>.csv")
+    assert "<b>sex" not in text
+    assert "&lt;b&gt;sex" in text
+    assert "<i>.csv" not in text
+    for value in ("flu", "gout", "61-72"):
+        assert value not in text
+
+
+@pytest.mark.parametrize(
+    ("wishes", "section", "there"),
+    [
+        ({}, "Linkage with the register", False),
+        ({"register": REGISTER}, "Linkage with the register", True),
+        ({}, "What can still be learned", True),
+        ({"sensitive": None}, "What can still be learned", False),
+        ({}, "What this does not protect against", True),
+    ],
+)
+def test_sections_without_anything_to_tell_are_left_out(wishes, section, there):
+    assert (section in page(**wishes)) is there
+
+
+def test_a_class_that_agrees_is_a_warning():
+    same = {"age": [61, 62, 33, 34], "ill": ["flu", "flu", "gout", "none"]}
+    plan = make_plan(quasi_identifiers="age", k=2, sensitive="ill")
+    warned = build_page(summarise(release_table(same, plan)), name="x.csv").decode()
+    assert "Ask for l-diversity" in warned
+    assert "Ask for l-diversity" not in page(l=2)
+
+
+def test_several_sensitive_columns_are_told_one_by_one():
+    people = {**PEOPLE, "score": [1, 2, 3, 4, 5, 6]}
+    plan = make_plan(quasi_identifiers="age", k=3, sensitive=["ill", "score"])
+    text = build_page(summarise(release_table(people, plan)), name="x.csv").decode()
+    assert "sensitive column" in text
+
+
+def test_the_same_input_gives_the_same_page():
+    assert page(REGISTER) == page(REGISTER)
+
+
+def test_columns_are_as_high_as_their_shares():
+    drawn = draw_pairs(["1", "2"], [0.5, 0.5], [0.0, 1.0], "sizes")
+    heights = [float(each) for each in re.findall(r'width="[\d.]+" height="([\d.]+)" class="column', drawn)]
+    before, after = heights[2::2], heights[3::2]  # the first two are the key
+    assert before == [48, 48]
+    assert after == [0.6, 96]
+
+
+def test_bars_are_as_long_as_the_largest_share():
+    drawn = list_pairs([("a", 0.2, 0.0), ("b", 0.1, 0.0)])
+    assert re.findall(r"width:([\d.]+)%\"", drawn) == ["42", "100.0", "50.0"]
+    assert "width:0.0%" in list_pairs([("a", 0.0, 0.0)])

@@ -1,0 +1,478 @@
+"""`sfumato anonymize`, called as the command line calls it."""
+
+import csv
+import gzip
+import json
+import sys
+from collections import Counter, defaultdict
+from dataclasses import replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sfumato.anonymity import METHODS
+from sfumato.anonymity.summary import INTERNAL
+from sfumato.attack import invent_town
+from sfumato.cli.anonymize import anonymize
+from sfumato.errors import SfumatoError
+
+DOOR = sys.modules["sfumato.anonymity.anonymize"]
+NOT_DP = "k-anonymity, not differential privacy"
+QUASI = ("age", "sex", "postcode")
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command()(anonymize)
+
+
+@app.callback()
+def options():
+    """So that the name of the command is typed, as in the program."""
+
+
+def run(*arguments, code=0):
+    """The result of the command, with the exit code that the program would give to an error of ours."""
+    typed = ["anonymize", *(str(each) for each in arguments)]
+    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, typed)
+    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
+    assert exit_code == code, (result.output, result.exception)
+    return result
+
+
+def told(result):
+    """What an error says, as the program would print it."""
+    return str(result.exception) if isinstance(result.exception, SfumatoError) else result.stderr
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Sixty patients of an invented town, with two records of every third, and a register of the town."""
+    town = invent_town(240)
+    rows = []
+    for place, row in enumerate(town.patients.to_pylist()[:60]):
+        born = int(row["birthday"][:4])
+        one = {
+            "name": row["name"],
+            "age": 2020 - born,
+            "sex": row["sex"],
+            "postcode": int(row["postcode"]),
+            "diagnosis": row["diagnosis"],
+            "score": place % 7,
+            "weight": 1 + place % 4,
+        }
+        rows += [{**one, "serial": len(rows) + again} for again in range(2 if place % 3 == 0 else 1)]
+    pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "people.csv")
+    register = [
+        {
+            "name": row["name"],
+            "age": 2020 - int(row["birthday"][:4]),
+            "sex": row["sex"],
+            "postcode": row["postcode"],
+        }
+        for row in town.register.to_pylist()
+    ]
+    pa.csv.write_csv(pa.Table.from_pylist(register), tmp_path / "register.csv")
+    (tmp_path / "levels.toml").write_text(
+        "[age]\nwidths = [10, 40]\n[postcode]\nprefixes = [2, 1]\n[sex]\nsuppressed = true\n"
+    )
+    return tmp_path
+
+
+def make(folder, *arguments, code=0, out="out.csv", k=3, quasi="age,sex,postcode"):
+    return run(
+        folder / "people.csv", "--quasi", quasi, "--k", k, "--out", folder / out, *arguments, code=code
+    )
+
+
+def as_json(folder, *arguments, **others):
+    return json.loads(make(folder, *arguments, "--json", **others).stdout)
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def classes(rows, quasi=QUASI):
+    """The rows of every class, counted by nothing but this."""
+    found = defaultdict(list)
+    for row in rows:
+        found[tuple(row[name] for name in quasi)].append(row)
+    return list(found.values())
+
+
+def files(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+INPUTS = {"people.csv", "register.csv", "levels.toml"}
+
+
+def test_a_table_in_and_a_judged_one_out(folder):
+    result = make(folder, "--sensitive", "diagnosis")
+    rows = read(folder / "out.csv")
+    assert list(rows[0]) == [*QUASI, "diagnosis"]
+    assert len(rows) == 80
+    assert min(map(len, classes(rows))) >= 3
+    before = read(folder / "people.csv")
+    assert Counter(row["diagnosis"] for row in rows) == Counter(row["diagnosis"] for row in before)
+    lines = result.stdout.splitlines()
+    assert 8 <= len(lines) <= 14
+    assert "asked 3" in lines[1]
+    assert NOT_DP in lines[-1]
+    assert "matches only a missing value" in result.stdout
+    assert result.stderr == INTERNAL + "\n"  # no spinner, nothing else
+    assert files(folder) == INPUTS | {"out.csv"}
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out.csv", "out.csv.gz"])
+def test_formats(folder, out):
+    found = as_json(folder, out=out)
+    path = folder / out
+    if out.endswith("parquet"):
+        rows = pq.read_table(path).to_pylist()
+    elif out.endswith("gz"):
+        rows = list(csv.DictReader(gzip.decompress(path.read_bytes()).decode().splitlines()))
+    else:
+        rows = read(path)
+    assert min(map(len, classes(rows))) == found["found"]["k"] >= 3
+    run(path, "--quasi", "age,sex", "--k", "2", "--out", folder / "again.csv")
+
+
+@pytest.mark.parametrize("method", [each for each in METHODS if each != "lattice"])
+def test_every_method_reaches_k(folder, method):
+    found = as_json(folder, "--method", method)
+    assert found["asked"]["method"] == method
+    assert min(map(len, classes(read(folder / "out.csv")))) == found["found"]["k"] >= 3
+
+
+def test_the_lattice_has_one_level_for_a_column(folder):
+    found = as_json(folder, "--method", "lattice", "--hierarchies", folder / "levels.toml")
+    assert sorted(found["asked"]["hierarchies"]) == sorted(QUASI)
+    postcodes = {row["postcode"] for row in read(folder / "out.csv")}
+    assert len({len(code) for code in postcodes}) == 1
+
+
+def test_hierarchies_give_the_labels(folder):
+    make(folder, "--hierarchies", folder / "levels.toml")
+    for row in read(folder / "out.csv"):
+        assert row["postcode"].endswith("*") or len(row["postcode"]) == 4
+        assert "|" not in row["postcode"]
+
+
+def test_distinct_diversity(folder):
+    found = as_json(folder, "--sensitive", "diagnosis", "--l", "3")
+    values = [len({row["diagnosis"] for row in each}) for each in classes(read(folder / "out.csv"))]
+    assert min(values) == found["found"]["l"] >= 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "holds"),
+    [
+        (("--entropy-l", "2"), lambda found: found["found"]["entropy_l"] >= 2),
+        (("--recursive", "3,2"), lambda found: found["asked"]["recursive"] == {"c": 3.0, "l": 2}),
+        (("--t", "0.4"), lambda found: found["found"]["t"] <= 0.4),
+        (("--delta", "1.5"), lambda found: found["found"]["delta_disclosure"] < 1.5),
+    ],
+)
+def test_models_of_the_sensitive_column(folder, arguments, holds):
+    assert holds(as_json(folder, "--sensitive", "score", *arguments))
+    name = arguments[0].strip("-").replace("-", "_")
+    assert as_json(folder, "--sensitive", "score", *arguments, "--force")["asked"][name] is not None
+
+
+def test_recursive_diversity_holds_in_every_class(folder):
+    make(folder, "--sensitive", "diagnosis", "--recursive", "2,2")
+    for each in classes(read(folder / "out.csv")):
+        most, *rest = sorted(Counter(row["diagnosis"] for row in each).values(), reverse=True)
+        assert most < 2 * sum(rest)
+
+
+def test_distances(folder):
+    ordered = as_json(folder, "--sensitive", "score", "--t", "0.3", "--distance", "ordered")
+    assert ordered["found"]["by_column"][0]["distance"] == "ordered"
+    arguments = ("--sensitive", "score,diagnosis", "--t", "0.5", "--distance", "score=ordered", "--force")
+    both = as_json(folder, *arguments)
+    assert [each["distance"] for each in both["found"]["by_column"]] == ["ordered", "equal"]
+    make(folder, "--sensitive", "score", "--t", "0.3", "--distance", "far", "--force", code=2)
+    mixed = ("--distance", "equal", "--distance", "score=equal")
+    make(folder, "--sensitive", "score", "--t", "0.3", *mixed, "--force", code=2)
+
+
+def test_other_columns_are_kept_or_left_out(folder):
+    make(folder, "--keep", "score", "--identifiers", "name")
+    assert list(read(folder / "out.csv")[0]) == [*QUASI, "score"]
+    assert "name" in told(make(folder, "--keep", "name", "--identifiers", "name", "--force", code=2))
+
+
+def test_k_counts_individuals(folder):
+    owner = {row["serial"]: row["name"] for row in read(folder / "people.csv")}
+
+    def fewest(*arguments, out):
+        make(folder, "--keep", "serial", *arguments, k=4, out=out)
+        rows = read(folder / out)
+        assert "name" not in rows[0]
+        return min(len({owner[row["serial"]] for row in each}) for each in classes(rows))
+
+    assert fewest("--individual", "name", out="people-out.csv") >= 4
+    assert fewest(out="records-out.csv") < 4  # so that it makes a difference here
+    assert "people, checked before writing" in make(folder, "--individual", "name").stdout
+
+
+def test_a_register_is_for_risk_and_linkage(folder):
+    found = as_json(folder, "--sensitive", "diagnosis", "--register", folder / "register.csv")
+    assert found["asked"]["k_map"] is False
+    assert found["found"]["k"] >= 3
+    assert found["risk"]["after"]["population"] == "register"
+    before, after = found["linkage"]["before"], found["linkage"]["after"]
+    assert before["people"] == after["people"] == 240
+    assert before["linked"] > after["linked"] == 0
+    assert set(after) == {"records", "people", "matches", "limit", "linked", "sensitive", "certain"}
+    text = make(folder, "--sensitive", "diagnosis", "--register", folder / "register.csv", "--force").stdout
+    assert "of 240 people in the register" in text
+
+
+def test_k_map_counts_the_people_of_the_register(folder):
+    mapped = as_json(folder, "--register", folder / "register.csv", "--k-map", k=5)
+    plain = as_json(folder, "--register", folder / "register.csv", k=5, out="plain.csv")
+    assert mapped["found"]["k_map"] >= 5
+    assert mapped["asked"]["k_map"] is True
+    assert mapped["loss"]["ncp"] < plain["loss"]["ncp"]  # more people to hide among
+    assert "--register" in told(make(folder, "--k-map", "--force", code=2))
+
+
+def test_survey_weights_are_a_population(folder):
+    found = as_json(folder, "--survey-weights", "weight")
+    plain = as_json(folder, out="plain.csv")
+    assert found["risk"]["after"]["population"] == "weights"
+    assert found["risk"]["after"]["journalist"]["average"] < plain["risk"]["after"]["journalist"]["average"]
+    assert found["found"] == plain["found"]
+    assert "weight" not in read(folder / "out.csv")[0]
+    both = ("--survey-weights", "weight", "--register", folder / "register.csv", "--force")
+    make(folder, *both, code=2)
+    assert "'gone'" in told(make(folder, "--survey-weights", "gone", "--force", code=2))
+
+
+def test_a_weight_keeps_a_column_finer(folder):
+    plain = as_json(folder)
+    heavy = as_json(folder, "--weight", "age=50", "--weight", "sex=0.5", out="heavy.csv")
+    assert heavy["asked"]["weights"] == {"age": 50.0, "sex": 0.5}
+    assert heavy["loss"]["ncp_by_column"]["age"] < plain["loss"]["ncp_by_column"]["age"]
+    for wrong in ("age", "age=", "age=x", "age=-1", "age=nan", "score=2"):
+        make(folder, "--weight", wrong, "--force", code=2)
+
+
+def test_records_are_left_out_up_to_the_limit(folder):
+    found = as_json(folder, "--max-suppressed", "0.3", "--method", "strict", "--sensitive", "score", k=12)
+    records, rows = found["records"], read(folder / "out.csv")
+    assert records["released"] == len(rows)
+    assert 0 < records["original"] - records["released"] == records["suppressed"] <= 0.3 * 80
+    assert min(map(len, classes(rows))) >= 12
+    left = Counter(row["score"] for row in read(folder / "people.csv"))
+    assert not Counter(row["score"] for row in rows) - left  # each at most as often as before
+
+
+def test_a_limit_on_cells_that_cannot_be_met(folder):
+    result = make(folder, "--max-suppressed-cells", "0", k=60, code=2)
+    assert "max_suppressed_cells" in told(result)
+    assert files(folder) == INPUTS
+
+
+def test_the_target_is_predicted(folder):
+    assert as_json(folder)["accuracy"] is None
+    assert as_json(folder, "--sensitive", "diagnosis", out="b.csv")["accuracy"]["target"] == "diagnosis"
+    found = as_json(folder, "--sensitive", "diagnosis", "--keep", "score", "--target", "score", out="c.csv")
+    assert found["accuracy"]["target"] == "score"
+    for wrong in ("age", "name", "gone"):
+        assert "target" in told(make(folder, "--target", wrong, out="d.csv", code=2))
+    assert "d.csv" not in files(folder)
+
+
+def test_json_has_the_documented_keys_and_no_value_of_a_record(folder):
+    arguments = ("--sensitive", "diagnosis", "--register", folder / "register.csv")
+    text = make(folder, *arguments, "--report", folder / "page.html", "--json").stdout
+    found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
+    assert list(found) == [
+        "out", "report", "internal", "model", "matching", "asked", "found", "records", "risk", "small_class",
+        "subsets", "loss", "accuracy", "linkage", "notes",
+    ]  # fmt: skip
+    assert found["model"] == NOT_DP
+    assert found["internal"] == INTERNAL
+    assert {"before", "after"} == set(found["risk"])
+    page = (folder / "page.html").read_text()
+    for row in read(folder / "people.csv"):
+        for said in (row["name"], row["diagnosis"]):
+            assert said not in text
+            assert f">{said}<" not in page
+        assert row["name"] not in page
+
+
+def test_the_report_is_one_file_and_is_not_overwritten(folder):
+    make(folder, "--sensitive", "diagnosis", "--report", folder / "page.html")
+    page = (folder / "page.html").read_text()
+    for sign in ("http:", "https:", "<script", "src=", "@import", "url("):
+        assert sign not in page
+    assert NOT_DP in page
+    assert "INTERNAL" in page
+    (folder / "page.html").write_text("mine")
+    arguments = ("--report", folder / "page.html")
+    assert "page.html" in told(make(folder, *arguments, out="new.csv", code=1))
+    assert "new.csv" not in files(folder)
+    assert (folder / "page.html").read_text() == "mine"
+    make(folder, *arguments, "--force", out="new.csv")
+    assert (folder / "page.html").read_text() != "mine"
+
+
+def test_nothing_is_replaced_without_force(folder):
+    make(folder)
+    first = (folder / "out.csv").read_bytes()
+    make(folder, k=5, code=1)
+    assert (folder / "out.csv").read_bytes() == first
+    make(folder, "--force", k=9)
+    assert (folder / "out.csv").read_bytes() != first
+
+
+def test_files_that_are_read_are_never_replaced(folder):
+    before = (folder / "people.csv").read_bytes()
+    make(folder, "--force", out="people.csv", code=2)
+    make(folder, "--register", folder / "register.csv", "--force", out="register.csv", code=2)
+    make(folder, "--report", folder / "people.csv", "--force", code=2)
+    make(folder, "--report", folder / "out.csv", "--force", code=2)
+    assert (folder / "people.csv").read_bytes() == before
+    assert files(folder) == INPUTS
+
+
+def test_a_table_that_is_not_what_was_asked_is_not_handed_over(folder, monkeypatch):
+    honest = DOOR.run_plan
+
+    def careless(table, plan, **others):
+        made = honest(table, plan, **others)
+        one, rest = made.table.slice(0, 1), made.table.slice(1)
+        others = [pc.not_equal(rest[name], one[name][0].as_py()) for name in QUASI]
+        alone = pa.concat_tables([one, rest.filter(reduce(pc.or_, others))])
+        return replace(made, table=alone)
+
+    monkeypatch.setattr(DOOR, "run_plan", careless)
+    (folder / "kept.csv").write_text("of old")
+    result = make(folder, "--report", folder / "page.html", code=4)
+    assert "k is 1, asked 3" in told(result)
+    assert files(folder) == INPUTS | {"kept.csv"}
+    make(folder, "--force", out="kept.csv", code=4)
+    assert (folder / "kept.csv").read_text() == "of old"
+
+
+def test_an_error_after_writing_leaves_no_file(folder, monkeypatch):
+    def fail(*_, **__):
+        message = "no"
+        raise SfumatoError(message)
+
+    monkeypatch.setattr("sfumato.anonymity.summary.summarise", fail)
+    make(folder, "--report", folder / "page.html", code=1)
+    assert files(folder) == INPUTS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"k": 81}, "80 records"),
+        ({"k": 0}, "at least 1"),
+        ({"k": -2}, "at least 1"),
+        ({"quasi": ""}, "quasi-identifier"),
+        ({"quasi": "age,age"}, "'age'"),
+        ({"quasi": "age,gone"}, "'gone'"),
+        ({"options": ("--identifiers", "age")}, "'age'"),
+        ({"options": ("--sensitive", "age")}, "'age'"),
+        ({"options": ("--keep", "sex")}, "'sex'"),
+        ({"options": ("--individual", "age")}, "'age'"),
+        ({"options": ("--method", "magic")}, "local"),
+        ({"options": ("--method", "lattice")}, "hierarchy"),
+        ({"options": ("--method", "relaxed", "--sensitive", "diagnosis", "--l", "2")}, "relaxed"),
+        ({"options": ("--l", "2")}, "sensitive"),
+        ({"options": ("--sensitive", "diagnosis", "--l", "0")}, "at least 1"),
+        ({"options": ("--sensitive", "diagnosis", "--l", "40")}, "diagnosis"),
+        ({"options": ("--sensitive", "diagnosis", "--t", "1.5")}, "0 to 1"),
+        ({"options": ("--sensitive", "diagnosis", "--delta", "0")}, "above 0"),
+        ({"options": ("--sensitive", "diagnosis", "--entropy-l", "0.5")}, "at least 1"),
+        ({"options": ("--sensitive", "diagnosis", "--recursive", "3")}, "C,L"),
+        ({"options": ("--sensitive", "diagnosis", "--recursive", "0,2")}, "above 0"),
+        ({"options": ("--sensitive", "diagnosis", "--t", "0.5", "--distance", "ordered")}, "order"),
+        ({"options": ("--max-suppressed", "2")}, "0 to 1"),
+        ({"options": ("--max-suppressed-cells", "-1")}, "0 to 1"),
+        ({"out": "out.xlsx"}, ".parquet"),
+    ],
+)
+def test_wishes_that_cannot_be(folder, arguments, words):
+    given = dict(arguments)
+    result = make(folder, *given.pop("options", ()), **given, code=2)
+    assert words in told(result)
+    assert "Ash" not in told(result)
+    assert files(folder) == INPUTS
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("age,sex,postcode\n33,f,7777\n33,f,7777\n33,m,7778\n", "'age'"),  # one value
+        ("age,sex,postcode\n,f,7777\n,m,7777\n,m,7778\n", "'age'"),  # no value
+        ("age,age,sex,postcode\n33,1,f,7777\n34,1,m,7777\n35,1,m,7778\n", "same name"),
+        ("age,sex,postcode\n", "0 records"),
+        ("age,sex\n33,f\n34,m\n35,m\n", "'postcode'"),
+    ],
+)
+def test_tables_that_cannot_be(folder, text, words):
+    (folder / "people.csv").write_text(text)
+    result = make(folder, k=1, code=2) if "0 records" not in words else make(folder, code=2)
+    assert words in told(result)
+    assert "777" not in told(result)
+    assert files(folder) == INPUTS
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        ("[age]\nintervals = [0, 3]\n", "'age'"),  # unknown values
+        ("[sex.groups]\nall = ['f']\n", "'sex'"),
+        ("[sex.groups]\na = ['f', 'm']\nb = ['f']\n", "sex"),  # ambiguous
+        ("[age]\nmagic = 1\n", "age"),
+        ("[age\n", "levels.toml"),
+    ],
+)
+def test_hierarchies_that_cannot_be(folder, levels, words):
+    (folder / "levels.toml").write_text(levels)
+    result = make(folder, "--hierarchies", folder / "levels.toml", code=2)
+    assert words in told(result)
+    assert files(folder) == INPUTS
+
+
+def test_mixed_kinds_are_refused_by_a_hierarchy_of_numbers(folder):
+    (folder / "people.csv").write_text("age,sex,postcode\n33,f,1\nhushhush,m,1\n35,m,2\n34,f,2\n")
+    result = make(folder, "--hierarchies", folder / "levels.toml", k=2, code=2)
+    assert "'age'" in told(result)
+    assert "hushhush" not in told(result)
+    assert files(folder) == INPUTS
+
+
+def test_files_that_cannot_be_read_or_written(folder):
+    make(folder, "--register", folder / "gone.csv", code=1)
+    make(folder, "--hierarchies", folder / "gone.toml", code=2)
+    make(folder, out="nowhere/out.csv", code=1)
+    (folder / "short.csv").write_text("age,sex\n33,f\n")
+    assert "'postcode'" in told(make(folder, "--register", folder / "short.csv", code=2))
+    assert files(folder) == INPUTS | {"short.csv"}
+    run(folder / "gone.csv", "--quasi", "age", "--k", "2", "--out", folder / "out.csv", code=1)
+    run(folder / "people.csv", "--k", "2", "--out", folder / "out.csv", code=2)
+    run(folder / "people.csv", "--quasi", "age", "--out", folder / "out.csv", code=2)
+    run(folder / "people.csv", "--quasi", "age", "--k", "2", code=2)
+
+
+def test_the_same_input_gives_the_same_file(folder):
+    make(folder, "--sensitive", "diagnosis")
+    lines = (folder / "people.csv").read_text().splitlines()
+    (folder / "people.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    make(folder, "--sensitive", "diagnosis", out="turned.csv")
+    assert (folder / "turned.csv").read_bytes() == (folder / "out.csv").read_bytes()
