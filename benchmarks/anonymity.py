@@ -242,6 +242,19 @@ print(json.dumps(found))
 """
 
 
+SECOND_JUDGE = """
+import json, sys
+from pathlib import Path
+import pandas as pd
+from pycanon import anonymity
+found = {}
+for path in sorted(Path(sys.argv[1]).glob("*.parquet")):
+    data = pd.read_parquet(path)
+    found[path.name] = int(anonymity.k_anonymity(data, list(data.columns)))
+print(json.dumps(found))
+"""
+
+
 def ask_peer(script, *arguments):
     answer = subprocess.run(
         [peer_python(), "-W", "ignore", "-c", script, *map(str, arguments)],
@@ -284,6 +297,30 @@ def measure_peers(table, folder):
             f"k {peer['k'][0]:g} l {peer['l'][0]:g} t {peer['t'][0]:.4f}, {slower:.0f} times as long",
             flush=True,
         )
+
+
+def judge_many(folder):
+    """Random small tables, any k and every method: what pycanon finds in each file."""
+    import numpy as np
+    import pyarrow as pa
+
+    from sfumato.anonymity import anonymize
+
+    draw = np.random.default_rng(11)
+    folder.mkdir()
+    asked = {}
+    for number in range(200):
+        rows = int(draw.integers(10, 200))
+        columns = {"n": draw.integers(0, 30, rows), "x": draw.normal(size=rows).round(1)}
+        columns |= {f"c{place}": draw.choice(list("abcdefg"), rows) for place in range(draw.integers(1, 4))}
+        k = int(draw.integers(1, rows // 2))
+        method = ("local", "cuts", "strict", "relaxed", "microaggregate")[number % 5]
+        path = folder / f"{number:03d}.parquet"
+        anonymize(pa.table(columns), quasi_identifiers=list(columns), k=k, method=method, out=path)
+        asked[path.name] = k
+    found = ask_peer(SECOND_JUDGE, folder)
+    short = sum(found[name] < k for name, k in asked.items())
+    print(f"pycanon on {len(asked)} files of random tables, any k, five methods: {short} below k", flush=True)
 
 
 def write_big(table, path):
@@ -370,6 +407,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         if not options.no_peers:
             measure_peers(table, Path(name))
+            judge_many(Path(name) / "many")
         measure_big(table, Path(name))
 
 
