@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check audit bench clean
+.PHONY: demo test engines check audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
 
 test: .venv/ready
 	$(BIN)/python -m pytest
+
+# What tables in PostgreSQL and Spark need besides; without it their tests are skipped.
+engines: .venv/engines
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
@@ -22,6 +25,10 @@ audit: .venv/ready
 
 bench: .venv/ready
 	for script in $(filter-out benchmarks/audit.py benchmarks/contests.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+
+.venv/engines: .venv/ready requirements-engines.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-engines.txt
+	touch .venv/engines
 
 clean:
 	rm -rf .venv .bench demo

@@ -39,9 +39,7 @@ def edit(path, *statements):
         connection.commit()
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "a budget 100%.ledger"
+only_file = pytest.mark.parametrize("path", ["file"], indirect=True)
 
 
 @pytest.fixture
@@ -124,6 +122,7 @@ def test_a_ledger_opens_again_with_all_it_knew(path, ledger):
     assert Ledger(path).report().left == again.report().left
 
 
+@only_file
 def test_the_file_is_private_and_stands_alone(path, ledger):
     charge(ledger)
     ledger.report()
@@ -196,6 +195,7 @@ def test_answers_need_a_charge_of_this_ledger(tmp_path, ledger):
             ledger.store_answer(entry, b"x")
 
 
+@only_file
 @pytest.mark.parametrize(
     "statement",
     [
@@ -232,6 +232,7 @@ def test_edits_are_detected(path, ledger, statement):
             ledger.verify()
 
 
+@only_file
 def test_swapped_entries_are_detected(path, ledger):
     charge(ledger)
     charge(ledger, WIDE)
@@ -245,6 +246,7 @@ def test_swapped_entries_are_detected(path, ledger):
         ledger.verify()
 
 
+@only_file
 @pytest.mark.parametrize(
     "statement",
     [
@@ -262,6 +264,7 @@ def test_edited_answers_are_detected(path, ledger, statement):
         ledger.verify()
 
 
+@only_file
 def test_smuggled_answers_are_detected(path, ledger):
     charge(ledger)
     edit(path, "INSERT INTO answers VALUES (2, X'00', 'x')")
@@ -269,6 +272,7 @@ def test_smuggled_answers_are_detected(path, ledger):
         ledger.verify()
 
 
+@only_file
 def test_only_an_anchor_shows_that_an_older_copy_was_put_back(path, ledger):
     charge(ledger)
     older = path.read_bytes()
@@ -283,6 +287,7 @@ def test_only_an_anchor_shows_that_an_older_copy_was_put_back(path, ledger):
         back.verify(anchor=anchor)
 
 
+@only_file
 def test_read_only_neither_creates_nor_charges(path, tmp_path, ledger):
     charge(ledger)
     before = path.read_bytes()
@@ -296,6 +301,7 @@ def test_read_only_neither_creates_nor_charges(path, tmp_path, ledger):
     assert not (tmp_path / "missing").exists()
 
 
+@only_file
 @pytest.mark.parametrize("content", [b"", b"not a database, only text" * 100, bytes(8192)])
 def test_what_is_not_a_ledger_is_refused(path, content):
     path.write_bytes(content)
@@ -305,6 +311,7 @@ def test_what_is_not_a_ledger_is_refused(path, content):
     assert path.read_bytes() == content
 
 
+@only_file
 def test_a_damaged_page_is_refused(path, ledger):
     for _ in range(10):
         charge(ledger)
@@ -315,6 +322,7 @@ def test_a_damaged_page_is_refused(path, ledger):
         Ledger(path)
 
 
+@only_file
 def test_a_lock_is_waited_for_and_then_named(path, ledger):
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -337,6 +345,7 @@ def test_missing_and_impossible_places_are_named(tmp_path):
         Ledger(tmp_path / "new")
 
 
+@only_file
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_read_only_folder_can_be_verified_and_not_charged(path, ledger):
     charge(ledger)
@@ -351,6 +360,7 @@ def test_a_read_only_folder_can_be_verified_and_not_charged(path, ledger):
         path.parent.chmod(0o700)
 
 
+@only_file
 def test_a_removed_ledger_is_not_made_anew_by_a_charge(path, ledger):
     path.unlink()
     with pytest.raises(LedgerError, match="does not exist"):
@@ -387,6 +397,7 @@ def test_descriptions_handed_out_cannot_change_the_record(ledger):
     assert ledger.entries()[1].costs == (TENTH,)
 
 
+@only_file
 def test_a_ledger_cannot_be_duplicated_in_memory(ledger):
     for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="pickled or copied"):

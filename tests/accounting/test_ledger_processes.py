@@ -48,8 +48,7 @@ def start(*arguments, code=SPEND):
     )
 
 
-def test_eight_processes_racing_for_forty_slots_get_exactly_forty(tmp_path):
-    path = tmp_path / "l"
+def test_eight_processes_racing_for_forty_slots_get_exactly_forty(path):
     ledger = Ledger(path, Budget("0.040"))
     spenders = [start(path) for _ in range(8)]
     for spender in spenders:
@@ -65,8 +64,23 @@ def test_eight_processes_racing_for_forty_slots_get_exactly_forty(tmp_path):
     ledger.verify()
 
 
-def test_killed_spenders_leave_a_valid_chain_with_every_acknowledged_charge(tmp_path):
-    path = tmp_path / "l"
+def test_processes_that_create_at_once_use_the_same_ledger(path):
+    code = """
+import sys
+from sfumato.accounting import Budget, Ledger
+
+print("ready", flush=True)
+sys.stdin.readline()
+print(Ledger(sys.argv[1], Budget(1)).entries()[0].hash)
+"""
+    creators = [start(path, code=code) for _ in range(4)]
+    for creator in creators:
+        assert creator.stdout.readline() == "ready\n"
+    outputs = [creator.communicate("go\n", timeout=60)[0] for creator in creators]
+    assert set(outputs) == {Ledger(path).entries()[0].hash + "\n"}
+
+
+def test_killed_spenders_leave_a_valid_chain_with_every_acknowledged_charge(path):
     budget = Budget(1000)
     ledger = Ledger(path, budget)
     for attempt in range(10):
@@ -88,8 +102,8 @@ def test_killed_spenders_leave_a_valid_chain_with_every_acknowledged_charge(tmp_
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_spends_from_the_same_budget(tmp_path):
-    ledger = Ledger(tmp_path / "l", Budget(1))
+def test_a_forked_child_spends_from_the_same_budget(path):
+    ledger = Ledger(path, Budget(1))
     half = Cost(kind="pure", scale=Fraction(1, 2))
 
     def spend():

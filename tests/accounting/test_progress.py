@@ -6,15 +6,18 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.accounting import Budget, Cost, Ledger
+from sfumato.accounting import Budget, Cost, Ledger, find_store
 from sfumato.errors import LedgerError
 
 PLAN = {"plan_digest": "p", "table_version": "v"}
 
 
+only_file = pytest.mark.parametrize("path", ["file"], indirect=True)
+
+
 @pytest.fixture
-def ledger(tmp_path):
-    return Ledger(tmp_path / "l", Budget(1))
+def ledger(path):
+    return Ledger(path, Budget(1))
 
 
 def charge(ledger, *, resumable=True, **facts):
@@ -43,11 +46,12 @@ def test_progress_grows_and_goes_with_the_answer(ledger):
     ledger.store_answer(entry, b"one two", after=b"one two")
     assert ledger.find_progress(**PLAN) is None
     assert ledger.find_answer(**PLAN) == (entry, b"one two")
-    with closing(sqlite3.connect(ledger.path)) as connection:
-        assert connection.execute("SELECT count(*) FROM progress").fetchone() == (0,)
+    with find_store(ledger.path).open(timeout=5, write=False) as session:
+        assert session.run("SELECT count(*) FROM progress") == [(0,)]
     ledger.verify()
 
 
+@only_file
 def test_a_ledger_without_progress_stays_as_it_was(ledger):
     entry = charge(ledger, resumable=False)
     assert ledger.find_progress(**PLAN) is None
@@ -98,6 +102,7 @@ def test_progress_needs_a_charge_of_this_ledger(ledger, tmp_path):
         Ledger.read_only(ledger.path).store_progress(other, b"one", after=None)
 
 
+@only_file
 def test_edited_progress_counts_as_none(ledger):
     entry = charge(ledger)
     ledger.store_progress(entry, b"one", after=b"")
@@ -106,6 +111,7 @@ def test_edited_progress_counts_as_none(ledger):
     ledger.verify()
 
 
+@only_file
 @pytest.mark.parametrize(
     "statement",
     [

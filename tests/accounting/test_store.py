@@ -8,13 +8,14 @@ from fractions import Fraction
 import pytest
 
 from sfumato.accounting import Budget, Cost, Ledger
-from sfumato.accounting.store import create_store, open_store
+from sfumato.accounting.store import FileStore
 from sfumato.errors import LedgerError
 
 
 def test_every_connection_syncs_the_log_at_each_commit(tmp_path):
     ledger = Ledger(tmp_path / "l", Budget(1))
-    with open_store(ledger.path, timeout=1, write=True) as connection:
+    with FileStore(ledger.path).open(timeout=1, write=True) as session:
+        connection = session.connection
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.in_transaction
@@ -24,8 +25,8 @@ def test_an_error_inside_rolls_back(tmp_path):
     ledger = Ledger(tmp_path / "l", Budget(1))
 
     def interrupted():
-        with open_store(ledger.path, timeout=1, write=True) as connection:
-            connection.execute("DELETE FROM entries")
+        with FileStore(ledger.path).open(timeout=1, write=True) as session:
+            session.run("DELETE FROM entries")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -37,7 +38,7 @@ def test_a_second_creator_leaves_the_first_store_alone(tmp_path):
     ledger = Ledger(tmp_path / "l", Budget(1))
     (first,) = ledger.entries()
     before = ledger.path.read_bytes()
-    create_store(ledger.path, secret=bytes(32), first=first)
+    FileStore(ledger.path).create(secret=bytes(32), first=first, timeout=1)
     assert ledger.path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [ledger.path]
 
@@ -46,10 +47,9 @@ def test_a_reader_cannot_write(tmp_path):
     ledger = Ledger(tmp_path / "l", Budget(1))
     with (
         pytest.raises(LedgerError, match="cannot be written"),
-        open_store(ledger.path, timeout=1, write=False, read_only=True) as connection,
-        closing(connection.cursor()) as cursor,
+        FileStore(ledger.path).open(timeout=1, write=False, read_only=True) as session,
     ):
-        cursor.execute("DELETE FROM entries")
+        session.run("DELETE FROM entries")
 
 
 def test_a_second_name_of_the_file_is_refused(tmp_path):

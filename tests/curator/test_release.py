@@ -172,7 +172,7 @@ class Breaking(DuckDBEngine):
 
 
 def test_a_failure_after_the_charge_keeps_it(project, monkeypatch):
-    monkeypatch.setattr(curator_module, "DuckDBEngine", Breaking)
+    monkeypatch.setattr(curator_module, "open_engine", Breaking)
     with pytest.raises(sf.SourceError, match="The charge is kept"):
         sf.open(project).release(RECIPE, epsilon=1, out=project.parent / "out")
     assert spent(project) == 1
@@ -187,7 +187,7 @@ def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
             seen.append(spent(project))
             return super().count(table, marginals, progress=progress)
 
-    monkeypatch.setattr(curator_module, "DuckDBEngine", Watching)
+    monkeypatch.setattr(curator_module, "open_engine", Watching)
     sf.open(project).release(RECIPE, epsilon=1)
     assert seen == [1]
 
@@ -198,7 +198,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeyp
             pq.write_table(people.slice(2), project.parent / "t.parquet")
             return super().count(table, marginals, progress=progress)
 
-    monkeypatch.setattr(curator_module, "DuckDBEngine", Racing)
+    monkeypatch.setattr(curator_module, "open_engine", Racing)
     with pytest.raises(sf.SourceError, match="changed while it was read"):
         sf.open(project).release(RECIPE, epsilon=1)
     assert spent(project) == 1
@@ -250,10 +250,11 @@ def test_an_interrupt_keeps_the_charge_and_writes_nothing(project):
         "import os, signal, sys\n"
         "from sfumato import curator\n"
         "from sfumato.cli import main\n"
-        "class Slow(curator.DuckDBEngine):\n"
+        "from sfumato.engines import DuckDBEngine\n"
+        "class Slow(DuckDBEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "curator.DuckDBEngine = Slow\n"
+        "curator.open_engine = Slow\n"
         "sys.argv = ['sfumato', 'release', 'recipe.toml', '--out', 'out']\n"
         "main()\n"
     )
@@ -360,10 +361,11 @@ def test_killed_between_steps_keeps_the_ledger_whole(project):
         "import os, signal, sys\n"
         "from sfumato import curator\n"
         "import sfumato as sf\n"
-        "class Dying(curator.DuckDBEngine):\n"
+        "from sfumato.engines import DuckDBEngine\n"
+        "class Dying(DuckDBEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "curator.DuckDBEngine = Dying\n"
+        "curator.open_engine = Dying\n"
         "sf.open('sfumato.toml').release('recipe.toml', epsilon=sys.argv[1], out='out')\n"
     )
     for attempt in (1, 2):

@@ -320,3 +320,25 @@ def test_the_version_changes_with_the_file_and_hides_its_size(tmp_path, people):
     assert engine.version(described, secret=b"other") != first
     pq.write_table(people.slice(1), tmp_path / "t.parquet")
     assert engine.version(described, secret=b"k") != first
+
+
+@pytest.mark.parametrize(
+    "spec", [{"range": [0, 3], "outside": "clamp"}, {"bins": [0, 1, 3], "outside": "clamp"}]
+)
+def test_what_is_no_number_is_none_whatever_the_others_hold(tmp_path, spec):
+    # A file states the smallest and largest value without NaN, and an engine may believe it.
+    for others in ([0.0], [0.0, 3.0], [7.0], []):
+        counted = encode(tmp_path, pa.array([NAN, *others], pa.float64()), spec)
+        assert counted == encode(tmp_path, pa.array(others, pa.float64()), spec)
+
+
+def test_a_text_is_read_without_the_one_after_it(tmp_path):
+    for text in (
+        "2024-04-28 18:07:00+01:",
+        "2024-04-28 18:07:00-01:30:",
+        "2024-04-28 18:07:",
+        "2024-04-28 18:",
+    ):
+        for other in (" of somebody else", "00 of somebody else", "30:00 of somebody", ""):
+            found = encode(tmp_path, [text, other], {"period": "hour"})
+            assert found == encode(tmp_path, [text], {"period": "hour"})

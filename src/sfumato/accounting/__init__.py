@@ -35,6 +35,7 @@ from sfumato.accounting.gaussian import (
 )
 from sfumato.accounting.ledger import BudgetReport, Ledger
 from sfumato.accounting.selection import selection_delta_of, selection_threshold
+from sfumato.accounting.stores import find_store, locate_ledger
 
 __all__ = [
     "Accounting",
@@ -54,12 +55,14 @@ __all__ = [
     "discrete_laplace_rho",
     "exponential_mu",
     "exponential_rho",
+    "find_store",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_sigma",
     "histogram_sensitivity",
     "laplace_rho",
     "left",
+    "locate_ledger",
     "max_mu",
     "max_rho",
     "mu_to_delta",

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from sfumato.accounting import chain, store
+from sfumato.accounting import chain
 from sfumato.accounting.budget import Amount, Budget, Spent, admits, left
 from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
 from sfumato.accounting.cost import Cost
 from sfumato.accounting.refusal import explain_refusal
+from sfumato.accounting.stores import Row, Session, find_store, parse_row, try_again
 from sfumato.errors import LedgerError, RecipeError
 
 if TYPE_CHECKING:
     import os
-    import sqlite3
     from collections.abc import Iterator
 
 __all__ = ["BudgetReport", "Ledger"]
@@ -43,9 +43,9 @@ class BudgetReport:
 
 
 class Ledger:
-    """One budget in one file, safe among processes, threads and crashes.
+    """One budget in one file or schema of a database, safe among processes, threads and crashes.
 
-    Opening creates the file if it is missing. Every operation has a connection and a transaction
+    Opening creates it if it is missing. Every operation has a connection and a transaction
     of its own, verifies the whole chain, and recomputes all sums from the recorded mechanisms.
 
     >>> import tempfile
@@ -66,7 +66,7 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    __slots__ = ("_path", "_secret", "_timeout", "_verified", "_writable")
+    __slots__ = ("_secret", "_store", "_timeout", "_verified", "_writable")
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class Ledger:
         timeout: float = 30.0,
     ) -> None:
         self._attach(path, timeout=timeout, writable=True)
-        if not self._path.exists():
+        if not self._store.exists(timeout=timeout):
             if budget is None:
-                message = f"ledger {self._path.name!r} does not exist; give a budget to open one"
+                message = f"ledger {self._store.name!r} does not exist; give a budget to open one"
                 raise LedgerError(message)
             secret = secrets.token_bytes(32)
-            store.create_store(self._path, secret=secret, first=chain.open_chain(budget, secret))
+            self._store.create(secret=secret, first=chain.open_chain(budget, secret), timeout=timeout)
         history = self._load_secret()
         if budget is not None and budget != history.limit:
             message = (
-                f"ledger {self._path.name!r} was opened with {history.limit.describe()}, not "
+                f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
                 f"{budget.describe()}; to accept the change, open it without a budget and call "
                 "change_budget, or run `sfumato budget --accept`"
             )
@@ -100,9 +100,9 @@ class Ledger:
         return ledger
 
     @property
-    def path(self) -> Path:
-        """Where the ledger is kept."""
-        return self._path
+    def path(self) -> Path | str:
+        """Where the ledger is kept: a path, or a URL."""
+        return self._store.place
 
     @property
     def secret(self) -> bytes:
@@ -115,6 +115,7 @@ class Ledger:
         with self._history() as (_, history):
             return history.limit
 
+    @try_again
     def charge(
         self,
         *,
@@ -141,12 +142,12 @@ class Ledger:
             message = "a description must not have a field 'costs'; pass them as costs"
             raise RecipeError(message)
         recorded = {**description, "costs": [cost.to_record() for cost in costs]}
-        with self._history(write=True) as (connection, history):
+        with self._history(write=True) as (session, history):
             self._check_neighbours(history, costs)
             if not admits(history.limit, history.spent, costs):
-                raise explain_refusal(history.limit, history.spent, costs, name=self._path.name)
+                raise explain_refusal(history.limit, history.spent, costs, name=self._store.name)
             entry = _append(
-                connection,
+                session,
                 history,
                 kind="charge",
                 description=recorded,
@@ -156,9 +157,10 @@ class Ledger:
             )
             if resumable:
                 nothing = hashlib.sha256(b"").hexdigest()
-                store.replace_progress(connection, sequence=entry.sequence, payload=b"", sha256=nothing)
+                session.replace_progress(sequence=entry.sequence, payload=b"", sha256=nothing)
             return entry
 
+    @try_again
     def store_progress(self, entry: Entry, payload: bytes, *, after: bytes | None) -> None:
         """Nothing; keeps the noisy `payload`, what is answered so far of the charge `entry`.
 
@@ -166,26 +168,27 @@ class Ledger:
         payload is refused: of two processes that go on with one charge, only one is heard.
         """
         sha256 = hashlib.sha256(payload).hexdigest()
-        with self._history(write=True) as (connection, history):
+        with self._history(write=True) as (session, history):
             self._check_charge(history, entry)
             if entry.sequence in history.answers:
                 message = f"charge {entry.sequence} already has an answer"
                 raise LedgerError(message)
-            self._check_progress(connection, entry, sha256, after)
-            store.replace_progress(connection, sequence=entry.sequence, payload=payload, sha256=sha256)
+            self._check_progress(session, entry, sha256, after)
+            session.replace_progress(sequence=entry.sequence, payload=payload, sha256=sha256)
 
     def find_progress(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
         """The first charge for this plan on this version that has progress and no answer yet."""
-        with self._history() as (connection, history):
+        with self._history() as (session, history):
             for entry in history.entries:
                 named = entry.plan_digest == plan_digest and entry.table_version == table_version
                 if not named or entry.kind != "charge" or entry.sequence in history.answers:
                     continue
-                stored = store.read_progress(connection, entry.sequence)
+                stored = session.read_progress(entry.sequence)
                 if stored is not None and hashlib.sha256(stored[0]).hexdigest() == stored[1]:
                     return entry, stored[0]
         return None
 
+    @try_again
     def store_answer(self, entry: Entry, payload: bytes, *, after: bytes | None = None) -> None:
         """Nothing; keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
 
@@ -193,7 +196,7 @@ class Ledger:
         second draw of noise would be a second answer. `after` is as for `store_progress`.
         """
         sha256 = hashlib.sha256(payload).hexdigest()
-        with self._history(write=True) as (connection, history):
+        with self._history(write=True) as (session, history):
             self._check_charge(history, entry)
             sealed = history.answers.get(entry.sequence)
             if sealed == sha256:
@@ -201,11 +204,11 @@ class Ledger:
             if sealed is not None:
                 message = f"charge {entry.sequence} already has another answer"
                 raise LedgerError(message)
-            self._check_progress(connection, entry, sha256, after)
-            store.drop_progress(connection, entry.sequence)
-            store.insert_answer(connection, sequence=entry.sequence, payload=payload, sha256=sha256)
+            self._check_progress(session, entry, sha256, after)
+            session.drop_progress(entry.sequence)
+            session.insert_answer(sequence=entry.sequence, payload=payload, sha256=sha256)
             _append(
-                connection,
+                session,
                 history,
                 kind="answer",
                 description={"charge": entry.sequence, "sha256": sha256},
@@ -216,11 +219,11 @@ class Ledger:
 
     def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
         """The first answered charge for this plan on this version of the table, and its payload."""
-        with self._history() as (connection, history):
+        with self._history() as (session, history):
             for sequence, sealed in history.answers.items():
                 entry = history.entries[sequence - 1]
                 if entry.plan_digest == plan_digest and entry.table_version == table_version:
-                    return entry, self._payload(connection, sequence, sealed)
+                    return entry, self._payload(session, sequence, sealed)
         return None
 
     def entries(self) -> tuple[Entry, ...]:
@@ -244,22 +247,23 @@ class Ledger:
             head=history.head,
         )
 
+    @try_again
     def change_budget(self, budget: Budget) -> Entry:
         """The entry that puts `budget` in force; refused if more than it admits is already spent."""
-        with self._history(write=True) as (connection, history):
+        with self._history(write=True) as (session, history):
             if budget.accounting != history.limit.accounting:
                 message = (
-                    f"ledger {self._path.name!r} counts by {history.limit.accounting} since it was "
+                    f"ledger {self._store.name!r} counts by {history.limit.accounting} since it was "
                     "opened; both ways would need a share of delta, so it cannot change"
                 )
                 raise LedgerError(message)
             if not admits(budget, history.spent):
                 message = (
-                    f"ledger {self._path.name!r} has already spent more than "
+                    f"ledger {self._store.name!r} has already spent more than "
                     f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
                 )
                 raise LedgerError(message)
-            return _append(connection, history, kind="budget", description={"budget": budget.to_record()})
+            return _append(session, history, kind="budget", description={"budget": budget.to_record()})
 
     def verify(self, *, anchor: str | None = None) -> str:
         """The head of the chain, after checking every entry and every stored answer.
@@ -267,35 +271,36 @@ class Ledger:
         With `anchor`, a head published earlier, it also proves that the ledger has grown from
         there: only an outside anchor can show that an older copy of the whole file was put back.
         """
-        with self._history() as (connection, history):
-            if store.read_answered(connection) != set(history.answers):
+        with self._history() as (session, history):
+            if session.read_answered() != set(history.answers):
                 message = "stored answers and recorded answers differ"
                 raise self._damaged(message)
             for sequence, sealed in history.answers.items():
-                self._payload(connection, sequence, sealed)
+                self._payload(session, sequence, sealed)
             if anchor is not None and anchor not in {entry.hash for entry in history.entries}:
                 message = "it does not contain the given anchor; an older copy may have been put back"
                 raise self._damaged(message)
             return history.head
 
     def __repr__(self) -> str:
-        return f"Ledger({self._path.name!r})"
+        return f"Ledger({self._store.name!r})"
 
     def __reduce__(self) -> NoReturn:
         message = "a ledger cannot be pickled or copied; open it again from its path"
         raise TypeError(message)
 
     def _attach(self, path: str | os.PathLike[str], *, timeout: float, writable: bool) -> None:
-        self._path = Path(path).absolute()
+        self._store = find_store(path)
         self._timeout = timeout
         self._writable = writable
         self._secret = b""
-        self._verified: tuple[list[store.Row], History | None] = ([], None)
+        self._verified: tuple[list[Row], History | None] = ([], None)
 
+    @try_again
     def _load_secret(self) -> History:
         # Opening for writing proves at once that the file can be charged.
-        with self._history(write=self._writable) as (connection, history):
-            self._secret = store.read_secret(connection)
+        with self._history(write=self._writable) as (session, history):
+            self._secret = session.read_secret()
             recorded = str(history.entries[0].description.get("secret_sha256"))
             if not hmac.compare_digest(hashlib.sha256(self._secret).hexdigest(), recorded):
                 message = "its secret was changed"
@@ -303,16 +308,15 @@ class Ledger:
             return history
 
     @contextmanager
-    def _history(self, *, write: bool = False) -> Iterator[tuple[sqlite3.Connection, History]]:
+    def _history(self, *, write: bool = False) -> Iterator[tuple[Session, History]]:
         if write and not self._writable:
-            message = f"ledger {self._path.name!r} was opened for reading only"
+            message = f"ledger {self._store.name!r} was opened for reading only"
             raise LedgerError(message)
-        with store.open_store(
-            self._path, timeout=self._timeout, write=write, read_only=not self._writable
-        ) as connection:
-            yield connection, self._replay(store.read_rows(connection), latest=write)
+        read_only = not self._writable
+        with self._store.open(timeout=self._timeout, write=write, read_only=read_only) as session:
+            yield session, self._replay(session.read_rows(), latest=write)
 
-    def _replay(self, rows: list[store.Row], *, latest: bool) -> History:
+    def _replay(self, rows: list[Row], *, latest: bool) -> History:
         """What the rows say. Those that are byte for byte what was verified before stay verified.
 
         A reader beside a writer may see a shorter history than one that was seen before; a writer
@@ -325,14 +329,14 @@ class Ledger:
                 raise self._damaged(message)
             seen, history = [], None
         try:
-            history = replay_chain(map(store.parse_row, rows[len(seen) :]), after=history)
+            history = replay_chain(map(parse_row, rows[len(seen) :]), after=history)
         except LedgerError as error:
             raise self._damaged(str(error)) from error
         self._verified = (rows, history)
         return history
 
-    def _payload(self, connection: sqlite3.Connection, sequence: int, sealed: str) -> bytes:
-        stored = store.read_answer(connection, sequence)
+    def _payload(self, session: Session, sequence: int, sealed: str) -> bytes:
+        stored = session.read_answer(sequence)
         if stored is not None:
             payload, recorded = stored
             if hashlib.sha256(payload).hexdigest() == recorded == sealed:
@@ -342,17 +346,15 @@ class Ledger:
 
     def _check_charge(self, history: History, entry: Entry) -> None:
         if entry.kind != "charge" or not history.holds(entry):
-            message = f"ledger {self._path.name!r} has no such charge to answer"
+            message = f"ledger {self._store.name!r} has no such charge to answer"
             raise LedgerError(message)
 
-    def _check_progress(
-        self, connection: sqlite3.Connection, entry: Entry, sha256: str, after: bytes | None
-    ) -> None:
-        stored = store.read_progress(connection, entry.sequence)
+    def _check_progress(self, session: Session, entry: Entry, sha256: str, after: bytes | None) -> None:
+        stored = session.read_progress(entry.sequence)
         expected = None if after is None else hashlib.sha256(after).hexdigest()
         if (None if stored is None else stored[1]) not in (expected, sha256):
             message = (
-                f"another process goes on with charge {entry.sequence} of ledger {self._path.name!r}; "
+                f"another process goes on with charge {entry.sequence} of ledger {self._store.name!r}; "
                 "run the same release again when it is done"
             )
             raise LedgerError(message)
@@ -363,19 +365,19 @@ class Ledger:
             relations.add(history.neighbours)
         if len(relations) > 1:
             message = (
-                f"ledger {self._path.name!r} adds up costs for one relation of neighbours; "
+                f"ledger {self._store.name!r} adds up costs for one relation of neighbours; "
                 "'add-remove' and 'replace' cannot be mixed"
             )
             raise RecipeError(message)
 
     def _damaged(self, reason: str) -> LedgerError:
         return LedgerError(
-            f"ledger {self._path.name!r} cannot be trusted: {reason}; restore it from a backup"
+            f"ledger {self._store.name!r} cannot be trusted: {reason}; restore it from a backup"
         )
 
 
 def _append(
-    connection: sqlite3.Connection,
+    session: Session,
     history: History,
     *,
     kind: EntryKind,
@@ -393,5 +395,5 @@ def _append(
         table=table,
         table_version=table_version,
     )
-    store.insert_entry(connection, entry)
+    session.insert_entry(entry)
     return entry

@@ -7,39 +7,23 @@ forked process, so neither can hold a stale view of what was spent.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import sqlite3
 import time
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.accounting.chain import FORMAT, Entry
-from sfumato.canonical import canonical_json
+from sfumato.accounting.stores import Row, Session
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-__all__ = [
-    "Row",
-    "create_store",
-    "drop_progress",
-    "insert_answer",
-    "insert_entry",
-    "open_store",
-    "parse_row",
-    "read_answer",
-    "read_answered",
-    "read_progress",
-    "read_rows",
-    "read_secret",
-    "replace_progress",
-]
-
-Row = tuple[object, ...]
+__all__ = ["FileSession", "FileStore"]
 
 _TABLES = {
     "answers": """CREATE TABLE answers (
@@ -69,171 +53,109 @@ _REMEDIES = (
 )
 
 
-def create_store(path: Path, *, secret: bytes, first: Entry) -> None:
-    """Nothing; writes a complete new store at `path`, or leaves the one that is already there.
+@dataclass(frozen=True, slots=True)
+class FileSession(Session):
+    """One open transaction on a file."""
 
-    It is built under another name and linked into place, so that a file at `path` is complete
-    from its first instant and an empty one is always an error.
-    """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    connection: sqlite3.Connection
+
+    def run(self, statement: str, *values: object) -> list[Row]:
+        """The rows of one statement, which has a question mark for each of the values."""
+        return self.connection.execute(statement, values).fetchall()
+
+    def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
+        """Nothing; stores what is answered so far of the charge `sequence`, in place of what was there."""
+        if not self._has_progress():
+            self.run(_PROGRESS["progress"])
+        # Not through super(): a dataclass with slots is made twice, and it would name the first.
+        Session.replace_progress(self, sequence=sequence, payload=payload, sha256=sha256)
+
+    def read_progress(self, sequence: int) -> tuple[bytes, str] | None:
+        """What is answered so far of the charge `sequence`, and its recorded digest."""
+        return Session.read_progress(self, sequence) if self._has_progress() else None
+
+    def drop_progress(self, sequence: int) -> None:
+        """Nothing; forgets the progress of a charge that is answered."""
+        if self._has_progress():
+            Session.drop_progress(self, sequence)
+
+    def _has_progress(self) -> bool:
+        return bool(self.run("SELECT 1 FROM sqlite_master WHERE name = 'progress'"))
+
+
+@dataclass(frozen=True, slots=True)
+class FileStore:
+    """A ledger's file at `place`."""
+
+    place: Path
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.place.name
+
+    def exists(self, *, timeout: float) -> bool:
+        """Whether anything is there, a whole ledger or not."""
+        return self.place.exists()
+
+    def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
+        """Nothing; writes a complete new store, or leaves the one that is already there.
+
+        It is built under another name and linked into place, so that a file at `place` is complete
+        from its first instant and an empty one is always an error.
+        """
+        path = self.place
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
         try:
-            with _words(path), closing(_connect(draft, mode="mode=rw", timeout=5.0)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("BEGIN IMMEDIATE")
-                for statement in _TABLES.values():
-                    connection.execute(statement)
-                connection.execute("INSERT INTO meta VALUES (?, ?)", (FORMAT, secret))
-                insert_entry(connection, first)
-                connection.execute("COMMIT")
-            os.link(draft, path)
-        finally:
-            for suffix in ("", "-wal", "-shm"):
-                draft.with_name(draft.name + suffix).unlink(missing_ok=True)
-        _sync_folder(path.parent)
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise LedgerError(_explain_creation(path, error)) from error
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            try:
+                with _words(path), closing(_connect(draft, mode="mode=rw", timeout=5.0)) as connection:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    connection.execute("BEGIN IMMEDIATE")
+                    for statement in _TABLES.values():
+                        connection.execute(statement)
+                    connection.execute("INSERT INTO meta VALUES (?, ?)", (FORMAT, secret))
+                    FileSession(connection).insert_entry(first)
+                    connection.execute("COMMIT")
+                os.link(draft, path)
+            finally:
+                for suffix in ("", "-wal", "-shm"):
+                    draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+            _sync_folder(path.parent)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise LedgerError(_explain_creation(path, error)) from error
 
+    @contextmanager
+    def open(self, *, timeout: float, write: bool, read_only: bool = False) -> Iterator[FileSession]:
+        """One transaction, exclusive if it is to write; commits unless an error leaves.
 
-@contextmanager
-def open_store(
-    path: Path, *, timeout: float, write: bool, read_only: bool = False
-) -> Iterator[sqlite3.Connection]:
-    """A connection inside one transaction, exclusive for writing; commits unless an error leaves.
+        With `read_only` the file is opened such that SQLite itself refuses to write it.
 
-    With `read_only` the file is opened such that SQLite itself refuses to write it.
-
-    The commit is on disk when the block ends: write-ahead logging with synchronous = FULL syncs
-    the log at every commit.
-    """
-    if not path.is_file():
-        message = f"ledger {path.name!r} does not exist or is not a file"
-        raise LedgerError(message)
-    _refuse_second_name(path)
-    with _words(path), ExitStack() as stack:
-        if read_only:
-            connection = _connect_reader(path, timeout=timeout)
-        else:
-            connection = _connect(path, mode="mode=rw", timeout=timeout)
-        stack.callback(connection.close)
-        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        try:
-            _check_layout(connection, path.name)
-            yield connection
-        except BaseException:
-            if connection.in_transaction:  # SQLite may have rolled back already
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
-
-
-def read_secret(connection: sqlite3.Connection) -> bytes:
-    """The secret under which versions of tables are keyed; the chain holds its digest."""
-    ((secret,),) = connection.execute("SELECT secret FROM meta")
-    return secret if isinstance(secret, bytes) else b""
-
-
-def read_rows(connection: sqlite3.Connection) -> list[Row]:
-    """All rows of the chain as they are on disk, in order."""
-    return connection.execute(
-        "SELECT sequence, recorded_at, kind, description, plan_digest, table_name, table_version,"
-        " previous, hash FROM entries ORDER BY sequence"
-    ).fetchall()
-
-
-def parse_row(row: Row) -> Entry:
-    """The entry that a row spells, its seal not yet checked."""
-    sequence, recorded_at, kind, description, plan, table, version, previous, seal = row
-    texts = (recorded_at, kind, plan, table, version, previous, seal)
-    message = f"entry {sequence} was edited"
-    if not isinstance(sequence, int) or not isinstance(description, bytes):
-        raise LedgerError(message)
-    if not all(isinstance(text, str) for text in texts):
-        raise LedgerError(message)
-    try:
-        bytes.fromhex(str(previous))
-        tree = json.loads(description)
-        canonical = canonical_json(tree) == description
-    except (ValueError, TypeError, RecursionError) as error:
-        raise LedgerError(message) from error
-    if not canonical or not isinstance(tree, dict):
-        raise LedgerError(message)
-    return Entry(
-        sequence=sequence,
-        recorded_at=str(recorded_at),
-        kind=kind,  # type: ignore[arg-type]  # the chain refuses kinds it does not know
-        description_json=description,
-        plan_digest=str(plan),
-        table=str(table),
-        table_version=str(version),
-        previous=str(previous),
-        hash=str(seal),
-    )
-
-
-def insert_entry(connection: sqlite3.Connection, entry: Entry) -> None:
-    """Nothing; appends `entry` to the open transaction."""
-    connection.execute(
-        "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            entry.sequence,
-            entry.recorded_at,
-            entry.kind,
-            entry.description_json,
-            entry.plan_digest,
-            entry.table,
-            entry.table_version,
-            entry.previous,
-            entry.hash,
-        ),
-    )
-
-
-def insert_answer(connection: sqlite3.Connection, *, sequence: int, payload: bytes, sha256: str) -> None:
-    """Nothing; stores the payload that answers the charge `sequence`."""
-    connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (sequence, payload, sha256))
-
-
-def read_answer(connection: sqlite3.Connection, sequence: int) -> tuple[bytes, str] | None:
-    """The payload stored for the charge `sequence` and its recorded digest."""
-    row = connection.execute("SELECT payload, sha256 FROM answers WHERE sequence = ?", (sequence,)).fetchone()
-    return None if row is None else (bytes(row[0]), str(row[1]))
-
-
-def read_answered(connection: sqlite3.Connection) -> set[int]:
-    """The charges for which a payload is stored."""
-    return {row[0] for row in connection.execute("SELECT sequence FROM answers")}
-
-
-def replace_progress(connection: sqlite3.Connection, *, sequence: int, payload: bytes, sha256: str) -> None:
-    """Nothing; stores what is answered so far of the charge `sequence`, in place of what was there."""
-    if not _has_progress(connection):
-        connection.execute(_PROGRESS["progress"])
-    connection.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?)", (sequence, payload, sha256))
-
-
-def read_progress(connection: sqlite3.Connection, sequence: int) -> tuple[bytes, str] | None:
-    """What is answered so far of the charge `sequence`, and its recorded digest."""
-    if not _has_progress(connection):
-        return None
-    row = connection.execute(
-        "SELECT payload, sha256 FROM progress WHERE sequence = ?", (sequence,)
-    ).fetchone()
-    return None if row is None else (bytes(row[0]), str(row[1]))
-
-
-def drop_progress(connection: sqlite3.Connection, sequence: int) -> None:
-    """Nothing; forgets the progress of a charge that is answered."""
-    if _has_progress(connection):
-        connection.execute("DELETE FROM progress WHERE sequence = ?", (sequence,))
-
-
-def _has_progress(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'progress'").fetchone()
-    return found is not None
+        The commit is on disk when the block ends: write-ahead logging with synchronous = FULL syncs
+        the log at every commit.
+        """
+        path = self.place
+        if not path.is_file():
+            message = f"ledger {path.name!r} does not exist or is not a file"
+            raise LedgerError(message)
+        _refuse_second_name(path)
+        with _words(path), ExitStack() as stack:
+            if read_only:
+                connection = _connect_reader(path, timeout=timeout)
+            else:
+                connection = _connect(path, mode="mode=rw", timeout=timeout)
+            stack.callback(connection.close)
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                _check_layout(connection, path.name)
+                yield FileSession(connection)
+            except BaseException:
+                if connection.in_transaction:  # SQLite may have rolled back already
+                    connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
 
 
 def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:

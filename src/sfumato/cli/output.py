@@ -33,8 +33,8 @@ def note(text: str) -> None:
 
 def note_missing_ledger(curator: Curator) -> None:
     """Says on stderr that no ledger is there, so that a lost one is not taken for an unspent one."""
-    if not curator.ledger_path.exists():
-        name = curator.ledger_path.name
+    if not curator.has_ledger():
+        name = curator.ledger_name
         note(f"no ledger {name!r} yet: the first charge makes one. If there was one, put it back first")
 
 

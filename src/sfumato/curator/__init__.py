@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits
+from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
 from sfumato.curator.conversation import Conversation
-from sfumato.engines import DuckDBEngine, find_files
+from sfumato.engines import find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.recipes import (
     Plan,
@@ -33,7 +33,9 @@ from sfumato.release import (
     repeat_release,
     write_note,
 )
-from sfumato.schema import Project, read_project, refuse_private_file
+from sfumato.schema import Project, Table, read_project, refuse_private_file
+from sfumato.schema.location import find_place
+from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from sfumato.curator.scores import PublishedScore
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
-    from sfumato.schema import Table
     from sfumato.sql import Answer
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
@@ -71,7 +72,8 @@ class Curator:
         self._project = project
         self._noise = noise  # a stand-in, for audits of tables they made up
         self._file = file
-        self._engine: Engine = DuckDBEngine(project.folder)
+        self._engine: Engine = open_engine(project.folder)
+        self._store = find_store(self.ledger_path)
         self._budget = Budget(
             epsilon=project.epsilon,
             delta=project.delta,
@@ -85,13 +87,22 @@ class Curator:
         return self._project
 
     @property
-    def ledger_path(self) -> Path:
-        """Where the ledger is, or will be when the first charge is made."""
-        return self._project.folder / self._project.ledger
+    def ledger_path(self) -> Path | str:
+        """Where the ledger is, or will be when the first charge is made: a path, or a URL."""
+        return locate_ledger(self._project.ledger, folder=self._project.folder)
+
+    @property
+    def ledger_name(self) -> str:
+        """What messages call the ledger; it holds no credentials."""
+        return self._store.name
+
+    def has_ledger(self) -> bool:
+        """Whether the ledger is there already; asks the server if it is kept on one."""
+        return self._store.exists(timeout=30.0)
 
     def budget(self) -> BudgetReport:
         """What the project may spend, what it has spent, and what is left. Spends nothing."""
-        if not self.ledger_path.exists():
+        if not self.has_ledger():
             total = Amount(self._budget.epsilon)
             return BudgetReport(
                 total=total,
@@ -124,7 +135,7 @@ class Curator:
         self._check_plan(plan)
         report = self.budget()
         answered = begun = False
-        if self.ledger_path.exists():
+        if self.has_ledger():
             ledger = self._ledger()
             version = self._engine.version(plan.table, secret=ledger.secret)
             answered = ledger.find_answer(plan_digest=plan.digest, table_version=version) is not None
@@ -239,10 +250,25 @@ class Curator:
         progress: Callable[[str], None],
     ) -> Release:
         """The release of `plan`: stored, finished or new; new only if it may `charge`."""
+        # All of it on the same records. A server that cannot be reached is noticed before the charge.
+        with self._engine.hold(plan.table):
+            return self._release_held(plan, out=out, force=force, charge=charge, progress=progress)
+
+    def _release_held(
+        self,
+        plan: Plan,
+        *,
+        out: Path | None,
+        force: bool,
+        charge: bool,
+        progress: Callable[[str], None],
+    ) -> Release:
         self._check_plan(plan)
         if out is not None:
             folder = self._project.folder
-            check_folder(out, force=force, keep=(self.ledger_path, folder, folder / plan.table.source))
+            # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
+            keep = (folder / self._project.ledger, folder, folder / plan.table.source)
+            check_folder(out, force=force, keep=keep)
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
         found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
@@ -351,6 +377,9 @@ def open_project(path: Path | str = "sfumato.toml") -> Curator:
 
 
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:
-    """The names of the stored columns and their kinds, from headers and footers alone."""
-    found = find_files(source, folder=folder, table=Path(source).stem)
-    return {name: stored.kind for name, stored in found.columns.items()}
+    """The names of the stored columns and their kinds, from headers, footers and catalogues alone."""
+    if find_place(source) == "file":
+        found = find_files(source, folder=folder, table=Path(source).stem)
+        return {name: stored.kind for name, stored in found.columns.items()}
+    table = Table(name="source", source=source, unit=PrivacyUnit(column=None, max_records=1))
+    return open_engine(folder).describe(table)

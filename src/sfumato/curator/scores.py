@@ -171,41 +171,55 @@ def publish_score(
     """
     question = _read_question(folder, metric=metric, epsilon=epsilon, columns=columns, project=project)
     table = question.table
+    with engine.hold(table):
+        noisy, repeated = _answer(question, engine, open_ledger, progress=progress, noise=noise)
+    return PublishedScore(
+        metric=metric,
+        columns=question.columns,
+        scores=question.finish(noisy),
+        spent=Fraction(0) if repeated else question.epsilon,
+        repeated=repeated,
+    )
+
+
+def _answer(
+    question: _Question,
+    engine: Engine,
+    open_ledger: Callable[[], Ledger],
+    *,
+    progress: Callable[[str], None],
+    noise: NoiseSource | None,
+) -> tuple[NDArray[np.int64], bool]:
+    """The noisy scores, charged before they are computed, and whether they are those of an earlier charge."""
+    table = question.table
     engine.check(table, (question.columns,))
     ledger = open_ledger()
     version = engine.version(table, secret=ledger.secret)
     plan_digest = digest(question.to_record())
     found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
     if found is not None:
-        noisy = np.array(json.loads(found[1]), np.int64)
-    else:
-        progress("charging the ledger")
-        entry = ledger.charge(
-            description=question.to_record(),
-            plan_digest=plan_digest,
-            table=table.name,
-            table_version=version,
-            costs=(question.cost,) * len(question.releases),
-        )
-        try:
-            (true_counts,) = engine.count(table, (question.columns,), progress=progress)
-            if engine.version(table, secret=ledger.secret) != version:
-                message = f"table {table.name!r}: its source changed while it was read; run it again"
-                raise SourceError(message)
-        except SfumatoError as error:
-            message = f"{error}. The charge is kept, because a refund would tell about the records"
-            raise SourceError(message) from None
-        true_scores = question.evaluate(true_counts.true_values)
-        add = add_noise if noise is None else noise.add_noise
-        noisy = add(true_scores, kind="laplace", scale=question.cost.scale)
-        ledger.store_answer(entry, json.dumps(noisy.tolist()).encode())
-    return PublishedScore(
-        metric=metric,
-        columns=question.columns,
-        scores=question.finish(noisy),
-        spent=Fraction(0) if found is not None else question.epsilon,
-        repeated=found is not None,
+        return np.array(json.loads(found[1]), np.int64), True
+    progress("charging the ledger")
+    entry = ledger.charge(
+        description=question.to_record(),
+        plan_digest=plan_digest,
+        table=table.name,
+        table_version=version,
+        costs=(question.cost,) * len(question.releases),
     )
+    try:
+        (true_counts,) = engine.count(table, (question.columns,), progress=progress)
+        if engine.version(table, secret=ledger.secret) != version:
+            message = f"table {table.name!r}: its source changed while it was read; run it again"
+            raise SourceError(message)
+    except SfumatoError as error:
+        message = f"{error}. The charge is kept, because a refund would tell about the records"
+        raise SourceError(message) from None
+    true_scores = question.evaluate(true_counts.true_values)
+    add = add_noise if noise is None else noise.add_noise
+    noisy = add(true_scores, kind="laplace", scale=question.cost.scale)
+    ledger.store_answer(entry, json.dumps(noisy.tolist()).encode())
+    return noisy, False
 
 
 def _read_question(

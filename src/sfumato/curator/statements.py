@@ -6,6 +6,7 @@ Part of the curator: the same order as for a release, for one DP-SELECT at a tim
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -91,6 +92,15 @@ class _Desk:
 
     def answer(self, text: str, *, progress: Callable[[str], None]) -> Answer:
         statement = read_statement(text)
+        named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
+        with ExitStack() as held:
+            for name, table in self.project.tables.items():
+                if name.lower() in named:
+                    # The whole statement is about the same records.
+                    held.enter_context(self.engine.hold(table))
+            return self._answer_held(statement, progress=progress)
+
+    def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         catalog = self._catalog(statement)
         if statement.mode == "public":
             tree, names = plan_public(statement.query, catalog)

@@ -2,6 +2,7 @@
 
 from sfumato.engines.base import Engine, TrueCounts
 from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.router import open_engine
 from sfumato.engines.source import find_files
 
-__all__ = ["DuckDBEngine", "Engine", "TrueCounts", "find_files"]
+__all__ = ["DuckDBEngine", "Engine", "TrueCounts", "find_files", "open_engine"]

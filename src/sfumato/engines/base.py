@@ -9,6 +9,7 @@ from sfumato.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     import numpy as np
     import pyarrow as pa
@@ -50,6 +51,9 @@ class TrueCounts:
 
 class Engine(Protocol):
     """Reads records where they are and hands out exact counts with enforced bounds."""
+
+    def hold(self, table: Table) -> AbstractContextManager[None]:
+        """Within it, all that is read of the table is as it was at the beginning, and so is its version."""
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Nothing, or an error about public facts: sizes, the source, its columns, their types."""

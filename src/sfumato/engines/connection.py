@@ -25,6 +25,7 @@ __all__ = [
     "create_list_type",
     "escape_pattern",
     "hide_failures",
+    "ignore_statistics",
     "read_counted",
     "scan_files",
     "sql_kind",
@@ -67,12 +68,25 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @contextmanager
+def ignore_statistics(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Within it, no expression is simplified by the smallest and largest value that a file states.
+
+    These leave NaN out, so that with them a test for NaN is answered by the other records of the file.
+    """
+    connection.execute(f"SET disabled_optimizers = '{SLOW_OPTIMIZER},statistics_propagation'")
+    yield
+    connection.execute(f"SET disabled_optimizers = '{SLOW_OPTIMIZER}'")
+
+
+@contextmanager
 def hide_failures(what: str) -> Iterator[None]:
     """Turns any failure into one sentence about `what`: a message from below may quote a record."""
     try:
         yield
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
+    except SourceError:
+        raise  # one of ours, in words that are fixed
     except Exception:
         message = f"{what} could not be read to the end"
         raise SourceError(message) from None

@@ -7,29 +7,32 @@ a window, so that the cost of bounding is one grouping by individual.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from sfumato.arrays import to_numpy
-from sfumato.engines import heads, norms
+from sfumato.engines import heads, norms, portable
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
 from sfumato.engines.connection import (
     connect,
     create_list_type,
     escape_pattern,
     hide_failures,
+    ignore_statistics,
     read_counted,
     scan_files,
     sql_kind,
 )
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
+from sfumato.engines.fetched import keep_fetched
 from sfumato.engines.source import FileSource, file_version, find_files
 from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SourceError, UnsupportedQuery
 from sfumato.schema import PublicTable
+from sfumato.schema.location import find_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
+    from sfumato.engines.fetched import Fetch
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, Table
@@ -48,15 +52,23 @@ _BATCH_ROWS = 2**20
 
 
 class DuckDBEngine:
-    """An engine over Parquet, CSV and CSV.gz files, looked up from one folder."""
+    """An engine over Parquet, CSV and CSV.gz files, looked up from one folder.
 
-    def __init__(self, folder: Path) -> None:
+    Statements are computed here for every engine: `fetch` gets the columns of tables that are not files.
+    """
+
+    def __init__(self, folder: Path, *, fetch: Fetch | None = None) -> None:
         self._folder = folder
+        self._fetch = fetch
+
+    def hold(self, table: Table) -> AbstractContextManager[None]:
+        """Nothing to hold: that a file did not change while it was read is seen by its version."""
+        return nullcontext()
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Nothing, or an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        columns = _all_columns(marginals)
+        columns = portable.all_columns(marginals)
         source = self._find(table)
         stored = [name for column in columns for name in table.column(column).stored]
         if table.unit.column is not None:
@@ -102,7 +114,7 @@ class DuckDBEngine:
         whatever the records hold; proof in docs/proofs/bounds.md.
         """
         source = self._find(table)
-        columns = _all_columns((*marginals, *occupied))
+        columns = portable.all_columns((*marginals, *occupied))
         tallies: list[Tally | OccupiedTally] = [Tally(table, marginal) for marginal in marginals]
         tallies += [OccupiedTally(table, marginal) for marginal in occupied]
         with hide_failures(_name(table)), connect() as connection:
@@ -128,7 +140,7 @@ class DuckDBEngine:
         whatever the records hold; proof in docs/proofs/contribution-norms.md.
         """
         norms.check_clipped(table, requests)
-        columns = _all_columns(tuple(request.columns for request in requests))
+        columns = portable.all_columns(tuple(request.columns for request in requests))
         with self._number_individuals(table, columns, progress) as connection:
             return tuple(norms.clip_counts(connection, table, columns, requests))
 
@@ -272,13 +284,19 @@ class DuckDBEngine:
                     f"CREATE TEMP VIEW {quote_name(name)} AS SELECT {', '.join(columns)} FROM {scan}"
                 )
                 continue
-            source = self._find(table)
             used = {
                 stored
                 for each, column in table.columns.items()
                 if each.lower() in names or code_name(each).lower() in names
                 for stored in column.stored
             }
+            if self._fetch is not None and find_place(table.source) != "file":
+                fetched = self._fetch(table, frozenset({*used, *names}))
+                keep_fetched(connection, fetched, f"stored {name}", rows=rows)
+                scan = quote_name(f"stored {name}")
+                create_table(connection, table, fetched.columns, scan, names=names, keep=rows)
+                continue
+            source = self._find(table)
             counted = {
                 each
                 for each, stored in source.columns.items()
@@ -292,7 +310,7 @@ class DuckDBEngine:
             # Numbered rows must keep their numbers from one scan to the next.
             numbered = table.unit.column is None and UNIT in names
             keep = rows and (bool(counted) or numbered or source.format == "csv")
-            create_table(connection, table, source, scan, names=names, keep=keep)
+            create_table(connection, table, source.columns, scan, names=names, keep=keep)
 
     def _scan_public(self, table: PublicTable) -> str:
         source = find_files(table.source, folder=self._folder, table=table.name)
@@ -316,10 +334,6 @@ class DuckDBEngine:
 
     def _find(self, table: Table | PublicTable) -> FileSource:
         return find_files(table.source, folder=self._folder, table=table.name)
-
-
-def _all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
 
 
 def _name(table: Table) -> str:
@@ -355,37 +369,22 @@ def _create_encoded(
         connection.register("stored", read_counted(source, used | {table.unit.column or ""}, counted))
     scan = "stored" if counted else scan_files(source)
     query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {scan}) WHERE {' AND '.join(kept)}"
+    fractional = any(source.columns[name].kind == "number" for name in used)
     # Columnar files are cheaper to scan again than to keep; what is dear to read is read once.
-    kind = "TABLE" if counted or source.format == "csv" else "VIEW"
-    connection.execute(f"CREATE TEMP {kind} encoded AS {query}")
+    kind = "TABLE" if counted or fractional or source.format == "csv" else "VIEW"
+    with ignore_statistics(connection) if fractional else nullcontext():
+        connection.execute(f"CREATE TEMP {kind} encoded AS {query}")
 
 
 def _bounded_queries(
     connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...]
 ) -> list[str]:
-    """The queries whose rows, together, are the bounded records: codes, then a weight if it is not one.
-
-    Individuals within the bound are read as they are. Of the others, `truncate` keeps max_records
-    records in the order of a digest of that individual and the record's codes, which no other
-    individual's records can change; records with equal codes are interchangeable.
-    """
-    codes = ", ".join(f"c{index}" for index in range(len(columns)))
-    if table.unit.column is None:
-        return [f"SELECT {codes} FROM encoded"]
-    most = table.unit.max_records
+    """The queries whose rows, together, are the bounded records: codes, then a weight if it is not one."""
+    parts = portable.bound_records(table, columns)
+    if parts.beyond is None or parts.cut is None:
+        return [parts.within]
     # Individuals that are numbered densely are grouped by position instead of by hash.
     connection.execute("SET perfect_ht_threshold = 20")
-    connection.execute(
-        f"CREATE TEMP TABLE over AS SELECT u, count(*) AS n FROM encoded GROUP BY u HAVING count(*) > {most}"
-    )
+    connection.execute(f"CREATE TEMP TABLE beyond AS {parts.beyond}")
     connection.execute("RESET perfect_ht_threshold")
-    within = f"SELECT {codes} FROM encoded ANTI JOIN over USING (u)"
-    if table.bounding == "weight":
-        weight = f"CAST({table.contribution} // n AS BIGINT)"
-        return [within, f"SELECT {codes}, {weight} AS w FROM encoded JOIN over USING (u)"]
-    order = f"md5(concat_ws(':', TRY_CAST(u AS VARCHAR), {codes}))"
-    ranked = (
-        f"SELECT {codes}, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place "
-        "FROM encoded SEMI JOIN over USING (u)"
-    )
-    return [within, f"SELECT {codes} FROM ({ranked}) WHERE place <= {most}"]
+    return [parts.within, parts.cut]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.arrays import to_arrow, to_numpy
+from sfumato.engines import portable
 from sfumato.engines.base import TrueCounts
 from sfumato.errors import RecipeError
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from sfumato.measurement import CapChoice, Request
     from sfumato.schema import Table
 
-__all__ = ["check_bounds", "count_heads", "count_lost"]
-
-_MOST_CELLS = 2**62
+__all__ = ["check_bounds", "check_heads", "count_heads", "count_lost"]
 
 
 def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Request) -> TrueCounts:
@@ -29,15 +28,8 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
     Privacy: an individual is kept in at most max_cells cells, chosen by its own records alone, and
     counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
     """
-    heads = request.heads
-    cells = table.cells(request.columns)
-    # Cells that do not fit into 64 bits would fail for the records that reach them.
-    if heads is None or heads.cells[-1] >= cells or cells > _MOST_CELLS:
-        message = f"request {request.name!r} asks for individuals in cells that its columns do not have"
-        raise RecipeError(message)
-    cell = "CAST(0 AS BIGINT)"
-    for index, name in enumerate(request.columns):
-        cell = f"({cell} * {table.column(name).size} + CAST(c{index} AS BIGINT))"
+    heads = check_heads(table, request)
+    cell = portable.cell_code(table, request.columns, request.columns)
     connection.register("questions", _list_questions(heads))
     if table.unit.column is None:
         # Every row is an individual of its own, once in one cell.
@@ -56,19 +48,21 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
         "ON shares.cell = reached.cell AND shares.n >= reached.times"
     )
     connection.execute(
-        f"CREATE TEMP TABLE over AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"
+        f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"
     )
-    # Cells that count for more records first, so that little is lost; ties by a digest nobody else moves.
-    order = "times DESC, md5(concat_ws(':', TRY_CAST(u AS VARCHAR), cell)), cell"
-    ranked = (
-        f"SELECT question, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place "
-        "FROM met SEMI JOIN over USING (u)"
-    )
-    numbers = (
-        "SELECT question, count(*) AS n FROM (SELECT question FROM met ANTI JOIN over USING (u) UNION ALL "
-        f"SELECT question FROM ({ranked}) WHERE place <= {heads.max_cells}) GROUP BY question"
-    )
+    numbers = portable.cut_ranks(heads.max_cells)
     return _fill(connection, request, numbers, heads)
+
+
+def check_heads(table: Table, request: Request) -> HeadCounts:
+    """The questions of `request`, or an error about public facts: cells that its columns do not have."""
+    heads = request.heads
+    cells = table.cells(request.columns)
+    # Cells that do not fit into 64 bits would fail for the records that reach them.
+    if heads is None or heads.cells[-1] >= cells or cells > portable.MOST_CELLS:
+        message = f"request {request.name!r} asks for individuals in cells that its columns do not have"
+        raise RecipeError(message)
+    return heads
 
 
 def check_bounds(table: Table, choice: CapChoice) -> None:
@@ -83,9 +77,8 @@ def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapC
 
     Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
     """
-    numbers = f"SELECT least(count(*), {table.unit.max_records}) AS n FROM encoded GROUP BY u"
-    sums = ", ".join(f"coalesce(sum(greatest(n - {cap}, 0)), 0)" for cap in choice.caps)
-    row = connection.execute(f"SELECT {sums} FROM ({numbers})").fetchone()
+    query = portable.render(portable.lost_query(table, choice), dialect="duckdb")
+    row = connection.execute(query).fetchone()
     values = np.array(row, np.int64)
     values.flags.writeable = False
     return TrueCounts(choice.columns, values)

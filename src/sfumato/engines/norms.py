@@ -7,14 +7,16 @@ answer serves for the norms and for the sums.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
+from sfumato.engines.portable import MOST_RECORDS
+from sfumato.engines.portable import floor_square as _floor_square
+from sfumato.engines.portable import scale_factor as _factor
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.measurement import NORM_GRID, request_size
 
@@ -23,19 +25,22 @@ if TYPE_CHECKING:
 
     import duckdb
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from sfumato.measurement import NormChoice, Request
     from sfumato.queries import Queries
     from sfumato.schema import Table
 
-__all__ = ["check_choice", "check_clipped", "clip_counts", "count_within", "number_individuals"]
-
-MOST_RECORDS = 2**40
-"""An individual with more records counts for nothing, so that no sum of whole numbers can overflow."""
+__all__ = [
+    "check_choice",
+    "check_clipped",
+    "clip_counts",
+    "count_within",
+    "list_weights",
+    "number_individuals",
+]
 
 _SATURATED = 2**62
-_LARGEST_SQUARE = 2**120
-_SHRUNK = Fraction(1, 2**40)
 
 
 def check_clipped(table: Table, requests: tuple[Request, ...]) -> None:
@@ -161,22 +166,10 @@ def _create_shares(
 def _list_weights(queries: Queries) -> pa.Table:
     import pyarrow as pa
 
+    return pa.table({name: to_arrow(values) for name, values in list_weights(queries).items()})
+
+
+def list_weights(queries: Queries) -> dict[str, NDArray[np.integer[Any]]]:
+    """The weights w of cells in queries r, as columns of whole numbers."""
     rows = np.repeat(np.arange(queries.rows, dtype=np.int64), np.diff(queries.starts))
-    return pa.table({"cell": to_arrow(queries.members), "r": to_arrow(rows), "w": to_arrow(queries.weights)})
-
-
-def _floor_square(bound: Fraction) -> int:
-    """The largest sum of squares of whole numbers within `bound`; no larger one than 2^120 occurs."""
-    return min(math.floor(bound**2), _LARGEST_SQUARE)
-
-
-def _factor(bound: Fraction) -> str:
-    """The SQL for a whole number f with f * sqrt(s) <= NORM_GRID * bound, where s is above bound^2.
-
-    The root is off by less than one part in 2^50, and is taken of a number that is smaller by one part
-    in 2^40, so that its floor is certain.
-    """
-    square = (NORM_GRID * bound) ** 2 * (1 - _SHRUNK)
-    # A square below one gives the factor zero. From 2^160 on no individual is over the bound.
-    constant = 0.0 if square < 1 else float(min(square, Fraction(2**160)))
-    return f"CAST(floor(sqrt({constant!r}::DOUBLE / CAST(s AS DOUBLE))) AS BIGINT)"
+    return {"cell": queries.members, "r": rows, "w": queries.weights}

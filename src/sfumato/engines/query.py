@@ -7,9 +7,10 @@ private columns is wrapped in TRY, so that a record for which it fails has NULL 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
+import sqlglot
 from sqlglot import exp
 
 from sfumato.arrays import to_numpy
@@ -18,13 +19,17 @@ from sfumato.engines.encode import encode_column, quote_name, quote_text, value_
 from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, code_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import duckdb
     from numpy.typing import NDArray
 
-    from sfumato.engines.source import FileSource
+    from sfumato.engines.source import Stored
     from sfumato.schema import Table
 
 __all__ = ["TrueAggregates", "bind_plan", "count_aggregates", "create_table", "names_in"]
+
+_Tree = TypeVar("_Tree", bound=exp.Expr)
 
 _BATCH_ROWS = 2**20
 _SATURATED = 2**62
@@ -57,7 +62,7 @@ def names_in(plan: QueryPlan) -> set[str]:
 def create_table(
     connection: duckdb.DuckDBPyConnection,
     table: Table,
-    source: FileSource,
+    stored: Mapping[str, Stored],
     scan: str,
     *,
     names: set[str],
@@ -65,22 +70,22 @@ def create_table(
 ) -> None:
     """Creates the table as queries see it: values and codes of the `names`, and every row's individual."""
     columns: dict[str, str] = {}
-    for name, stored in source.columns.items():
-        if stored.kind != "other" and name.lower() in names:
-            columns[name.lower()] = f"{stored.pattern.format(quote_name(name))} AS {quote_name(name)}"
+    for name, each in stored.items():
+        if each.kind != "other" and name.lower() in names:
+            columns[name.lower()] = f"{each.pattern.format(quote_name(name))} AS {quote_name(name)}"
     codes = []
     for index, (name, column) in enumerate(table.columns.items()):
-        if not all(part in source.columns and source.columns[part].kind != "other" for part in column.stored):
+        if not all(part in stored and stored[part].kind != "other" for part in column.stored):
             continue
         if name.lower() in names:
-            columns[name.lower()] = f"{value_column(column, source.columns)} AS {quote_name(name)}"
+            columns[name.lower()] = f"{value_column(column, stored)} AS {quote_name(name)}"
         if column.domain is not None and code_name(name).lower() in names:
             list_type = quote_name(f"list {index} of {table.name}")
             texts = value_list(column)
             if texts is not None:
                 listed = ", ".join(quote_text(text) for text in texts)
                 connection.execute(f"CREATE TEMP TYPE {list_type} AS ENUM ({listed})")
-            code = encode_column(column, source.columns, list_type=list_type)
+            code = encode_column(column, stored, list_type=list_type)
             codes.append(f"{code} AS {quote_name(code_name(name))}")
     selected = [*columns.values(), *codes]
     if table.unit.column is not None or UNIT in names:
@@ -123,7 +128,7 @@ def bind_plan(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> None:
 
 def _encoded(plan: QueryPlan, *, with_unit: bool) -> str:
     """One row per record: the individual u, the keys k0, k1, ..., the values v0, v1, ..."""
-    tree = _guard(plan.relation.tree.copy())
+    tree = _shield(_guard(plan.relation.tree.copy()))
     selected: list[str] = []
     kept: list[str] = []
     if with_unit:
@@ -174,8 +179,21 @@ def _total(tree: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this="TRY", expressions=[inner.copy()])
 
 
+def _shield(tree: _Tree) -> _Tree:
+    """The tree with every text that ends in a colon no moment, as in `encode`.
+
+    There DuckDB would look at one character more, which is of another record.
+    """
+    for node in reversed(list(tree.find_all(exp.Cast))):
+        if node.to.this.name.startswith("TIMESTAMP"):
+            text = f"CAST({node.this.sql(dialect='duckdb')} AS VARCHAR)"
+            guarded = f"CASE WHEN NOT ends_with({text}, ':') THEN {node.sql(dialect='duckdb')} END"
+            node.replace(sqlglot.parse_one(guarded, read="duckdb"))
+    return tree
+
+
 def _try(tree: exp.Expr) -> str:
-    return (tree if isinstance(tree, exp.Column) else _total(tree)).sql(dialect="duckdb")
+    return (tree if isinstance(tree, exp.Column) else _shield(_total(tree))).sql(dialect="duckdb")
 
 
 def _value(measure: Measure) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sfumato.errors import SourceError
 
-__all__ = ["FileSource", "Kind", "Stored", "file_version", "find_files"]
+__all__ = ["FileSource", "Kind", "Stored", "describe_stored", "file_version", "find_files"]
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
@@ -104,7 +104,7 @@ def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
     if len(set(first.names)) != len(first.names) or not all(first.names):
         message = f"{name} has two columns of the same name, or one without a name; rename one"
         raise SourceError(message)
-    columns = {field.name: _describe_stored(field.type) for field in first}
+    columns = {field.name: describe_stored(field.type) for field in first}
     return FileSource(paths=paths, format="parquet", columns=columns)
 
 
@@ -128,9 +128,10 @@ def _describe_csv(paths: tuple[Path, ...], name: str) -> FileSource:
     return FileSource(paths=paths, format="csv", columns=columns, delimiter=delimiter)
 
 
-def _describe_stored(kind: pa.DataType) -> Stored:
+def describe_stored(kind: pa.DataType) -> Stored:
+    """A stored column of an Arrow type, as the embedded database reads it."""
     if pa.types.is_dictionary(kind):
-        return _describe_stored(kind.value_type)
+        return describe_stored(kind.value_type)
     if pa.types.is_timestamp(kind):
         return _describe_moment(kind)
     exact = (

@@ -69,7 +69,7 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
     if ledger is None:
         unchecked.append("the charge in the ledger (no ledger given)")
     else:
-        checked.append(_check_ledger(Path(ledger), certificate, plan, files["measurements.parquet"]))
+        checked.append(_check_ledger(ledger, certificate, plan, files["measurements.parquet"]))
     return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=certificate["total"])
 
 
@@ -168,9 +168,9 @@ def _check_tables(files: Mapping[str, bytes], derived: Mapping[str, bytes]) -> l
     return checked
 
 
-def _check_ledger(path: Path, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:
+def _check_ledger(place: Path | str, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:
     try:
-        opened = Ledger.read_only(path)
+        opened = Ledger.read_only(place)
         opened.verify()
         entries = opened.entries()
     except LedgerError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import refuse_unknown_keys
+from sfumato.schema.location import find_place
 from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def refuse_private_file(path: Path | str, project: Project) -> None:
     """Nothing, or an error if `path` is a source of a private table: by any name, pattern or link."""
     path = Path(path)
     for table in project.tables.values():
+        if find_place(table.source) != "file":
+            continue
         source = project.folder / table.source
         files = source.parent.glob(source.name) if "*" in source.name else [source]
         if path.exists() and any(each.exists() and path.samefile(each) for each in files):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato.errors import SchemaError
 from sfumato.schema.column import Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import read_parameters
+from sfumato.schema.location import check_location, public_location
 from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -165,8 +166,9 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
         raise SchemaError(message) from None
     source = spec.get("source")
     if not isinstance(source, str) or not source or source == "TODO":
-        message = f"{where}: source must name a Parquet, CSV or CSV.gz file"
+        message = f"{where}: source must name a Parquet, CSV or CSV.gz file, or a table by its URL"
         raise SchemaError(message)
+    check_location(source, where=f"{where}: source")
     return Table(
         name=name,
         source=source,
@@ -185,7 +187,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
         if set(rule) <= set(columns)
     ]
     return {
-        "source": table.source,
+        "source": public_location(table.source),
         "unit": table.unit.column or "row",
         "max_records": table.unit.max_records,
         "neighbours": table.unit.neighbours,

@@ -1,0 +1,291 @@
+r"""The types of PostgreSQL's columns, and SQL that reads them as DuckDB would read the same values in a file.
+
+Every expression is total: whatever a record holds, it gives a value or NULL and never raises. The two
+patterns say which texts DuckDB takes for a number and for a moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from sfumato.engines.encode import quote_name, quote_text
+
+if TYPE_CHECKING:
+    from sfumato.engines.source import Kind
+
+__all__ = [
+    "PostgresColumn",
+    "describe_type",
+    "identify",
+    "moment_fields",
+    "number_of",
+    "part_of_fields",
+    "part_of_moment",
+    "stored_name",
+    "text_of",
+]
+
+_SPACE = r"[ \t\n\v\f\r]"
+_DIGITS = "[0-9]+(_[0-9]+)*"
+_PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
+_NUMBER = rf"^{_SPACE}*\+?-?({_DIGITS}(\.({_DIGITS})?)?|\.{_DIGITS})([eE][+-]?{_DIGITS})?{_SPACE}*$"
+_INFINITE = rf"^{_SPACE}*\+?-?[iI][nN][fF]([iI][nN][iI][tT][yY])?{_SPACE}*$"
+_LONGEST_NUMBER = 6000
+"""Texts of more characters are no numbers: a server's decimals have an end."""
+
+_CLOCK = r"0{0,8}([0-9]{1,2}):(?:([0-9]{1,2})(?::(?:([0-9]{1,2})(?:\.([0-9]*))?)?)?)?"
+_ZONE = (
+    rf"(?: ?Z{_SPACE}*| ?[+-][0-9]{{2}}(?::?[0-9]{{2}}|:[0-9]{{2}}:[0-9]{{2}})?{_SPACE}*"
+    rf"|(?:[+-][0-9]{{2}}:(?:[0-9]{{2}}:)?)? [A-Za-z0-9/_+:-]*{_SPACE}*)?"
+)
+_MOMENT = (
+    rf"^{_SPACE}*(?:-?([eE][pP][oO][cC][hH]){_SPACE}*|(-?)0*([0-9]{{1,6}})([-/\\ ])([0-9]{{1,2}})([-/\\ ])"
+    rf"([0-9]{{1,2}})({_SPACE}\([bB][cC]\))?(?:[T \t\n\v\f\r]{_SPACE}*{_CLOCK}{_ZONE})?)$"
+)
+
+_FAR, _FARTHER = 60_000_000_000_000, 250_000_000_000_000  # milliseconds around 1970, as `source` has them
+_LAST_DAY, _LAST_CLOCK = 106_751_991, 14_454_775_806  # where DuckDB's moments end, in days and microseconds
+_SHIFT = 1_000_000  # years that make every year positive; a multiple of 400
+_LARGEST = 2**1024 - 2**970  # from here on the nearest double is infinite
+_EXACT = 2**53
+
+_KINDS: dict[str, Kind] = {
+    "bool": "boolean",
+    "bpchar": "text",
+    "date": "date",
+    "float4": "number",
+    "float8": "number",
+    "int2": "integer",
+    "int4": "integer",
+    "int8": "integer",
+    "numeric": "number",
+    "text": "text",
+    "timestamp": "date",
+    "timestamptz": "date",
+    "uuid": "text",
+    "varchar": "text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresColumn:
+    """A stored column: its kind, the name of its type, and the digits of a decimal that has a fixed number.
+
+    An `identifier` keeps different values apart, as one that names individuals must.
+    """
+
+    kind: Kind
+    type: str
+    digits: tuple[int, int] | None = None
+    is_identifier: bool = False
+
+
+def describe_type(name: str, modifier: int, *, is_enum: bool) -> PostgresColumn:
+    """The column of a type of the catalogue; arrays, JSON, bytes and all that is no plain value are `other`.
+
+    >>> describe_type("numeric", (12 << 16) + 2 + 4, is_enum=False)
+    PostgresColumn(kind='number', type='numeric', digits=(12, 2), is_identifier=True)
+    """
+    if is_enum:
+        return PostgresColumn("text", "enum", is_identifier=True)
+    kind = _KINDS.get(name, "other")
+    digits = None
+    if name == "numeric" and modifier >= 4:
+        scale = (modifier - 4) & 0x7FF
+        digits = ((modifier - 4) >> 16 & 0xFFFF, scale - 2048 if scale >= 1024 else scale)
+    exact = kind in ("integer", "text", "boolean") or name == "date"
+    if name == "numeric":
+        exact = digits is None or digits[0] <= 38
+    return PostgresColumn(kind, name, digits, is_identifier=exact)
+
+
+def stored_name(name: str) -> str:
+    """A stored column in SQL that reads the table as `stored`."""
+    return f"stored.{quote_name(name)}"
+
+
+def identify(name: str, column: PostgresColumn) -> str:
+    """The SQL for an individual, such that its text is the one that every engine has for it."""
+    quoted = stored_name(name)
+    return quoted if column.kind in ("integer", "boolean") else text_of(quoted, column)
+
+
+def text_of(name: str, column: PostgresColumn) -> str:
+    """The SQL for the text of a value, compared by its bytes. Not for floating numbers."""
+    text = f"CAST({name} AS text)"
+    if column.type == "numeric":
+        if column.digits is None:
+            text = f"CAST(trim_scale({name}) AS text)"
+        elif column.digits[0] == column.digits[1]:
+            text = rf"regexp_replace({text}, '^(-?)0\.', '\1.')"
+    elif column.type == "date":
+        text = f"replace({text}, ' BC', ' (BC)')"
+    elif column.kind == "date":
+        text = f"CAST({_moment(name, column)} AS text)"
+    return f'{text} COLLATE "C"'
+
+
+def number_of(name: str, column: PostgresColumn) -> str:
+    """The SQL for the double nearest to a value, NULL for what is no number, such as NaN."""
+    match column.kind:
+        case "date" | "other":
+            return "CAST(NULL AS float8)"
+        case "boolean":
+            return f"CAST(CAST({name} AS integer) AS float8)"
+        case "integer":
+            return f"CAST({name} AS float8)"
+        case "text":
+            return _number_of_text(text_of(name, column))
+    if column.type == "numeric":
+        return f"CASE WHEN {name} <> 'NaN' THEN {_number_of_decimal(name, column.digits)} END"
+    return f"CASE WHEN {name} <> 'NaN' THEN CAST({name} AS float8) END"
+
+
+def part_of_moment(name: str, column: PostgresColumn, part: str) -> str:
+    """The SQL for a part of a stored date or timestamp."""
+    if column.type == "date":
+        if part == "hour":
+            value = "0"
+        elif part == "year":
+            # There is no year 0 here, and DuckDB has one.
+            year = f"CAST(extract(year FROM {name}) AS integer)"
+            value = f"CASE WHEN {year} < 0 THEN {year} + 1 ELSE {year} END"
+        else:
+            value = _extract(name, part)
+        return f"CASE WHEN isfinite({name}) AND {name} <= DATE '294247-01-10' THEN {value} END"
+    return _extract(_moment(name, column), part)
+
+
+def moment_fields(name: str, column: PostgresColumn, alias: str) -> str:
+    """Joins that give the fields of a text that is a moment under `alias`, all NULL for any other text.
+
+    Each join is computed once for a row, from the one before it, which is @ in the text below.
+    """
+    text = text_of(name, column)
+    # As in `encode`, a text that ends in a colon is no moment.
+    match = f"CASE WHEN right({text}, 1) <> ':' THEN regexp_match({text}, {quote_text(_MOMENT)}) END AS m"
+
+    def field(place: int, *, default: str = "NULL") -> str:
+        return f"coalesce(CAST(nullif(@m[{place}], '') AS bigint), {default})"
+
+    year, clock = field(3), [field(place, default="0") for place in (9, 10, 11)]
+    stated = (
+        "@m[1] IS NOT NULL AS epoch, "
+        f"CASE WHEN @m[8] IS NOT NULL THEN 1 - {year} WHEN @m[2] = '-' THEN -{year} ELSE {year} END AS y, "
+        f"{field(5)} AS mo, {field(7)} AS d, {clock[0]} AS h, {clock[1]} AS mi, {clock[2]} AS s, "
+        "CAST(rpad(left(coalesce(@m[12], ''), 6), 6, '0') AS bigint) AS micros, "
+        f"@m[4] = @m[6] AND (@m[8] IS NULL OR (@m[2] = '' AND {year} > 0)) AS fits"
+    )
+    leap = "@y % 4 = 0 AND (@y % 100 <> 0 OR @y % 400 = 0)"
+    checked = (
+        f"@epoch AS epoch, @y AS y, @mo AS mo, @d AS d, @h AS h, "
+        "((@h % 24) * 3600 + @mi * 60 + @s) * 1000000 + @micros AS clock, "
+        f"CASE WHEN @mo = 2 THEN CASE WHEN {leap} THEN 29 ELSE 28 END "
+        "WHEN @mo IN (4, 6, 9, 11) THEN 30 ELSE 31 END AS last, "
+        f"{_days('@y', '@mo', '@d')} + CASE WHEN @h = 24 THEN 1 ELSE 0 END AS days, "
+        "@fits AND @mo BETWEEN 1 AND 12 AND @d >= 1 AND @mi < 60 AND @s < 60 "
+        "AND (@h < 24 OR (@h = 24 AND @mi = 0 AND @s = 0 AND @micros = 0)) AS fits"
+    )
+    finished = (
+        f"CASE WHEN @epoch THEN 0 WHEN @fits AND @d <= @last AND abs(@days) <= {_LAST_DAY} "
+        f"AND (@days < {_LAST_DAY} OR @clock <= {_LAST_CLOCK}) THEN @days END AS days, "
+        "@epoch AS epoch, @y AS y, @mo AS mo, @h AS h, @h = 24 AND @d = @last AS over"
+    )
+    joins = f" CROSS JOIN LATERAL (SELECT {match} OFFSET 0) AS {alias}_m"
+    for before, text, after in (("_m", stated, "_s"), ("_s", checked, "_c"), ("_c", finished, "")):
+        computed = text.replace("@", f"{alias}{before}.")
+        joins += f" CROSS JOIN LATERAL (SELECT {computed} OFFSET 0) AS {alias}{after}"
+    return joins
+
+
+def part_of_fields(alias: str, part: str) -> str:
+    """The SQL for a part of the moment whose fields are under `alias`."""
+    first = {"year": 1970, "month": 1, "day_of_week": 3, "hour": 0}[part]
+    # Midnight may be written as 24:00, and is the beginning of the next day.
+    value = {
+        "year": f"{alias}.y + CASE WHEN {alias}.over AND {alias}.mo = 12 THEN 1 ELSE 0 END",
+        "month": f"CASE WHEN {alias}.over THEN {alias}.mo % 12 + 1 ELSE {alias}.mo END",
+        "day_of_week": f"(({alias}.days + 3) % 7 + 7) % 7",
+        "hour": f"{alias}.h % 24",
+    }[part]
+    return (
+        f"CASE WHEN {alias}.days IS NOT NULL THEN CASE WHEN {alias}.epoch THEN {first} ELSE {value} END END"
+    )
+
+
+def _days(y: str, month: str, day: str) -> str:
+    """Days since 1970 of a day of the calendar that has no beginning, in whole numbers."""
+    year = f"({y} + {_SHIFT} - CASE WHEN {month} <= 2 THEN 1 ELSE 0 END)"
+    since_march = f"({month} + CASE WHEN {month} > 2 THEN -3 ELSE 9 END)"
+    first = 1969 + _SHIFT
+    epoch = 365 * first + first // 4 - first // 100 + first // 400 + (153 * 10 + 2) // 5
+    leaps = f"{year} / 4 - {year} / 100 + {year} / 400"
+    return f"365 * {year} + {leaps} + (153 * {since_march} + 2) / 5 + {day} - 1 - {epoch}"
+
+
+def _moment(name: str, column: PostgresColumn) -> str:
+    """A stored timestamp in UTC, NULL outside the years that are read."""
+    moment = f"({name} AT TIME ZONE 'UTC')" if column.type == "timestamptz" else name
+    ends = [datetime(1970, 1, 1) + timedelta(milliseconds=each) for each in (-_FAR, _FARTHER)]
+    low, high = (f"TIMESTAMP '{end.isoformat(sep=' ')}'" for end in ends)
+    return f"CASE WHEN {moment} BETWEEN {low} AND {high} THEN {moment} END"
+
+
+def _extract(moment: str, part: str) -> str:
+    if part == "day_of_week":
+        return f"CAST(extract(isodow FROM {moment}) AS integer) - 1"
+    return f"CAST(extract({part} FROM {moment}) AS integer)"
+
+
+def _number_of_text(text: str) -> str:
+    cleaned = rf"regexp_replace({text}, '{_SPACE}|_|^{_SPACE}*\+', '', 'g')"
+    # An exponent of five digits decides alone: no mantissa that is short enough makes up for it.
+    far = rf"{cleaned} ~ '[eE][+-]?0*[1-9][0-9]{{4}}'"
+    zero = rf"{cleaned} ~ '^-?[0.]*([eE]|$)'"
+    distant = (
+        f"CASE WHEN {zero} OR {cleaned} ~ '[eE]-' THEN CAST(0 AS float8) "
+        f"WHEN left({cleaned}, 1) = '-' THEN CAST('-Infinity' AS float8) ELSE CAST('Infinity' AS float8) END"
+    )
+    infinite = f"CASE WHEN {text} ~ '-' THEN CAST('-Infinity' AS float8) ELSE CAST('Infinity' AS float8) END"
+    near = _hold_decimal(f"CAST({cleaned} AS numeric)")
+    return (
+        f"CASE WHEN length({text}) > {_LONGEST_NUMBER} THEN NULL "
+        f"WHEN {text} ~ '{_PLAIN}' THEN CAST({text} AS float8) "
+        f"WHEN {text} ~ '{_NUMBER}' THEN CASE WHEN {far} THEN {distant} ELSE {near} END "
+        f"WHEN {text} ~ '{_INFINITE}' THEN {infinite} END"
+    )
+
+
+def _number_of_decimal(name: str, digits: tuple[int, int] | None) -> str:
+    if digits is None or digits[0] > 38 or not 0 <= digits[1] <= 38:
+        return _hold_decimal(name)
+    plain = f"CAST({name} AS float8)"
+    precision, scale = digits
+    if precision <= 15 or scale == 0:
+        return plain
+    # DuckDB adds up whole and fraction where the digits are many.
+    written = f"{_EXACT:0{scale + 1}d}"
+    exact = f"{written[:-scale]}.{written[-scale:]}"
+    return (
+        f"CASE WHEN abs({name}) <= {exact} OR abs({name}) = 'Infinity' THEN {plain} "
+        f"ELSE CAST(trunc({name}) AS float8) + CAST({name} - trunc({name}) AS float8) END"
+    )
+
+
+def _hold_decimal(value: str) -> str:
+    """The double nearest to a decimal of any length; a cast alone would fail beyond the largest one."""
+    least = _decimal(Fraction(1, 2**1075))
+    return (
+        f"CASE WHEN {value} >= {_LARGEST} THEN CAST('Infinity' AS float8) "
+        f"WHEN {value} <= -{_LARGEST} THEN CAST('-Infinity' AS float8) "
+        f"WHEN abs({value}) <= {least} THEN CAST(0 AS float8) ELSE CAST({value} AS float8) END"
+    )
+
+
+def _decimal(number: Fraction) -> str:
+    """A power of two below one, written out."""
+    places = number.denominator.bit_length() - 1
+    return f"0.{5**places:0{places}d}"

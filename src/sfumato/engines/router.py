@@ -1,0 +1,127 @@
+"""One engine for all tables of a project: each table is read where its source says it is."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.errors import SourceError
+from sfumato.schema import PublicTable
+from sfumato.schema.location import find_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    import pyarrow as pa
+    from sqlglot import exp
+
+    from sfumato.engines.base import Engine, TrueCounts
+    from sfumato.engines.fetched import Fetched
+    from sfumato.engines.query import TrueAggregates
+    from sfumato.measurement import CapChoice, NormChoice, Request
+    from sfumato.schema import Label, Table
+    from sfumato.schema.location import Place
+    from sfumato.sql import QueryPlan
+
+    class _Remote(Engine, Protocol):
+        def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched: ...
+
+
+__all__ = ["open_engine"]
+
+# The engine of a place, and the package it needs.
+_ENGINES = {
+    "postgres": ("sfumato.engines.postgres", "PostgresEngine", "psycopg"),
+    "spark": ("sfumato.engines.spark", "SparkEngine", "pyspark"),
+}
+
+
+def open_engine(folder: Path) -> Engine:
+    """The engine for the tables of a project in `folder`. Nothing is opened before a table is read."""
+    return _Router(folder)
+
+
+class _Router:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files = DuckDBEngine(folder, fetch=self._fetch)
+        self._remotes: dict[str, _Remote] = {}
+
+    def hold(self, table: Table) -> AbstractContextManager[None]:
+        return self._find(table).hold(table)
+
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        self._find(table).check(table, marginals)
+
+    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+        return self._find(table).version(table, secret=secret)
+
+    def count(
+        self,
+        table: Table,
+        marginals: tuple[tuple[str, ...], ...],
+        *,
+        occupied: tuple[tuple[str, ...], ...] = (),
+        progress: Callable[[str], None],
+    ) -> tuple[TrueCounts, ...]:
+        return self._find(table).count(table, marginals, occupied=occupied, progress=progress)
+
+    def count_clipped(
+        self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        return self._find(table).count_clipped(table, requests, progress=progress)
+
+    def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
+        return self._find(table).count_heads(table, request, progress=progress)
+
+    def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
+        return self._find(table).count_norms(table, choice, progress=progress)
+
+    def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
+        return self._find(table).count_lost(table, choice, progress=progress)
+
+    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+        return self._find(table).describe(table)
+
+    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
+        return self._files.list_labels(table)
+
+    def aggregate(
+        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
+    ) -> TrueAggregates:
+        return self._files.aggregate(plan, tables, progress=progress)
+
+    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
+        self._files.bind(plan, tables)
+
+    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
+        return self._files.select(tree, tables)
+
+    def _fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
+        return self._open(find_place(table.source), table).fetch(table, wanted)
+
+    def _find(self, table: Table | PublicTable) -> Engine:
+        place = find_place(table.source)
+        if place == "file":
+            return self._files
+        if isinstance(table, PublicTable):
+            message = f"public table {table.name!r}: source must be a file"
+            raise SourceError(message)
+        return self._open(place, table)
+
+    def _open(self, place: Place, table: Table) -> _Remote:
+        if place not in self._remotes:
+            module, name, package = _ENGINES[place]
+            try:
+                import_module(package)
+            except ImportError:
+                message = (
+                    f"table {table.name!r}: its source needs another package: pip install 'sfumato[{place}]'"
+                )
+                raise SourceError(message) from None
+            engine = getattr(import_module(module), name)(self._folder)
+            self._remotes[place] = cast("_Remote", engine)
+        return self._remotes[place]

@@ -1,0 +1,212 @@
+"""The contract: every engine gives the numbers that DuckDB gives for the same records, bit for bit."""
+
+import importlib.util
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato.errors import SfumatoError
+from sfumato.headcounts import HeadCounts
+from sfumato.measurement import CapChoice, NormChoice, Request
+from sfumato.queries import Queries
+from sfumato.schema import parse_table
+from sfumato.sql import Source, plan_query, read_statement
+
+SILENT = {"progress": lambda _: None}
+HELPER = Path(__file__).resolve().parents[2] / "helpers" / "contract_tables.py"
+NAMES = [
+    *(f"edges by {unit}" for unit in ("who", "number", "day", "cash", "flag", "row")),
+    "skewed", "weighted", "empty", "one row", "taxi", "stlouis", "adult",
+]  # fmt: skip
+PEOPLE = ["skewed", "weighted", "empty", "one row", "edges by who", "edges by day", "taxi", "stlouis"]
+
+
+def stored(name):
+    spec = importlib.util.spec_from_file_location("contract_tables", HELPER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.source_name(name)
+
+
+@pytest.fixture
+def both(place, file_engine, tables):
+    """What opens a table twice: in the engine under test, and in files."""
+    engine, source_of = place
+
+    def describe(name, **facts):
+        if name not in tables:
+            pytest.skip("the public tables (../shared) are not beside the project")
+        _, spec, marginals = tables[name]
+        kept = stored(name)
+        here = parse_table("t", {"source": source_of(kept), **spec, **facts})
+        there = parse_table("t", {"source": f"{kept}.parquet", **spec, **facts})
+        return (engine, here), (file_engine, there), marginals
+
+    return describe
+
+
+def same(one, other):
+    assert len(one) == len(other)
+    for here, there in zip(one, other, strict=True):
+        assert here.columns == there.columns
+        assert here.true_values.dtype == there.true_values.dtype
+        assert here.true_values.tolist() == there.true_values.tolist(), here.columns
+        assert not here.true_values.flags.writeable
+        assert (here.cells is None) == (there.cells is None)
+        if here.cells is not None:
+            assert here.cells.tolist() == there.cells.tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counts_are_the_same(both, name):
+    (engine, here), (files, there), marginals = both(name)
+    if name.startswith("edges"):
+        # One column at a time: what a column drops must not hide what another one holds.
+        for marginal in marginals:
+            engine.check(here, (marginal,))
+            same(engine.count(here, (marginal,), **SILENT), files.count(there, (marginal,), **SILENT))
+        return
+    asked = tuple(marginals)
+    engine.check(here, asked)
+    same(
+        engine.count(here, asked, occupied=asked[-2:], **SILENT),
+        files.count(there, asked, occupied=asked[-2:], **SILENT),
+    )
+
+
+@pytest.mark.parametrize("name", ["edges by who", "edges by row"])
+def test_many_columns_at_once_are_the_same(both, name):
+    (engine, here), (files, there), _ = both(name)
+    asked = (("t_month", "t_hour"), ("d_text", "w_text"), ("c_text", "y_text", "pair"), ("t_whole",))
+    same(
+        engine.count(here, asked, occupied=(("three", "t_day"),), **SILENT),
+        files.count(there, asked, occupied=(("three", "t_day"),), **SILENT),
+    )
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000])
+@pytest.mark.parametrize("bounding", ["truncate", "weight"])
+def test_every_bound_decides_the_same(both, bounding, most):
+    (engine, here), (files, there), marginals = both("skewed", bounding=bounding, max_records=most)
+    asked = tuple(marginals)
+    same(engine.count(here, asked, **SILENT), files.count(there, asked, **SILENT))
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_clipped_sums_are_the_same(both, name):
+    (engine, here), (files, there), marginals = both(name)
+    columns = marginals[0]
+    cells = here.cells(columns)
+    queries = Queries(
+        cells=cells,
+        grid=1000,
+        starts=[0, cells, cells + 1],
+        members=[*range(cells), 0],
+        weights=[600 if cell % 2 else -600 for cell in range(cells)] + [799],
+    )
+    requests = tuple(
+        Request(
+            name=f"r{place}", columns=columns, noise="gaussian", scale=Fraction(9), norm=norm, queries=asked
+        )
+        for place, (norm, asked) in enumerate(
+            [(Fraction(1, 3), None), (Fraction(7), None), (Fraction(5, 2), queries)]
+        )
+    )
+    same(engine.count_clipped(here, requests, **SILENT), files.count_clipped(there, requests, **SILENT))
+
+
+@pytest.mark.parametrize("name", [*PEOPLE, "adult", "edges by row"])
+def test_counts_of_individuals_are_the_same(both, name):
+    (engine, here), (files, there), marginals = both(name)
+    columns = marginals[-1]
+    cells = min(here.cells(columns), 500)
+    heads = HeadCounts(max_cells=2, cells=np.repeat(np.arange(cells), 3), times=np.tile([1, 2, 5], cells))
+    request = Request(name="r", columns=columns, noise="laplace", scale=Fraction(9), heads=heads)
+    same([engine.count_heads(here, request, **SILENT)], [files.count_heads(there, request, **SILENT)])
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_choices_are_scored_the_same(both, name):
+    (engine, here), (files, there), marginals = both(name)
+    half, one = Fraction(1, 2), Fraction(1)
+    norms = NormChoice(
+        name="n",
+        columns=marginals[0],
+        norms=(half, one, Fraction(3), Fraction(10**30)),
+        quantile=half,
+        epsilon=one,
+    )
+    same([engine.count_norms(here, norms, **SILENT)], [files.count_norms(there, norms, **SILENT)])
+    caps = CapChoice(name="c", columns=marginals[0], caps=(1, 2, 3), penalties=(0, 0, 0), epsilon=one)
+    same([engine.count_lost(here, caps, **SILENT)], [files.count_lost(there, caps, **SILENT)])
+
+
+STATEMENTS = {
+    "skewed": [
+        "count(*) FROM t",
+        "b, count(*), sum(c), avg(c) FROM t GROUP BY b",
+        "a, count(DISTINCT p), median(c) FROM t WHERE a + 1 > 1 GROUP BY a",
+        "count(*) FROM t WHERE 1 / (a - 2) > 0 AND c < 3",
+        "variance(c) FROM t",
+    ],
+    "edges by who": [
+        "count(*) FROM t WHERE text LIKE '2020%' AND CAST(text AS DATE) > DATE '2020-01-01'",
+        "flag, count(*), sum(w) FROM t GROUP BY flag",
+        "short, count(DISTINCT who) FROM t WHERE CAST(text AS DOUBLE) BETWEEN 0 AND 5 GROUP BY short",
+        "count(*) FROM t WHERE moment < TIMESTAMP '2020-06-01' OR day = DATE '2020-02-29' OR cash = 2.5",
+        "t_month, count(*) FROM t WHERE double > 0.05 GROUP BY t_month",
+        "count(*) FROM t WHERE instant > TIMESTAMP '2019-01-01' AND wide > 1 AND single < 2",
+    ],
+    "edges by cash": ["count(*), count(DISTINCT cash) FROM t", "flag, count(*) FROM t GROUP BY flag"],
+    "edges by day": ["flag, count(*) FROM t WHERE whole >= 0 GROUP BY flag"],
+}
+BOUNDS = {"c": {"bins": [0, 1, 2], "bounds": [0, 2]}, "w": {"from": "whole", "bounds": [-5, 5]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in STATEMENTS.items() for text in texts]
+)
+def test_statements_are_aggregated_the_same(both, tables, name, text):
+    _, spec, _ = tables[name]
+    stated = {**spec["columns"], **{key: BOUNDS[key] for key in (["c"] if name == "skewed" else ["w"])}}
+    (engine, here), (files, there), _ = both(name, columns=stated)
+    assert engine.describe(here) == files.describe(there)
+    found = []
+    for each, table in ((engine, here), (files, there)):
+        catalog = {"t": Source(name="t", stored=each.describe(table), table=table)}
+        statement = read_statement(f"DP-SELECT 1.0 {text}")
+        try:
+            plan = plan_query(statement, catalog, epsilon=statement.epsilon, selection_delta=Fraction(0))
+        except SfumatoError as error:
+            found.append(str(error))
+            continue
+        each.bind(plan, {"t": table})
+        counted = each.aggregate(plan, {"t": table}, **SILENT)
+        found.append([values.tolist() for values in counted.true_values])
+    assert found[0] == found[1]
+    assert not isinstance(found[0], str), found[0]
+
+
+def test_a_version_is_keyed_and_stays(both):
+    (engine, here), _, _ = both("skewed")
+    version = engine.version(here, secret=b"one")
+    assert len(version) == 64
+    assert engine.version(here, secret=b"one") == version
+    assert engine.version(here, secret=b"two") != version
+    with engine.hold(here):
+        assert engine.version(here, secret=b"one") == version
+
+
+def test_what_public_facts_refuse_is_refused_alike(both):
+    for facts in (
+        {"unit": "nobody"},
+        {"columns": {"a": {"from": "missing", "range": [0, 3]}}},
+        {"columns": {"a": {"period": "month"}}},
+        {"unit": "c", "columns": {"a": {"range": [0, 3]}}},
+    ):
+        (engine, here), (files, there), _ = both("skewed", **facts)
+        for each, table in ((engine, here), (files, there)):
+            with pytest.raises(SfumatoError):
+                each.check(table, (("a",),))
