@@ -53,7 +53,7 @@ class Engine(Protocol):
     """Reads records where they are and hands out exact counts with enforced bounds."""
 
     def hold(self, table: Table) -> AbstractContextManager[None]:
-        """Within it, all that is read of the table is as it was at the beginning, and so is its version."""
+        """Within it, all that is read of the table is as it was at the beginning, or its version differs."""
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Nothing, or an error about public facts: sizes, the source, its columns, their types."""

@@ -47,13 +47,19 @@ _CLOCK = (
 )
 _ZONE = (
     r"(?: ?Z\s*| ?[+-][0-9]{2}(?::?[0-9]{2}|:[0-9]{2}:[0-9]{2})?\s*"
-    r"|(?: ?[+-][0-9]{2}:(?:[0-9]{2}:)?)? [A-Za-z0-9/_+:-]*\s*)?"
+    r"|(?:[+-][0-9]{2}:(?:[0-9]{2}:)?)? [A-Za-z0-9/_+:-]*\s*)?"
 )
 MOMENT = rf"^\s*(?:-?([eE][pP][oO][cC][hH])\s*|{_DATE}(?:[T\s]\s*{_CLOCK}{_ZONE})?)(?<!:)\z"
 """What DuckDB reads as a timestamp, but for infinity and days that a month does not have.
 
 The zone is left out of account, as it does. A colon at the end is refused, as `encode` does.
 """
+
+_LATE = (
+    r"^\s*0*294247[-/\\ ]0?1[-/\\ ]10[T\s]\s*0*(?:[5-9]|1[0-9]|2[0-4]|4:0?[1-9]|4:[1-5][0-9]|4:00?:5[5-9]"
+    r"|4:00?:54\.(?:77580[7-9]|7758[1-9]|7759|77[6-9]|7[89]|[89]))"
+)
+"""Moments of the last day that are later than DuckDB's last, 04:00:54.775806."""
 
 _FIELDS = "$1|$2$3|$5|$6|$7|$9|$10|$12|$13"
 
@@ -166,7 +172,8 @@ def split_moment(name: str) -> str:
     """The SQL for the fields of a text that is a moment, as an array of texts; NULL for any other text."""
     pattern = quote_spark_text(MOMENT)
     fields = f"split(regexp_replace({name}, {pattern}, '{_FIELDS}'), '[|]')"
-    return f"CASE WHEN {name} RLIKE {pattern} THEN {fields} END"
+    late = f"{name} RLIKE {quote_spark_text(_LATE)}"
+    return f"CASE WHEN {name} RLIKE {pattern} AND NOT {late} THEN {fields} END"
 
 
 def part_of_text(fields: str, part: str) -> str:
