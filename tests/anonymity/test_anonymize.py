@@ -438,3 +438,103 @@ def test_durations_are_refused():
     table = pa.table({"d": pa.array([1, 2], pa.duration("s"))})
     with pytest.raises(AnonymityError, match="neither numbers"):
         anonymize(table, quasi_identifiers=["d"], k=1)
+
+
+def test_a_parquet_file_knows_no_text_of_others(tmp_path):
+    common = {"age": [30, 31, 32] * 20, "town": ["Bb", "Aa", "Bb"] * 20, "ill": ["zeta", "alpha", "mid"] * 20}
+    odd = {"age": [90, 91], "town": ["QQ", "RR"], "ill": ["rare one", "rare two"]}
+    table = pa.concat_tables([pa.table(common), pa.table(odd)])
+    frame = table.to_pandas().astype({"town": "category", "ill": "category"})
+    for number, source in enumerate((table, frame)):
+        out = tmp_path / f"{number}.parquet"
+        for method in ("local", "cuts", "strict"):
+            anonymize(
+                source,
+                quasi_identifiers=["age", "town"],
+                k=2,
+                sensitive="ill",
+                method=method,
+                max_suppressed=0.05,
+                out=out,
+                force=True,
+            )
+            names = ["age", "town", "ill"]
+            read = pq.ParquetFile(out, read_dictionary=names).read()
+            for name in names:
+                texts = read[name].chunk(0).dictionary.to_pylist()
+                assert texts == sorted(set(read[name].to_pylist())), name
+    assert b"pandas" not in out.read_bytes()
+
+
+def test_left_out_records_leave_no_text(tmp_path):
+    common = {"age": [30, 31, 32] * 20, "town": ["Bb", "Aa", "Bb"] * 20, "ill": ["zeta", "alpha", "mid"] * 20}
+    odd = {"age": [90, 33, 60], "town": ["QQ", "RR", "SS"], "ill": ["rare one", "rare two", "rare"]}
+    table = pa.concat_tables([pa.table(common), pa.table(odd)])
+    plan = make_plan(quasi_identifiers=["age", "town"], k=3, sensitive="ill", max_suppressed=0.05)
+    released = release_table(table, plan, out=tmp_path / "out.parquet")
+    assert released.made.suppressed == 3
+    written = pq.ParquetFile(tmp_path / "out.parquet", read_dictionary=["ill", "town"]).read()
+    assert written["ill"].chunk(0).dictionary.to_pylist() == ["alpha", "mid", "zeta"]
+    assert not any("QQ" in text for text in written["town"].chunk(0).dictionary.to_pylist())
+
+
+def test_whole_numbers_stay_whole_in_a_frame():
+    large = 2**53
+    frame = pd.DataFrame(
+        {"age": [30] * 2 + [40] * 3, "x": pd.array([large, large + 1, 1, 2, None], dtype="Int64")}
+    )
+    released = anonymize(frame, quasi_identifiers="age", sensitive="x", k=2, l=2)
+    assert released["x"].tolist()[:2] == [large, large + 1]
+    assert str(released["x"].dtype) == "Int64"
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.parametrize("wish", [{}, {"l": 2}, {"t": 0.5, "distance": "ordered"}])
+def test_other_kinds_of_sensitive_columns_are_judged(tmp_path, ending, wish):
+    days = [datetime.date(1990, 1, 1 + number % 9) for number in range(40)]
+    table = pa.table({"age": list(range(40)), "day": days, "sum": pa.array(range(40), pa.decimal128(8, 2))})
+    for name in ("day", "sum"):
+        out = tmp_path / f"{name}{ending}"
+        anonymize(table, quasi_identifiers="age", sensitive=name, k=5, out=out, **wish)
+        assert measure_anonymity(out, quasi_identifiers="age", sensitive=name).k >= 5
+    days_of = pa.table({"day": days, "n": list(range(40))})
+    anonymize(
+        days_of, quasi_identifiers=["day", "n"], k=4, method="microaggregate", out=tmp_path / f"m{ending}"
+    )
+
+
+def test_a_text_file_of_one_column_shows_no_missing_value(tmp_path):
+    table = pa.table({"c": [30, None, 40, 30, None, 40]})
+    with pytest.raises(AnonymityError, match="one column"):
+        anonymize(table, quasi_identifiers="c", k=2, out=tmp_path / "out.csv")
+    assert list(tmp_path.iterdir()) == []
+    anonymize(table, quasi_identifiers="c", k=2, out=tmp_path / "out.parquet")
+
+
+def test_a_file_without_a_header_shows_no_record(tmp_path):
+    source = tmp_path / "in.csv"
+    source.write_text("48,f,1047,asthma\n50,m,1048,flu\n")
+    with pytest.raises(AnonymityError, match="no column 'age'") as caught:
+        anonymize(source, quasi_identifiers="age", k=1)
+    assert "asthma" not in str(caught.value)
+
+
+def test_a_file_that_appears_meanwhile_stays(tmp_path, monkeypatch):
+    out = tmp_path / "out.csv"
+    files = importlib.import_module("sfumato.anonymity.files")
+    real = files.judge_table
+
+    def slow(*arguments, **options):
+        out.write_text("another's")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(files, "judge_table", slow)
+    with pytest.raises(ReleaseError, match="exists"):
+        anonymize(people(50), quasi_identifiers=QUASI, k=2, out=out)
+    assert out.read_text() == "another's"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_the_two_zeros_are_one_for_the_judge():
+    table = {"age": [1, 1], "x": [0.0, -0.0]}
+    assert measure_anonymity(table, quasi_identifiers=["age"], sensitive="x").l == 1

@@ -224,7 +224,6 @@ def test_cells_of_any_plain_kind_are_compared():
     ("options", "words"),
     [
         ({"quasi_identifiers": []}, "at least one"),
-        ({"quasi_identifiers": "age"}, "as a list"),
         ({"quasi_identifiers": ["age", "age"]}, "'age' is named twice"),
         ({"quasi_identifiers": ["age"], "sensitive": "age"}, "'age' is named twice"),
         ({"quasi_identifiers": ["age"], "individual": "age"}, "'age' is named twice"),

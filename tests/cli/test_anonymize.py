@@ -3,7 +3,9 @@
 import csv
 import gzip
 import json
+import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import reduce
@@ -476,3 +478,20 @@ def test_the_same_input_gives_the_same_file(folder):
     (folder / "people.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
     make(folder, "--sensitive", "diagnosis", out="turned.csv")
     assert (folder / "turned.csv").read_bytes() == (folder / "out.csv").read_bytes()
+
+
+def test_a_stopped_run_leaves_nothing(tmp_path):
+    rows = "\n".join(f"{number % 97},{number % 13},{number % 7}" for number in range(200_000))
+    (tmp_path / "in.csv").write_text(f"age,town,ill\n{rows}\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    command = [sys.executable, "-m", "sfumato", "anonymize", str(tmp_path / "in.csv")]
+    command += ["--quasi", "age,town", "--sensitive", "ill", "--k", "5", "--out", str(out / "out.csv")]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while running.poll() is None and not list(out.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    running.terminate()
+    running.communicate()
+    left = [path.name for path in out.iterdir()]
+    assert left == [] or (running.returncode == 0 and left == ["out.csv"])

@@ -123,7 +123,7 @@ def release_table(
     if path is None:
         measured = judge_table(made.table, plan, register=people)
     else:
-        measured = write_judged(made.table, path, plan, register=people)
+        measured = write_judged(made.table, path, plan, register=people, force=force)
     return Released(plan, table, made, measured)
 
 

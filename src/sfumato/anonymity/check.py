@@ -30,6 +30,7 @@ __all__ = ["NOT_DP", "Anonymity", "measure_anonymity"]
 
 NOT_DP = "k-anonymity, not differential privacy"
 
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T].*)?", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 
 
@@ -122,7 +123,7 @@ class Anonymity:
 def measure_anonymity(
     table: TableLike,
     *,
-    quasi_identifiers: Sequence[str],
+    quasi_identifiers: Sequence[str] | str,
     sensitive: str | Sequence[str] | None = None,
     register: TableLike | None = None,
     individual: str | None = None,
@@ -149,6 +150,8 @@ def measure_anonymity(
     k-anonymity, not differential privacy
     """
     columns = [sensitive] if isinstance(sensitive, str) else list(sensitive or ())
+    if isinstance(quasi_identifiers, str):
+        quasi_identifiers = [quasi_identifiers]
     check_names(quasi_identifiers, [*columns, *([] if individual is None else [individual])])
     distances = _choose_distances(columns, distance)
     tally = tally_rows(table, [*quasi_identifiers, *columns], side="table")
@@ -211,13 +214,17 @@ def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> 
             raise AnonymityError(message)
         ranks = np.array([places[text] for text in texts], np.int64)
     elif pa.types.is_string(known.type) and len(known):
-        if not all(_NUMBER.fullmatch(text) for text in known.to_pylist()):
+        texts = known.to_pylist()
+        if all(_DAY.fullmatch(text) for text in texts):
+            ranks = np.arange(len(known))  # days and moments are written in their order
+        elif not all(_NUMBER.fullmatch(text) for text in texts):
             message = (
                 f"column {name!r} is text, which has no order to measure a distance by; "
                 "give its `order`, or ask for the equal distance"
             )
             raise AnonymityError(message)
-        ranks = np.asarray(pc.cast(known, pa.float64()).to_numpy(zero_copy_only=False))
+        else:
+            ranks = np.asarray(pc.cast(known, pa.float64()).to_numpy(zero_copy_only=False))
     else:
         ranks = np.arange(len(known))
     # Two spellings of one number share a place; a listed value that no record has takes none.

@@ -25,6 +25,8 @@ __all__ = ["Kind", "Quasi", "encode_quasi_identifier", "encode_values"]
 
 Kind = Literal["number", "category", "tree"]
 
+_HUGE = 1e307
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Quasi:
@@ -112,8 +114,12 @@ def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32]
         # NaN is no value, and the two zeros are one.
         plain = pc.add(column.cast(pa.float64()), 0.0)
         column = pc.if_else(pc.is_nan(plain), None, plain)
-    numbered = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    whole = numbered.unify_dictionaries().combine_chunks()
+    try:
+        numbered = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        whole = numbered.unify_dictionaries().combine_chunks()
+    except pa.ArrowException:
+        message = f"column {name!r} holds values of a kind that cannot be told apart; turn it into text"
+        raise AnonymityError(message) from None
     if isinstance(whole, pa.ChunkedArray):  # without a chunk there is nothing to combine
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
     indices = to_numpy(pc.fill_null(whole.indices.cast(pa.int32()), -1))
@@ -157,6 +163,8 @@ def _place(known: list[object], *, missing: bool) -> NDArray[np.float64]:
     numbers = np.array([_number(value) for value in known], np.float64)
     if not np.isfinite(numbers).all():
         numbers = np.arange(len(known), dtype=np.float64)
+    if np.abs(numbers).max() > _HUGE:
+        numbers = numbers / 4  # whose differences are finite
     span = float(numbers[-1] - numbers[0]) or 1.0
     places = (numbers - numbers[0]) / span
     return np.append(places, 3.0) if missing else places

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,11 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from sfumato.anonymity.check import measure_anonymity
+from sfumato.anonymity.encode import encode_values
 from sfumato.anonymity.errors import AnonymityError
+from sfumato.anonymity.values import is_text
 from sfumato.anonymity.wanted import find_shortfalls
+from sfumato.arrays import to_arrow
 from sfumato.errors import ReleaseError, VerificationFailed
 
 if TYPE_CHECKING:
@@ -64,17 +69,35 @@ def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] 
     return path
 
 
-def write_judged(table: pa.Table, path: Path, plan: Plan, *, register: pa.Table | None = None) -> Anonymity:
+def write_judged(
+    table: pa.Table, path: Path, plan: Plan, *, register: pa.Table | None = None, force: bool = False
+) -> Anonymity:
     """How anonymous the file at `path` is, once it is written, read again and found to be what was asked.
 
     A file that is not stays nowhere: it is written under another name first.
     """
     ending = next(each for each in _FORMATS if path.name.lower().endswith(each))
-    draft = path.with_name(f".{path.name}.{os.getpid()}{ending}")
+    if ending != ".parquet" and table.num_columns == 1 and table.column(0).null_count:
+        message = (
+            "a text file of one column cannot show a missing value; write Parquet, or keep another column"
+        )
+        raise AnonymityError(message)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{ending}")
     try:
         _write(table, draft, ending)
         measured = judge_table(draft, plan, register=register)
-        draft.replace(path)
+        if measured.records != table.num_rows:
+            message = "the written file has not the records that were written, and is not handed over"
+            raise VerificationFailed(message)
+        _hand_over(draft, path, force=force)
+    except pa.ArrowException as error:
+        message = (
+            f"{path.name!r} cannot hold a column of this kind ({type(error).__name__}); try Parquet or CSV"
+        )
+        raise ReleaseError(message) from None
+    except FileExistsError:
+        message = f"{path.name!r} exists; choose another name, or say to overwrite it (force)"
+        raise ReleaseError(message) from None
     except OSError as error:
         message = (
             f"{path.name!r} could not be written ({type(error).__name__}); check the folder and the disk"
@@ -85,11 +108,20 @@ def write_judged(table: pa.Table, path: Path, plan: Plan, *, register: pa.Table 
     return measured
 
 
+def _hand_over(draft: Path, path: Path, *, force: bool) -> None:
+    if not force:
+        # A link is refused where a file has appeared in the meantime.
+        with suppress(NotImplementedError, PermissionError):
+            os.link(draft, path)
+            return
+    draft.replace(path)
+
+
 def _write(table: pa.Table, path: Path, ending: str) -> None:
     with path.open("xb") as file:
         if ending == ".parquet":
             # Without the stored Arrow schema, numbered text is read as the text it is.
-            pq.write_table(table, file, store_schema=False, compression="zstd")
+            pq.write_table(compact_text(table), file, store_schema=False, compression="zstd")
         else:
             plain = decode_text(table)
             if ending == ".csv":
@@ -100,6 +132,28 @@ def _write(table: pa.Table, path: Path, ending: str) -> None:
         if not file.closed:
             file.flush()
             os.fsync(file.fileno())
+
+
+def compact_text(table: pa.Table) -> pa.Table:
+    """The table with numbered text that knows only the texts of its rows, in their order.
+
+    A file keeps the list of texts as it is given, so that one of a record that was left out, or the order
+    in which they came, would be told by it.
+    """
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        columns[name] = column
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if is_text(kind):
+            codes, values = encode_values(name, column)
+            known = [value for value in values if value is not None]
+            indices = (
+                pa.array(codes, mask=codes == len(known)) if len(known) < len(values) else to_arrow(codes)
+            )
+            columns[name] = pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))
+        elif pa.types.is_dictionary(column.type):
+            columns[name] = column.cast(kind)
+    return pa.table(columns)
 
 
 def decode_text(table: pa.Table) -> pa.Table:

@@ -23,6 +23,9 @@ TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
 
 
+_TEXT_FILES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+
 def read_table(source: TableLike, *, side: str, columns: Iterable[str] | None = None) -> pa.Table:
     """`source` as an Arrow table, of its `columns` only if they are given; `side` is what messages call it.
 
@@ -30,7 +33,7 @@ def read_table(source: TableLike, *, side: str, columns: Iterable[str] | None = 
     [{'age': 61}, {'age': 72}]
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
-    if isinstance(source, (str, Path)) and not any(Path(source).parent.glob(Path(source).name)):
+    if isinstance(source, (str, Path)) and not Path(source).is_file():
         message = f"{side}: {Path(source).name!r} does not exist"
         raise SourceError(message)
     try:
@@ -42,18 +45,17 @@ def read_table(source: TableLike, *, side: str, columns: Iterable[str] | None = 
         raise AnonymityError(str(error)) from None
     if wanted is None:
         return table
-    require_columns(table, wanted, side=side)
+    # A text file without a header line would show its first record as names.
+    require_columns(table, wanted, side=side, tell=not str(source).lower().endswith(_TEXT_FILES))
     return table.select(wanted)
 
 
-def require_columns(table: pa.Table, names: Iterable[str], *, side: str) -> None:
-    """Nothing, or an error that names the columns of `names` that `table` lacks."""
+def require_columns(table: pa.Table, names: Iterable[str], *, side: str, tell: bool = True) -> None:
+    """Nothing, or an error that names the columns that `table` lacks, and with `tell` those it has."""
     missing = [name for name in names if name not in table.column_names]
     if missing:
-        message = (
-            f"{side}: no column {', '.join(repr(name) for name in missing)} "
-            f"(it has: {', '.join(table.column_names)})"
-        )
+        known = f" (it has: {', '.join(table.column_names)})" if tell else "; is there a line with names?"
+        message = f"{side}: no column {', '.join(repr(name) for name in missing)}{known}"
         raise AnonymityError(message)
 
 
@@ -67,12 +69,23 @@ def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
     if isinstance(like, dict):
         return table.to_pydict()
     if module == "pandas":
-        return table.to_pandas()
+        return _to_pandas(table)
     if module == "polars":
         import polars  # only who gave one gets one
 
         return polars.from_arrow(table)
     return table
+
+
+def _to_pandas(table: pa.Table) -> TableLike:
+    """The frame; whole numbers with missing ones stay whole, which as floats some would not."""
+    frame = table.to_pandas()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_integer(column.type) and column.null_count:
+            frame[name] = column.to_pandas(integer_object_nulls=True).astype(
+                str(column.type).title().replace("Ui", "UI")
+            )
+    return frame
 
 
 def _read_parquet(path: Path, side: str, columns: list[str] | None) -> pa.Table:

@@ -211,9 +211,12 @@ def _encode(column: pa.ChunkedArray, name: str, side: str) -> tuple[NDArray[np.i
     try:
         column = column.cast(pa.string()) if pa.types.is_null(column.type) else column
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        encoded = encoded.unify_dictionaries().combine_chunks()
+        if encoded.num_chunks == 0:
+            encoded = _number_nothing(encoded.type)
+        else:
+            encoded = encoded.unify_dictionaries().combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):
-            encoded = pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([], encoded.type)
+            encoded = pa.concat_arrays(encoded.chunks)
         # A missing cell is a place after the values; so may be a missing value among them.
         words = _plain_values(encoded.dictionary)
         words = pa.concat_arrays([words, pa.nulls(1, words.type)])
@@ -228,6 +231,11 @@ def _encode(column: pa.ChunkedArray, name: str, side: str) -> tuple[NDArray[np.i
     return new[codes], values
 
 
+def _number_nothing(kind: pa.DictionaryType) -> pa.DictionaryArray:
+    """No cells of a kind; not every kind of numbered cells can be made from an empty list."""
+    return pa.DictionaryArray.from_arrays(pa.array([], kind.index_type), pa.array([], kind.value_type))
+
+
 def _plain_values(values: pa.Array) -> pa.Array:
     kind = values.type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -235,7 +243,7 @@ def _plain_values(values: pa.Array) -> pa.Array:
     if pa.types.is_boolean(kind) or _is_text(kind):
         return values.cast(pa.string())
     if pa.types.is_floating(kind):
-        values = values.cast(pa.float64())
+        values = pc.add(values.cast(pa.float64()), 0.0)  # the two zeros are one
         return pc.if_else(pc.is_nan(values), pa.scalar(None, pa.float64()), values)
     return values
 

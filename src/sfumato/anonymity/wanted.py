@@ -76,7 +76,8 @@ def find_shortfalls(measured: Anonymity, wanted: Wanted) -> tuple[str, ...]:
     if measured.k < wanted.k:
         found.append(f"k is {measured.k}, asked {wanted.k}")
     if wanted.k_map is not None and measured.k_map is not None and measured.k_map < wanted.k_map:
-        found.append(f"k-map is {measured.k_map}, asked {wanted.k_map}")
+        hint = " (labels that the register cannot be matched with? groups can be `spelled`)"
+        found.append(f"k-map is {measured.k_map}, asked {wanted.k_map}{'' if measured.k_map else hint}")
     for each in measured.by_column.values():
         found += [f"{fault} (column {each.column!r})" for fault in _find_faults(each, wanted)]
     return tuple(found)

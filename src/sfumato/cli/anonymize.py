@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -118,6 +120,7 @@ def anonymize(
     if register is not None and survey_weights is not None:
         _misuse("give --register or --survey-weights as the population, not both")
     goal, page = _check_files(out, report, inputs=(table, register, hierarchies), force=force)
+    _clean_up_when_stopped()
     with progress(quiet=json) as tell:
         people = None if register is None else read_register(register, plan)
         wishes = {"register": people, "target": target}
@@ -235,6 +238,18 @@ def _read_weights(given: list[str]) -> dict[str, float]:
         if not sign:
             _misuse("--weight is COLUMN=NUMBER, such as age=2")
     return weights
+
+
+def _clean_up_when_stopped() -> None:
+    """Lets what a stopped process was writing be removed: its file is not judged yet."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), stop)
 
 
 def _misuse(message: str) -> NoReturn:

@@ -14,6 +14,7 @@ from sfumato.engines.connection import (
     connect,
     create_list_type,
     hide_failures,
+    ignore_statistics,
     read_counted,
     scan_files,
 )
@@ -79,7 +80,8 @@ def code_records(
             create_list_type(connection, column, f"list{index}")
         scan = _open(connection, source, set(used))
         query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {scan}) WHERE {kept}"
-        found = connection.sql(query).to_arrow_table()
+        with ignore_statistics(connection):  # as the engine does, lest a NaN is taken for a number
+            found = connection.sql(query).to_arrow_table()
     codes = {
         name: to_numpy(found.column(index).combine_chunks()).astype(np.int64)
         for index, name in enumerate(columns)
