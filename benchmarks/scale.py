@@ -14,10 +14,12 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(".bench/scale")
@@ -206,6 +208,10 @@ def main() -> None:
         seconds = {"bounded": bounded, "plain": plain}[options.side](options.engines[0], options.source)
         print(json.dumps({"seconds": min(seconds), "megabytes": peak[0] / 1024}))
         return
+    missing = "spark" in options.engines and not (find_spec("pyspark") and shutil.which("java"))
+    if missing:
+        print("spark is left out: it needs `make engines` and Java", file=sys.stderr)
+        options.engines.remove("spark")
     for rows in options.rows:
         folder = FOLDER / str(rows)
         write_trips(folder, rows)

@@ -59,3 +59,14 @@ def test_removing_one_individual_moves_counts_by_at_most_the_contribution(
         difference = one.true_values - other.true_values
         assert (difference >= 0).all(), "another individual's records changed"
         assert difference.sum() <= described.contribution
+
+
+@given(records=RECORDS, max_records=st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_ranking_individuals_in_groups_changes_no_count(records, max_records):
+    _, whole = counts_of(records, bounding="truncate", max_records=max_records)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sfumato.engines.duckdb._RANKED_ROWS", 3)
+        _, parts = counts_of(records, bounding="truncate", max_records=max_records)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.true_values.tolist() == other.true_values.tolist()

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["DuckDBEngine"]
 
 _BATCH_ROWS = 2**20
+_RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
 class DuckDBEngine:
@@ -387,4 +388,13 @@ def _bounded_queries(
     connection.execute("SET perfect_ht_threshold = 20")
     connection.execute(f"CREATE TEMP TABLE beyond AS {parts.beyond}")
     connection.execute("RESET perfect_ht_threshold")
-    return [parts.within, parts.cut]
+    if table.bounding == "weight":
+        return [parts.within, parts.cut]
+    (over,) = connection.execute("SELECT coalesce(sum(n), 0) FROM beyond").fetchone() or (0,)
+    queries = [parts.within]
+    groups = 1 + int(over) // _RANKED_ROWS
+    for group in range(groups):
+        chosen = f"SELECT u FROM beyond WHERE hash(u) % {groups} = {group}"
+        connection.execute(f"CREATE TEMP VIEW beyond{group} AS {chosen}")
+        queries.append(portable.bound_records(table, columns, chosen=f"beyond{group}").cut or "")
+    return queries

@@ -82,8 +82,12 @@ def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
 
 
-def bound_records(table: Table, columns: tuple[str, ...], *, source: str = "encoded") -> BoundedParts:
+def bound_records(
+    table: Table, columns: tuple[str, ...], *, source: str = "encoded", chosen: str = "beyond"
+) -> BoundedParts:
     """The parts of the bounded records of `source`, which has no NULL among its codes.
+
+    With `chosen`, the name of a part of `beyond`, what is cut is of these individuals only.
 
     Individuals within the bound are read as they are. Of the others, `truncate` keeps max_records
     records in the order of a digest of that individual and the record's codes, which no other
@@ -97,6 +101,7 @@ def bound_records(table: Table, columns: tuple[str, ...], *, source: str = "enco
     beyond = f"SELECT u, count(*) AS n FROM {source} GROUP BY u HAVING count(*) > {most}"
     met = f"SELECT 1 FROM beyond WHERE beyond.u = {source}.u"
     within = f"SELECT {listed} FROM {source} WHERE NOT EXISTS ({met})"
+    of_these = met.replace("beyond", chosen)
     if table.bounding == "weight":
         owned = ", ".join(f"{source}.{code}" for code in codes) or "1 AS one"
         weight = f"CAST({table.contribution} // beyond.n AS BIGINT)"
@@ -104,7 +109,7 @@ def bound_records(table: Table, columns: tuple[str, ...], *, source: str = "enco
         return BoundedParts(within, beyond, cut)
     ranked = (
         f"SELECT {listed}, row_number() OVER (PARTITION BY u ORDER BY {_digest(codes)}) AS place "
-        f"FROM {source} WHERE EXISTS ({met})"
+        f"FROM {source} WHERE EXISTS ({of_these})"
     )
     kept = ", ".join(codes) or "one"
     cut = f"SELECT {kept} FROM ({ranked}) AS ranked WHERE place <= {most}"
