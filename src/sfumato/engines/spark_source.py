@@ -42,7 +42,7 @@ def is_path(source: str) -> bool:
     >>> is_path("spark:s3a://bucket/taxi/*.parquet"), is_path("spark:main.city.taxi")
     (True, False)
     """
-    return "/" in source
+    return "/" in source or source.lower().endswith(".parquet")
 
 
 def name_source(table: Table) -> str:
