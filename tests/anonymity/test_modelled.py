@@ -118,7 +118,6 @@ def test_without_models_it_is_the_cuts_with_the_lowest_loss(rows, k):
         True,
         space.scratch(),
         space.room(),
-        np.zeros(1, np.int64),
     )
     parts = np.split(order, np.sort(starts)[1:])
     assert {frozenset(part.tolist()) for part in parts} == {

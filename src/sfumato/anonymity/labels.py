@@ -51,8 +51,7 @@ def label_partition(
     """
     from sfumato.anonymity.kernels.describe import describe_classes
 
-    sets = np.where(space.kinds == 1, (space.sizes + 63) // 64, 0)
-    words = np.concatenate([[0], np.cumsum(sets)]).astype(np.int64)
+    words = space.words
     first, second, bits = describe_classes(
         tuples.codes, partition.tuple_of_entry, partition.classes, partition.count, space.arrays, words
     )

@@ -80,11 +80,7 @@ def _grow(
 
     codes, counted, rows = tuples.codes[piece], people[piece], tuples.rows[piece]
     order, starts = _cut(codes, counted, rows, space, max(5 * k, _SMALLEST_BLOCK), lowest=True)
-    sets = np.where(space.kinds == 1, (space.sizes + 63) // 64, 0)
-    words = np.concatenate([[0], np.cumsum(sets)]).astype(np.int64)
-    classes, count = grow_classes(
-        codes, counted, rows, space.arrays, k, order, starts, words, np.zeros(1, np.int64)
-    )
+    classes, count = grow_classes(codes, counted, rows, space.arrays, k, order, starts, space.words)
     return classes, int(count)
 
 
@@ -120,7 +116,6 @@ def _cut(
         lowest,
         space.scratch(),
         space.room(),
-        np.zeros(1, np.int64),
     )
     return order, np.sort(starts)
 
@@ -129,10 +124,11 @@ def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Pa
     from sfumato.anonymity.kernels.peel import join_rest, peel_classes
 
     visits, lows, highs = _plan_visits(tuples, space)
-    folds = [_fold(tuples, space, group) for group in _group_columns(space)]
+    groups = _group_columns(space)
+    folds = [_fold(tuples, space, group) for group in groups]
     stride = 1
     keys, losses, folded = [], [], []
-    for group, fold in zip(_group_columns(space), folds, strict=True):
+    for group, fold in zip(groups, folds, strict=True):
         keys.append(fold.keys.ravel() * np.uint64(stride))
         losses.append(fold.losses.ravel())
         folded.append(np.ravel_multi_index(visits[:, group].T, [int(space.levels[each]) for each in group]))
@@ -149,7 +145,6 @@ def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Pa
         lows,
         highs,
         k,
-        np.zeros(1, np.int64),
     )
     join_rest(
         tuples.codes,

@@ -58,7 +58,6 @@ def microaggregate(
         True,  # noqa: FBT003
         space.scratch(),
         space.room(),
-        np.zeros(1, np.int64),
     )
     # Rows of the table and people of a register both say where the middle is.
     classes, count = gather_classes(

@@ -47,6 +47,12 @@ class Space:
             self.units,
         )
 
+    @property
+    def words(self) -> NDArray[np.int64]:
+        """Where each set-valued column begins in the words that hold a class's values as bits."""
+        sets = np.where(self.kinds == _KINDS["category"], (self.sizes + 63) // 64, 0)
+        return np.concatenate([[0], np.cumsum(sets)]).astype(np.int64)
+
     def scratch(self) -> tuple[Any, ...]:
         """Room in which cuts are scored: the largest column decides how much."""
         most = int(self.sizes.max())

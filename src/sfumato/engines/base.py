@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sfumato.schema import Label, PublicTable, Table
     from sfumato.sql import QueryPlan
 
-__all__ = ["LARGEST_MARGINAL", "Engine", "TrueCounts", "refuse_large_marginals"]
+__all__ = ["LARGEST_MARGINAL", "Counting", "Engine", "TrueCounts", "refuse_large_marginals"]
 
 LARGEST_MARGINAL = 2**27
 
@@ -49,7 +49,7 @@ class TrueCounts:
         raise TypeError(message)
 
 
-class Engine(Protocol):
+class Counting(Protocol):
     """Reads records where they are and hands out exact counts with enforced bounds."""
 
     def hold(self, table: Table) -> AbstractContextManager[None]:
@@ -58,7 +58,7 @@ class Engine(Protocol):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Nothing, or an error about public facts: sizes, the source, its columns, their types."""
 
-    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+    def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest that changes when the source does, and says nothing else about it."""
 
     def count(
@@ -87,6 +87,16 @@ class Engine(Protocol):
 
     def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of records that each bound of `choice` cuts off, of max_records of each individual."""
+
+    def describe(self, table: Table) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name."""
+
+
+class Engine(Counting, Protocol):
+    """Answers statements too, and reads public tables as they are."""
+
+    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+        """A keyed digest that changes when the source does, and says nothing else about it."""
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name."""

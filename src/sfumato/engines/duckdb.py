@@ -28,7 +28,7 @@ from sfumato.engines.connection import (
 )
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
 from sfumato.engines.fetched import keep_fetched
-from sfumato.engines.source import FileSource, file_version, find_files
+from sfumato.engines.source import FileSource, check_unit, file_version, find_files
 from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SourceError, UnsupportedQuery
 from sfumato.schema import PublicTable
@@ -84,8 +84,7 @@ class DuckDBEngine:
             if source.columns[name].kind == "other":
                 message = f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
                 raise SourceError(message)
-        if table.unit.column is not None:
-            self._check_unit(table, source)
+        check_unit(table, source.columns, where=_name(table))
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
@@ -186,8 +185,7 @@ class DuckDBEngine:
                 rows = connection.sql(f"DESCRIBE SELECT * FROM {self._scan_public(table)}").fetchall()
             return {name: sql_kind(kind) for name, kind, *_ in rows}
         source = self._find(table)
-        if table.unit.column is not None:
-            self._check_unit(table, source)
+        check_unit(table, source.columns, where=_name(table))
         return {name: stored.kind for name, stored in source.columns.items() if stored.kind != "other"}
 
     def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
@@ -320,18 +318,6 @@ class DuckDBEngine:
         return (
             f"read_parquet([{files}])" if source.format == "parquet" else f"read_csv([{files}], header=true)"
         )
-
-    def _check_unit(self, table: Table, source: FileSource) -> None:
-        name = table.unit.column or ""
-        if name not in source.columns:
-            message = f"table {table.name!r}: source {table.source!r} has no unit column {name!r}"
-            raise SourceError(message)
-        if not source.columns[name].is_identifier:
-            message = (
-                f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
-                "booleans or dates: values of other types cannot be told apart exactly"
-            )
-            raise SourceError(message)
 
     def _find(self, table: Table | PublicTable) -> FileSource:
         return find_files(table.source, folder=self._folder, table=table.name)

@@ -12,13 +12,23 @@ from sfumato.errors import SourceError
 from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from fractions import Fraction
 
     from sfumato.engines.source import Kind, Stored
     from sfumato.schema import Column
 
-__all__ = ["code_type", "encode_column", "quote_name", "quote_text", "value_column", "value_list"]
+__all__ = [
+    "code_type",
+    "encode_bins",
+    "encode_clamped",
+    "encode_column",
+    "encode_range",
+    "quote_name",
+    "quote_text",
+    "value_column",
+    "value_list",
+]
 
 _SEPARATOR = "\x1f"
 
@@ -91,7 +101,7 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
     match column.domain:
         case Values(values) if _is_run(values):
             first = int(values[0])
-            return _encode_range(_integer(name, kind), first, first + len(values) - 1)
+            return encode_range(_integer(name, kind), first, first + len(values) - 1)
         case Values(values):
             text = _text(name, kind) if isinstance(values[0], str) else _integer_text(name, kind)
             return f"enum_code(TRY_CAST({text} AS {list_type}))"
@@ -103,17 +113,17 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
             joined = f" || {quote_text(_SEPARATOR)} || ".join(parts)
             return f"enum_code(TRY_CAST({joined} AS {list_type}))"
         case Bins(edges):
-            return _encode_bins(_number(name, kind), edges, clamp=clamp)
+            return encode_bins(_number(name, kind), edges, clamp=clamp)
         case IntegerRange(low, high):
             if clamp:
-                return _encode_clamped(_number(name, kind), low, high)
-            return _encode_range(_integer(name, kind), low, high)
+                return encode_clamped(_number(name, kind), low, high)
+            return encode_range(_integer(name, kind), low, high)
         case Period(part):
             span = column.domain.span
             value = _part(name, kind, part, column=column.name)
             if clamp:
-                return _encode_clamped(value, span.low, span.high)
-            return _encode_range(value, span.low, span.high)
+                return encode_clamped(value, span.low, span.high)
+            return encode_range(value, span.low, span.high)
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
 
@@ -124,40 +134,46 @@ def _is_run(values: tuple[object, ...]) -> bool:
     return all(value == values[0] + offset for offset, value in enumerate(values))
 
 
-def _encode_range(value: str, low: int, high: int) -> str:
+def encode_range(value: str, low: int, high: int) -> str:
+    """The SQL for the code of a whole number; shared by engines that write it so."""
     return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} - {_signed(low)} END"
 
 
-def _encode_clamped(value: str, low: int, high: int) -> str:
+def encode_clamped(value: str, low: int, high: int, *, code: str = "{}") -> str:
+    """The SQL for the code of a number that is held to its range; `code` wraps the code itself."""
+    inside = code.format(f"{value} - {_signed(low)}")
     return (
         f"CASE WHEN {value} < {low} THEN 0 WHEN {value} > {high} THEN {high - low} "
-        f"WHEN {value} = floor({value}) THEN {value} - {_signed(low)} END"
+        f"WHEN {value} = floor({value}) THEN {inside} END"
     )
 
 
-def _encode_bins(value: str, edges: tuple[Fraction, ...], *, clamp: bool) -> str:
+def encode_bins(
+    value: str,
+    edges: tuple[Fraction, ...],
+    *,
+    clamp: bool,
+    double: Callable[[Fraction], str] = lambda edge: f"{float(edge)!r}::DOUBLE",
+) -> str:
+    """The SQL for the bin of a number, found by halving; `double` writes an edge."""
+
     def search(first: int, last: int) -> str:
         if first == last:
             return str(first)
         middle = (first + last + 1) // 2
         return (
-            f"CASE WHEN {value} < {_double(edges[middle])} THEN {search(first, middle - 1)} "
+            f"CASE WHEN {value} < {double(edges[middle])} THEN {search(first, middle - 1)} "
             f"ELSE {search(middle, last)} END"
         )
 
     codes = search(0, len(edges) - 2)
     if clamp:
         return f"CASE WHEN {value} IS NOT NULL THEN {codes} END"
-    low, high = _double(edges[0]), _double(edges[-1])
-    return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {codes} END"
+    return f"CASE WHEN {value} BETWEEN {double(edges[0])} AND {double(edges[-1])} THEN {codes} END"
 
 
 def _signed(number: int) -> str:
     return f"({number})" if number < 0 else str(number)
-
-
-def _double(edge: Fraction) -> str:
-    return f"{float(edge)!r}::DOUBLE"
 
 
 def _number(name: str, kind: Kind) -> str:

@@ -14,31 +14,26 @@ import numpy as np
 
 from sfumato.engines import norms, portable
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
-from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.engines.heads import check_bounds, check_heads
 from sfumato.engines.postgres_catalog import Described, describe_relation, relation_facts, sign_facts
 from sfumato.engines.postgres_encode import encode_table
 from sfumato.engines.postgres_source import begin, hide_server, parse_source
 from sfumato.engines.postgres_stream import fetch_columns, fetch_rows
+from sfumato.engines.source import check_unit
 from sfumato.errors import RecipeError, SourceError
 from sfumato.measurement import request_size
-from sfumato.schema import PublicTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     import psycopg
-    import pyarrow as pa
     from numpy.typing import NDArray
-    from sqlglot import exp
 
     from sfumato.engines.fetched import Fetched
     from sfumato.engines.postgres_source import PostgresSource
-    from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
-    from sfumato.schema import Label, Table
-    from sfumato.sql import QueryPlan
+    from sfumato.schema import Table
 
 __all__ = ["PostgresEngine"]
 
@@ -58,8 +53,7 @@ class _Room:
 class PostgresEngine:
     """An engine over tables and views of PostgreSQL servers; public tables are files of one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._files = DuckDBEngine(folder, fetch=self.fetch)
+    def __init__(self, _folder: Path) -> None:
         self._rooms: dict[str, _Room] = {}
 
     @contextmanager
@@ -90,16 +84,14 @@ class PostgresEngine:
                         "no plain value; leave it out, or make a view that turns it into text or numbers"
                     )
                     raise SourceError(message)
-            _check_unit(table, stored)
+            check_unit(table, stored, where=source.name)
             encoded = encode_table(table, columns, stored, source.relation)
             with hide_server(source):
                 # Planned and not run: that the types fit and that it may be read is known from this.
                 room.connection.execute(f"EXPLAIN {encoded}")
 
-    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+    def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest of what the catalogues say; see `relation_facts` for what it can miss."""
-        if isinstance(table, PublicTable):
-            return self._files.version(table, secret=secret)
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
             return sign_facts(self._learn(room, source), secret=secret)
@@ -194,36 +186,13 @@ class PostgresEngine:
             progress("bounding contributions")
             return room.one_row(choice.columns, portable.lost_query(table, choice))
 
-    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+    def describe(self, table: Table) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from the catalogues alone."""
-        if isinstance(table, PublicTable):
-            return self._files.describe(table)
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
             stored = self._look(room, source).columns
-        _check_unit(table, stored)
+        check_unit(table, stored, where=source.name)
         return {name: column.kind for name, column in stored.items() if column.kind != "other"}
-
-    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
-        """The values of the columns of a public table, of those that have at most a thousand."""
-        return self._files.list_labels(table)
-
-    def aggregate(
-        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
-    ) -> TrueAggregates:
-        """The exact aggregates of a planned statement, of the columns that it names.
-
-        Privacy: docs/proofs/sql.md.
-        """
-        return self._files.aggregate(plan, tables, progress=progress)
-
-    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
-        """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
-        self._files.bind(plan, tables)
-
-    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
-        """The exact answer to a checked query of public tables."""
-        return self._files.select(tree, tables)
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""
@@ -299,21 +268,6 @@ class _Asking:
     def one_row(self, columns: tuple[str, ...], query: str) -> TrueCounts:
         ((row,),) = self.ask(query)
         return _keep(columns, np.array(row, np.int64))
-
-
-def _check_unit(table: Table, stored: Mapping[str, Any]) -> None:
-    name = table.unit.column
-    if name is None:
-        return
-    if name not in stored:
-        message = f"table {table.name!r}: source has no unit column {name!r}"
-        raise SourceError(message)
-    if not stored[name].is_identifier:
-        message = (
-            f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
-            "booleans or dates: values of other types cannot be told apart exactly"
-        )
-        raise SourceError(message)
 
 
 def _list_numbers(columns: Mapping[str, NDArray[np.integer[Any]]]) -> str:

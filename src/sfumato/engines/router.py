@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
-    from sfumato.engines.base import Engine, TrueCounts
+    from sfumato.engines.base import Counting, Engine, TrueCounts
     from sfumato.engines.fetched import Fetched
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sfumato.schema.location import Place
     from sfumato.sql import QueryPlan
 
-    class _Remote(Engine, Protocol):
+    class _Remote(Counting, Protocol):
         def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched: ...
 
 
@@ -57,6 +57,8 @@ class _Router:
         self._find(table).check(table, marginals)
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+        if isinstance(table, PublicTable):
+            return self._find_public(table).version(table, secret=secret)
         return self._find(table).version(table, secret=secret)
 
     def count(
@@ -84,6 +86,8 @@ class _Router:
         return self._find(table).count_lost(table, choice, progress=progress)
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
+        if isinstance(table, PublicTable):
+            return self._find_public(table).describe(table)
         return self._find(table).describe(table)
 
     def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
@@ -103,14 +107,15 @@ class _Router:
     def _fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         return self._open(find_place(table.source), table).fetch(table, wanted)
 
-    def _find(self, table: Table | PublicTable) -> Engine:
+    def _find(self, table: Table) -> Counting:
         place = find_place(table.source)
-        if place == "file":
-            return self._files
-        if isinstance(table, PublicTable):
+        return self._files if place == "file" else self._open(place, table)
+
+    def _find_public(self, table: PublicTable) -> Engine:
+        if find_place(table.source) != "file":
             message = f"public table {table.name!r}: source must be a file"
             raise SourceError(message)
-        return self._open(place, table)
+        return self._files
 
     def _open(self, place: Place, table: Table) -> _Remote:
         if place not in self._remotes:

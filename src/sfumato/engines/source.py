@@ -8,14 +8,19 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.errors import SourceError
 
-__all__ = ["FileSource", "Kind", "Stored", "describe_stored", "file_version", "find_files"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sfumato.schema import Table
+
+__all__ = ["FileSource", "Kind", "Stored", "check_unit", "describe_stored", "file_version", "find_files"]
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
@@ -38,6 +43,13 @@ class Stored:
     pattern: str = "{}"
     counted: bool = False
     is_identifier: bool = False
+
+
+class _Stored(Protocol):
+    """A column as any engine describes it."""
+
+    @property
+    def is_identifier(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +83,22 @@ def find_files(source: str, *, folder: Path, table: str) -> FileSource:
         raise SourceError(message) from None
     message = f"{name} must end in .parquet, .csv or .csv.gz"
     raise SourceError(message)
+
+
+def check_unit(table: Table, stored: Mapping[str, _Stored], *, where: str) -> None:
+    """Nothing, or an error if the unit column is not stored there, or cannot name individuals."""
+    name = table.unit.column
+    if name is None:
+        return
+    if name not in stored:
+        message = f"{where} has no unit column {name!r}"
+        raise SourceError(message)
+    if not stored[name].is_identifier:
+        message = (
+            f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
+            "booleans or dates: values of other types cannot be told apart exactly"
+        )
+        raise SourceError(message)
 
 
 def file_version(source: FileSource, *, secret: bytes) -> str:

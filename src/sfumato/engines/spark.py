@@ -17,7 +17,7 @@ import numpy as np
 from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines import heads, norms, portable
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
-from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.source import check_unit
 from sfumato.engines.spark_encode import encode_spark_column, identify
 from sfumato.engines.spark_fetch import fetch_columns
 from sfumato.engines.spark_session import SparkRoom, open_room
@@ -25,7 +25,6 @@ from sfumato.engines.spark_source import SparkSource, find_source, name_source, 
 from sfumato.engines.spark_tally import COUNTED, Layout, lay_out, make_counter
 from sfumato.errors import SourceError
 from sfumato.measurement import request_size
-from sfumato.schema import PublicTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,13 +33,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
-    from sqlglot import exp
 
     from sfumato.engines.fetched import Fetched
-    from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
-    from sfumato.schema import Label, Table
-    from sfumato.sql import QueryPlan
+    from sfumato.schema import Table
 
 __all__ = ["SparkEngine"]
 
@@ -50,7 +46,6 @@ class SparkEngine:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files = DuckDBEngine(folder, fetch=self.fetch)
         self._held: dict[str, SparkSource] = {}
         self._known: dict[str, SparkSource] = {}
         self._lock = threading.RLock()
@@ -89,14 +84,12 @@ class SparkEngine:
                     "another type without single values; leave it out"
                 )
                 raise SourceError(message)
-        _check_unit(table, source)
+        check_unit(table, source.columns, where=name_source(table))
         for place, column in enumerate(columns):
             encode_spark_column(table.column(column), source.columns, place=place)
 
-    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+    def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest that changes when the source does; `source_version` says what it can see."""
-        if isinstance(table, PublicTable):
-            return self._files.version(table, secret=secret)
         # Never the source that is held: what is asked for is the state of now.
         return source_version(self._look_up(table), secret=secret)
 
@@ -205,34 +198,11 @@ class SparkEngine:
             values = _answer(room, table, portable.lost_query(table, choice), {})
         return _one_row(choice.columns, values)
 
-    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+    def describe(self, table: Table) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from the catalog and footers alone."""
-        if isinstance(table, PublicTable):
-            return self._files.describe(table)
         source = self._find(table)
-        _check_unit(table, source)
+        check_unit(table, source.columns, where=name_source(table))
         return {name: stored.kind for name, stored in source.columns.items() if stored.kind != "other"}
-
-    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
-        """The values of the columns of a public table, of those that have at most a thousand."""
-        return self._files.list_labels(table)
-
-    def aggregate(
-        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
-    ) -> TrueAggregates:
-        """The exact aggregates of a planned statement, of the columns that it names.
-
-        Privacy: docs/proofs/sql.md.
-        """
-        return self._files.aggregate(plan, tables, progress=progress)
-
-    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
-        """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
-        self._files.bind(plan, tables)
-
-    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
-        """The exact answer to a checked query of public tables."""
-        return self._files.select(tree, tables)
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""
@@ -322,21 +292,6 @@ def _answer(
         for name in side:
             room.session.catalog.dropTempView(name)
     return [to_numpy(column.combine_chunks()) for column in answer.columns]
-
-
-def _check_unit(table: Table, source: SparkSource) -> None:
-    name = table.unit.column
-    if name is None:
-        return
-    if name not in source.columns:
-        message = f"{name_source(table)} has no unit column {name!r}"
-        raise SourceError(message)
-    if not source.columns[name].is_identifier:
-        message = (
-            f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
-            "booleans or dates: values of other types cannot be told apart exactly"
-        )
-        raise SourceError(message)
 
 
 def _fill(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from sfumato.engines.encode import encode_bins, encode_clamped, encode_range
 from sfumato.engines.spark_types import (
     NUMBER,
     SparkColumn,
@@ -40,6 +41,7 @@ __all__ = ["SparkEncoding", "code_type", "encode_spark_column", "identify"]
 
 _SEPARATOR = "\x1f"
 _SHORT_LIST = 16
+_WHOLE = "CAST({} AS BIGINT)"
 _UNREAD = r"[_\s]|^\s*\+"
 _FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000  # moments that are read, as in `source`
 
@@ -95,7 +97,7 @@ def _encode(
             numbers = tuple(int(each) for each in values)
             low, high = numbers[0], numbers[0] + len(numbers) - 1
             if numbers == tuple(range(low, high + 1)):
-                return _integer(name, kind), value, _encode_range(value, low, high), None
+                return _integer(name, kind), value, encode_range(value, low, high), None
             return _integer(name, kind), value, "", numbers
         case Values(values):
             texts = tuple(str(each) for each in values)
@@ -110,16 +112,17 @@ def _encode(
             joined = f", {quote_spark_text(_SEPARATOR)}, ".join(written)
             return f"concat({joined})", value, "", tuple(_SEPARATOR.join(map(str, each)) for each in values)
         case Bins(edges):
-            return _number(name, kind), value, _encode_bins(value, edges, clamp=clamp), None
+            return _number(name, kind), value, encode_bins(value, edges, clamp=clamp, double=_double), None
         case IntegerRange(low, high):
             if clamp:
-                return _number(name, kind), value, _encode_clamped(value, low, high), None
-            return _integer(name, kind), value, _encode_range(value, low, high), None
+                return _number(name, kind), value, encode_clamped(value, low, high, code=_WHOLE), None
+            return _integer(name, kind), value, encode_range(value, low, high), None
         case Period(part):
             span = column.domain.span
             prepared, refined = _part(name, kind, part, value, column=column.name)
-            encode = _encode_clamped if clamp else _encode_range
-            return prepared, refined, encode(value, span.low, span.high), None
+            low, high = span.low, span.high
+            code = encode_clamped(value, low, high, code=_WHOLE) if clamp else encode_range(value, low, high)
+            return prepared, refined, code, None
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
 
@@ -130,33 +133,6 @@ def _choose(value: str, keys: tuple[str, ...] | tuple[int, ...]) -> str:
         for code, key in enumerate(keys)
     )
     return f"CASE {value} {cases} END"
-
-
-def _encode_range(value: str, low: int, high: int) -> str:
-    return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} - ({low}) END"
-
-
-def _encode_clamped(value: str, low: int, high: int) -> str:
-    return (
-        f"CASE WHEN {value} < {low} THEN 0 WHEN {value} > {high} THEN {high - low} "
-        f"WHEN {value} = floor({value}) THEN CAST({value} - ({low}) AS BIGINT) END"
-    )
-
-
-def _encode_bins(value: str, edges: tuple[Fraction, ...], *, clamp: bool) -> str:
-    def search(first: int, last: int) -> str:
-        if first == last:
-            return str(first)
-        middle = (first + last + 1) // 2
-        return (
-            f"CASE WHEN {value} < {_double(edges[middle])} THEN {search(first, middle - 1)} "
-            f"ELSE {search(middle, last)} END"
-        )
-
-    codes = search(0, len(edges) - 2)
-    if clamp:
-        return f"CASE WHEN {value} IS NOT NULL THEN {codes} END"
-    return f"CASE WHEN {value} BETWEEN {_double(edges[0])} AND {_double(edges[-1])} THEN {codes} END"
 
 
 def _double(edge: Fraction | float) -> str:

@@ -331,11 +331,11 @@ def _measure_width(codes, order, start, end, column, space, present, ranks):
 
 
 @njit(cache=True, nogil=True)
-def cut_tuples(codes, people, rows, space, k, lowest, scratch, found, begun):
+def cut_tuples(codes, people, rows, space, k, lowest, scratch, found):
     """(an order of the tuples, where each part begins in it), cut until no cut is feasible.
 
     With `lowest` the cut with the lowest loss is taken, else the one nearest to the median of the widest
-    column that has one. `begun` is set to the number of parts that are finished, for whoever waits.
+    column that has one.
     """
     n, q = codes.shape
     order = np.arange(n)
@@ -375,7 +375,6 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, found, begun):
         if column < 0:
             starts[finished] = start
             finished += 1
-            begun[0] = finished
             continue
         middle = cut_part(codes, order, start, end, column, mark, single, held)
         stack[waiting, 0], stack[waiting, 1] = middle, end

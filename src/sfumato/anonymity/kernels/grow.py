@@ -91,7 +91,7 @@ def _find_farthest(codes, order, start, end, from_, space):
 
 
 @njit(cache=True, nogil=True)
-def grow_classes(codes, people, rows, space, k, order, starts, words, begun):
+def grow_classes(codes, people, rows, space, k, order, starts, words):
     """(the class of every tuple, the number of classes): each block is divided by itself.
 
     A class begins with the tuple that is farthest from the last class's first, and takes tuples until k
@@ -160,5 +160,4 @@ def grow_classes(codes, people, rows, space, k, order, starts, words, begun):
             weights[found] += rows[number]
             class_of[number] = count + found
         count += made
-        begun[0] = count
     return class_of, count

@@ -13,7 +13,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @njit(cache=True, nogil=True)
-def peel_classes(codes, people, keys, losses, starts, sizes, visits, lows, highs, k, begun):
+def peel_classes(codes, people, keys, losses, starts, sizes, visits, lows, highs, k):
     """(the class of every tuple, -1 of those who are left; the number of classes).
 
     A visit is the level of every column. It looks at the tuples that are left and whose loss at these
@@ -94,7 +94,6 @@ def peel_classes(codes, people, keys, losses, starts, sizes, visits, lows, highs
                         codes_left[kept, column] = codes_left[place, column]
                     kept += 1
             remaining = kept
-            begun[0] = count
         for pick in range(picked):
             people_at[slots[pick]] = 0
     return class_of, count
