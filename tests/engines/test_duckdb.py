@@ -268,18 +268,15 @@ def test_a_file_that_breaks_off_does_not_quote_a_record(tmp_path):
     assert caught.value.__cause__ is None
 
 
-def test_a_record_that_breaks_a_stream_is_not_quoted(tmp_path):
+def test_a_text_that_is_none_changes_no_other_record(tmp_path):
     rows = 300_000
     texts = pa.array([b"fine"] * (rows - 1) + [b"Jane Doe, HIV positive \xff"]).cast(pa.binary())
     broken = pa.StringArray.from_buffers(rows, texts.buffers()[1], texts.buffers()[2])
     pq.write_table(pa.table({"c": broken}), tmp_path / "t.parquet", row_group_size=50_000)
     described = parse_table(
-        "t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["fine"]}}}
+        "t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["fine"], "outside": "other"}}}
     )
-    with pytest.raises(SourceError) as caught:
-        count(tmp_path, described, "c")
-    assert "Jane" not in str(caught.value)
-    assert caught.value.__cause__ is None
+    assert count(tmp_path, described, "c").tolist() == [rows - 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -282,12 +282,6 @@ def test_the_order_of_records_does_not_matter():
         assert one.tolist() == other.tolist()
 
 
-def test_individuals_with_absurdly_many_records_count_for_nothing(monkeypatch):
-    monkeypatch.setattr(norms, "MOST_RECORDS", 10)
-    (values,) = clip([(1, 0, "x")] * 11 + [(2, 1, "x")] * 10, [ask(("c",), 100)])
-    assert values.tolist() == [0, 10 * NORM_GRID, 0, 0]
-
-
 def test_sums_are_held_to_what_fits(monkeypatch):
     monkeypatch.setattr(norms, "_SATURATED", 5 * NORM_GRID)
     cancel = Queries(

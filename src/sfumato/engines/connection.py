@@ -1,8 +1,12 @@
-"""DuckDB connections and scans: how files are read, within which limits."""
+"""DuckDB connections: within which limits the embedded database computes, and what it may not look at."""
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 import tempfile
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,68 +18,68 @@ from sfumato.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
-    from sfumato.engines.source import FileSource
     from sfumato.schema import Column
 
-__all__ = [
-    "SLOW_OPTIMIZER",
-    "connect",
-    "create_list_type",
-    "escape_pattern",
-    "hide_failures",
-    "ignore_statistics",
-    "read_counted",
-    "scan_files",
-    "sql_kind",
-]
+__all__ = ["connect", "create_list_type", "escape_pattern", "hide_failures", "sql_kind"]
 
 _MEMORY_LIMIT = "600MB"
 
-SLOW_OPTIMIZER = "top_n_window_elimination"
-"""It turns a cut by rank into an aggregate that is ten times slower and needs more memory."""
+# What turns a cut by rank into an aggregate is ten times slower and needs more memory. Not every version
+# has it.
+_SLOW_OPTIMIZERS = ("top_n_window_elimination",)
+
+_TRUSTED_OPTIMIZERS = ("expression_rewriter", "unused_columns", "column_lifetime")
+"""Those that look at the text of a query alone: not at values or numbers of records, and not inside a TRY."""
+
+
+_opening = threading.Lock()
+_instances: dict[tuple[int, bool], duckdb.DuckDBPyConnection] = {}
 
 
 @contextmanager
 def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A fresh embedded database with limits, closed and cleaned up at the end.
+    """A connection to an embedded database with limits; whatever is made in it is gone at the end.
 
-    `plainly`, for expressions that people write: without optimisers that look at the smallest and largest
-    value of a column, or move a part of an expression out of the TRY that guards it. With them one record
-    could decide whether the others' expressions fail.
+    `plainly`, for expressions that people write: with the few optimisers that are trusted. Others look at
+    the smallest and largest value of a column, let one side of a join decide which records of the other are
+    read, or move a part of an expression out of the TRY that guards it; with them one record could decide
+    what becomes of the others.
     """
-    left_out = [SLOW_OPTIMIZER]
-    if plainly:
-        left_out += ["statistics_propagation", "common_subexpressions"]
-    with tempfile.TemporaryDirectory(prefix="sfumato-") as spill:
-        connection = duckdb.connect()
-        try:
-            # What does not fit into memory spills to a folder that only this user can read.
-            for setting in (
-                f"temp_directory = {quote_text(spill)}",
-                f"memory_limit = '{_MEMORY_LIMIT}'",
-                "preserve_insertion_order = false",
-                "TimeZone = 'UTC'",
-                "autoinstall_known_extensions = false",
-                "enable_progress_bar = false",  # it would tell of the records, and mix with our output
-                f"disabled_optimizers = '{','.join(left_out)}'",
-            ):
-                connection.execute(f"SET {setting}")
-            yield connection
-        finally:
-            connection.close()
+    # An instance is dear to open, so that two of them are kept: the optimisers are a setting of the whole
+    # instance. A forked process must not share one with its parent.
+    with _opening:
+        key = (os.getpid(), plainly)
+        if key not in _instances:
+            _instances[key] = _open_instance(plainly=plainly)
+        connection = _instances[key].cursor()
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        # It would tell of the records, and mix with our output.
+        connection.execute("SET enable_progress_bar = false")
+        yield connection
+    finally:
+        connection.close()
 
 
-@contextmanager
-def ignore_statistics(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Within it, no expression is simplified by the smallest and largest value that a file states.
-
-    These leave NaN out, so that with them a test for NaN is answered by the other records of the file.
-    """
-    connection.execute(f"SET disabled_optimizers = '{SLOW_OPTIMIZER},statistics_propagation'")
-    yield
-    connection.execute(f"SET disabled_optimizers = '{SLOW_OPTIMIZER}'")
+def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
+    # What does not fit into memory spills to a folder that only this user can read.
+    spill = tempfile.mkdtemp(prefix="sfumato-")
+    atexit.register(shutil.rmtree, spill, ignore_errors=True)
+    connection = duckdb.connect()
+    known = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
+    left_out = [
+        name for name in known if name in _SLOW_OPTIMIZERS or (plainly and name not in _TRUSTED_OPTIMIZERS)
+    ]
+    for setting in (
+        f"temp_directory = {quote_text(spill)}",
+        f"memory_limit = '{_MEMORY_LIMIT}'",
+        f"preserve_insertion_order = {str(plainly).lower()}",
+        "autoinstall_known_extensions = false",
+        "python_enable_replacements = false",  # no name of a query is a variable of this program
+        f"disabled_optimizers = '{','.join(left_out)}'",
+    ):
+        connection.execute(f"SET GLOBAL {setting}")
+    return connection
 
 
 @contextmanager
@@ -90,33 +94,6 @@ def hide_failures(what: str) -> Iterator[None]:
     except Exception:
         message = f"{what} could not be read to the end"
         raise SourceError(message) from None
-
-
-def read_counted(source: FileSource, used: set[str], counted: set[str]) -> pa.RecordBatchReader:
-    """The used columns as a stream, those of `counted` as whole numbers."""
-    import pyarrow as pa
-    import pyarrow.dataset
-
-    dataset = pyarrow.dataset.dataset([str(path) for path in source.paths], format="parquet")
-    columns = {}
-    for name in source.columns:
-        if name in used:
-            field = pyarrow.dataset.field(name)
-            columns[name] = field.cast(pa.int64()) if name in counted else field
-    return dataset.scanner(columns=columns, use_threads=True).to_reader()
-
-
-def scan_files(source: FileSource) -> str:
-    """The SQL that reads the files of `source` as they are."""
-    files = ", ".join(quote_text(escape_pattern(str(path))) for path in source.paths)
-    if source.format == "parquet":
-        return f"read_parquet([{files}], hive_partitioning=false)"
-    columns = ", ".join(f"{quote_text(name)}: 'VARCHAR'" for name in source.columns)
-    return (
-        f"read_csv([{files}], auto_detect=false, header=true, delim={quote_text(source.delimiter)}, "
-        f"""quote='"', escape='"', columns={{{columns}}}, ignore_errors=true, strict_mode=false, """
-        "hive_partitioning=false)"
-    )
 
 
 def escape_pattern(path: str) -> str:

@@ -1,46 +1,40 @@
 """Exact bounded counts of files, with DuckDB embedded.
 
-DuckDB reads, encodes to small integers and bounds contributions; numpy counts the codes as they
-stream by, all marginals in one pass. Only individuals over their bound take the slower road through
-a window, so that the cost of bounding is one grouping by individual.
+A source is sealed once: read in order, each record made plain and encoded by itself. Everything is counted
+from that. numpy counts codes as they stream by, all marginals in one pass. Only individuals over their
+bound take the slower road through a window.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import duckdb
+import pyarrow as pa
 
 from sfumato.arrays import to_numpy
 from sfumato.engines import heads, norms, portable
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
-from sfumato.engines.connection import (
-    connect,
-    create_list_type,
-    escape_pattern,
-    hide_failures,
-    ignore_statistics,
-    read_counted,
-    scan_files,
-    sql_kind,
-)
+from sfumato.engines.clean import clean_column
+from sfumato.engines.connection import connect, escape_pattern, hide_failures, sql_kind
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
-from sfumato.engines.fetched import keep_fetched
-from sfumato.engines.source import FileSource, check_unit, file_version, find_files
+from sfumato.engines.sealed import NUMBER, Sealed, needed_columns, register_columns, seal_table
+from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
 from sfumato.engines.tally import OccupiedTally, Tally
-from sfumato.errors import SourceError, UnsupportedQuery
+from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.schema import PublicTable
 from sfumato.schema.location import find_place
+from sfumato.sql import UNIT, code_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import pyarrow as pa
     from sqlglot import exp
 
-    from sfumato.engines.fetched import Fetch
+    from sfumato.engines.fetched import Fetch, Fetched
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, Table
@@ -49,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["DuckDBEngine"]
 
 _BATCH_ROWS = 2**20
+_PUBLIC_TEXT = 100_000
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
@@ -61,6 +56,8 @@ class DuckDBEngine:
     def __init__(self, folder: Path, *, fetch: Fetch | None = None) -> None:
         self._folder = folder
         self._fetch = fetch
+        self._sealed: dict[str, tuple[Table, str, Sealed]] = {}
+        self._sealing = RLock()
 
     def hold(self, table: Table) -> AbstractContextManager[None]:
         """Nothing to hold: that a file did not change while it was read is seen by its version."""
@@ -90,9 +87,20 @@ class DuckDBEngine:
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
                 message = (
                     f"table {table.name!r}: column {column!r} lists an empty text, but an empty field of a "
-                    'text file is a missing value; leave it out, and set outside = "other" to count it'
+                    'text file is a missing value; leave it out, and count it as one: missing_label = "none"'
                 )
                 raise SourceError(message)
+        try:
+            # The very same encoding, of no record: what can be known to fail is known before a charge.
+            _seal(
+                table,
+                source.fetch(needed_columns(table, _codes(columns), source.columns)),
+                _codes(columns),
+                rows=False,
+            )
+        except duckdb.Error as error:
+            message = f"{_name(table)} cannot be encoded: {str(error).splitlines()[0][:200]}"
+            raise SourceError(message) from None
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest of the files' names, sizes and modification times."""
@@ -106,21 +114,20 @@ class DuckDBEngine:
         occupied: tuple[tuple[str, ...], ...] = (),
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
-        """The counts of every marginal in units of 1 / table.grid, in two or three scans of the source.
+        """The counts of every marginal in units of 1 / table.grid, from the sealed table.
 
         Those of `marginals` over all their cells, then those of `occupied` where records are.
 
         Privacy: one individual adds at most `table.contribution` to the counts of each marginal,
         whatever the records hold; proof in docs/proofs/bounds.md.
         """
-        source = self._find(table)
         columns = portable.all_columns((*marginals, *occupied))
         tallies: list[Tally | OccupiedTally] = [Tally(table, marginal) for marginal in marginals]
         tallies += [OccupiedTally(table, marginal) for marginal in occupied]
         with hide_failures(_name(table)), connect() as connection:
-            _create_encoded(connection, source, table, columns)
+            sealed = self._seal(table, _codes(columns))
             progress("bounding contributions")
-            queries = _bounded_queries(connection, table, columns)
+            queries = _bounded_queries(connection, table, columns, sealed)
             progress("counting")
             for query in queries:
                 for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
@@ -141,7 +148,8 @@ class DuckDBEngine:
         """
         norms.check_clipped(table, requests)
         columns = portable.all_columns(tuple(request.columns for request in requests))
-        with self._number_individuals(table, columns, progress) as connection:
+        with hide_failures(_name(table)), connect() as connection:
+            self._number_individuals(connection, table, columns, progress)
             return tuple(norms.clip_counts(connection, table, columns, requests))
 
     def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
@@ -150,9 +158,10 @@ class DuckDBEngine:
         Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold;
         proof in docs/proofs/user-counts.md.
         """
-        source = self._find(table)
         with hide_failures(_name(table)), connect() as connection:
-            _create_encoded(connection, source, table, request.columns)
+            sealed = self._seal(table, _codes(request.columns) | {UNIT})
+            unit = None if table.unit.column is None else UNIT
+            _create_encoded(connection, sealed.everything, request.columns, unit=unit)
             progress("counting individuals")
             return heads.count_heads(connection, table, request)
 
@@ -162,7 +171,8 @@ class DuckDBEngine:
         Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
         """
         norms.check_choice(table, choice)
-        with self._number_individuals(table, choice.columns, progress) as connection:
+        with hide_failures(_name(table)), connect() as connection:
+            self._number_individuals(connection, table, choice.columns, progress)
             return norms.count_within(connection, table, choice.columns, choice)
 
     def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
@@ -172,9 +182,9 @@ class DuckDBEngine:
         else does; docs/proofs/capped-counts.md.
         """
         heads.check_bounds(table, choice)
-        source = self._find(table)
         with hide_failures(_name(table)), connect() as connection:
-            _create_encoded(connection, source, table, choice.columns)
+            sealed = self._seal(table, _codes(choice.columns))
+            _create_encoded(connection, sealed.everything, choice.columns, unit=NUMBER)
             progress("bounding contributions")
             return heads.count_lost(connection, table, choice)
 
@@ -209,107 +219,135 @@ class DuckDBEngine:
 
         Privacy: docs/proofs/sql.md.
         """
-        from sfumato.engines.query import count_aggregates, names_in
+        from sfumato.engines.query import count_aggregates
 
         hidden = hide_failures(f"the tables {', '.join(plan.relation.tables)}")
         with hidden, connect(plainly=True) as connection:
-            self._create_tables(connection, plan.relation.tables, tables, names_in(plan))
+            sealed = self._open_tables(connection, plan, tables, rows=True)
             progress("aggregating")
-            return count_aggregates(connection, plan)
+            return count_aggregates(connection, plan, sealed)
 
     def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
-        """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
-        from sfumato.engines.query import bind_plan, names_in
+        """Refuses a statement that could only fail: it is run on sealed tables without a record.
+
+        Nothing of people's records is read, so that whatever happens here may be told.
+        """
+        from sfumato.engines.query import check_constants, check_joins, count_aggregates
 
         try:
             with connect(plainly=True) as connection:
-                self._create_tables(connection, plan.relation.tables, tables, names_in(plan), rows=False)
-                bind_plan(connection, plan)
-        except duckdb.BinderException as error:
-            # A binder knows types and names only. Any other error may come from what a file holds.
-            reason = str(error).splitlines()[0].removeprefix("Binder Error: ")[:200].rstrip(". ")
+                sealed = self._open_tables(connection, plan, tables, rows=False)
+                check_constants(connection, plan)
+                check_joins(connection, plan, tables)
+                count_aggregates(connection, plan, sealed)
+        except SfumatoError:
+            raise
+        except Exception as error:
+            reason = (
+                str(error).splitlines()[0].partition(" Error: ")[2] if isinstance(error, duckdb.Error) else ""
+            )
+            reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
             message = f"not answered: {reason}. Nothing was spent"
             raise UnsupportedQuery(message) from None
-        except Exception:
-            # Not about types: it may come from what a file holds, and must not be a refusal for free.
-            return
 
     def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
         """The exact answer to a checked query of public tables."""
         try:
             with connect() as connection:
-                self._create_tables(connection, tuple(tables), tables, set())
+                for name, table in tables.items():
+                    connection.execute(
+                        f"CREATE TEMP VIEW {quote_name(name)} AS SELECT * FROM {self._scan_public(table)}"
+                    )
                 return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
         except duckdb.Error as error:
             message = f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
             raise SourceError(message) from None
 
-    @contextmanager
     def _number_individuals(
-        self, table: Table, columns: tuple[str, ...], progress: Callable[[str], None]
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
-        source = self._find(table)
-        with hide_failures(_name(table)), connect() as connection:
-            _create_encoded(connection, source, table, columns, drop=False)
-            progress("bounding contributions")
-            norms.number_individuals(connection, columns)
-            progress("counting")
-            yield connection
-
-    def _create_tables(
         self,
         connection: duckdb.DuckDBPyConnection,
-        wanted: tuple[str, ...],
-        tables: Mapping[str, Table | PublicTable],
-        names: set[str],
-        *,
-        rows: bool = True,
+        table: Table,
+        columns: tuple[str, ...],
+        progress: Callable[[str], None],
     ) -> None:
-        from sfumato.engines.query import create_table
-        from sfumato.sql import UNIT, code_name
+        """Creates `numbered`: the individual as a number i, the codes as c0, c1, ..., some of them NULL."""
+        sealed = self._seal(table, _codes(columns))
+        progress("bounding contributions")
+        register_columns(connection, "sealed", sealed.everything)
+        selected = ", ".join([f"{quote_name(NUMBER)} AS i", *_spell_codes(columns)])
+        connection.execute(f"CREATE TEMP VIEW numbered AS SELECT {selected} FROM sealed")
+        progress("counting")
 
-        for name in dict.fromkeys(wanted):
+    def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
+        """The sealed table with at least `names`, read again if its source changed or more is asked of it."""
+        names = frozenset(name.lower() for name in names)
+        if find_place(table.source) != "file":
+            return _seal(table, self._open(table, names), names)
+        with self._sealing:
+            facts = file_facts(self._find(table))
+            known, seen, sealed = self._sealed.get(table.name, (None, "", None))
+            if sealed is not None and known is not None and seen == facts and _reads_alike(known, table):
+                if names <= sealed.names and sealed.most <= table.unit.max_records:
+                    return sealed
+                names |= sealed.names
+            sealed = None
+            self._sealed.pop(table.name, None)
+            sealed = _seal(table, self._open(table, names), names)
+            self._sealed[table.name] = (table, facts, sealed)
+            return sealed
+
+    def _open(self, table: Table, names: frozenset[str]) -> Fetched:
+        if find_place(table.source) == "file":
+            source = self._find(table)
+            return source.fetch(needed_columns(table, names, source.columns))
+        assert self._fetch is not None
+        described = {part for column in table.columns.values() for part in column.stored}
+        return self._fetch(table, needed_columns(table, names, described) | names)
+
+    def _open_tables(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        plan: QueryPlan,
+        tables: Mapping[str, Table | PublicTable],
+        *,
+        rows: bool,
+    ) -> dict[str, Sealed]:
+        """Makes relations of all tables that a plan reads; without `rows`, private ones have no record."""
+        from sfumato.engines.query import names_in, open_sealed
+
+        names = frozenset(names_in(plan))
+        opened = {}
+        for name in dict.fromkeys(plan.relation.tables):
             table = tables[name]
             if isinstance(table, PublicTable):
-                scan = self._scan_public(table)
-                columns = [
-                    # What is compared as text is text: a conversion could fail for some private record.
-                    f"CAST({quote_name(each)} AS VARCHAR) AS {quote_name(each)}"
-                    if kind == "text"
-                    else quote_name(each)
-                    for each, kind in self.describe(table).items()
-                ]
-                connection.execute(
-                    f"CREATE TEMP VIEW {quote_name(name)} AS SELECT {', '.join(columns)} FROM {scan}"
-                )
+                register_columns(connection, name, self._read_public(table))
                 continue
-            used = {
-                stored
-                for each, column in table.columns.items()
-                if each.lower() in names or code_name(each).lower() in names
-                for stored in column.stored
-            }
-            if self._fetch is not None and find_place(table.source) != "file":
-                fetched = self._fetch(table, frozenset({*used, *names}))
-                keep_fetched(connection, fetched, f"stored {name}", rows=rows)
-                scan = quote_name(f"stored {name}")
-                create_table(connection, table, fetched.columns, scan, names=names, keep=rows)
-                continue
-            source = self._find(table)
-            counted = {
-                each
-                for each, stored in source.columns.items()
-                if stored.counted and (each in used or each.lower() in names)
-            }
-            scan = scan_files(source)
-            if counted:
-                readable = {each for each, stored in source.columns.items() if stored.kind != "other"}
-                connection.register(f"stored {name}", read_counted(source, readable, counted))
-                scan = quote_name(f"stored {name}")
-            # Numbered rows must keep their numbers from one scan to the next.
-            numbered = table.unit.column is None and UNIT in names
-            keep = rows and (bool(counted) or numbered or source.format == "csv")
-            create_table(connection, table, source.columns, scan, names=names, keep=keep)
+            sealed = (
+                self._seal(table, names)
+                if rows
+                else _seal(table, self._open(table, names), names, rows=False)
+            )
+            open_sealed(connection, plan, table, sealed)
+            opened[name] = sealed
+        return opened
+
+    def _read_public(self, table: PublicTable) -> pa.Table:
+        """The rows of a public table, made plain as records are: what is compared with text is text."""
+        kinds = self.describe(table)
+        with connect() as connection:
+            columns = [
+                f"CAST({quote_name(each)} AS VARCHAR) AS {quote_name(each)}"
+                if kind == "text"
+                else quote_name(each)
+                for each, kind in kinds.items()
+            ]
+            rows = connection.sql(
+                f"SELECT {', '.join(columns)} FROM {self._scan_public(table)}"
+            ).to_arrow_table()
+        cleaned = {
+            name: clean_column(rows[name].combine_chunks(), limit=_PUBLIC_TEXT) for name in rows.column_names
+        }
+        return pa.table(cleaned)
 
     def _scan_public(self, table: PublicTable) -> str:
         source = find_files(table.source, folder=self._folder, table=table.name)
@@ -320,64 +358,74 @@ class DuckDBEngine:
         )
 
     def _find(self, table: Table | PublicTable) -> FileSource:
-        return find_files(table.source, folder=self._folder, table=table.name)
+        encoding = "utf-8" if isinstance(table, PublicTable) else table.encoding
+        return find_files(table.source, folder=self._folder, table=table.name, encoding=encoding)
 
 
 def _name(table: Table) -> str:
     return f"table {table.name!r}: source {table.source!r}"
 
 
+def _seal(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:
+    names = frozenset(name.lower() for name in names)
+    batches: Iterator[pa.RecordBatch] = fetched.read() if rows else iter(())
+    return seal_table(table, fetched.columns, fetched.schema, batches, names=names)
+
+
+def _reads_alike(one: Table, other: Table) -> bool:
+    """Whether the records of both are read and encoded in the same way, whatever they are bounded to."""
+    facts = [
+        (table.source, table.columns, table.unit.column, table.encoding, table.text_limit)
+        for table in (one, other)
+    ]
+    return facts[0] == facts[1]
+
+
+def _codes(columns: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(code_name(name).lower() for name in columns)
+
+
+def _spell_codes(columns: tuple[str, ...]) -> list[str]:
+    return [f"{quote_name(code_name(name))} AS c{index}" for index, name in enumerate(columns)]
+
+
 def _create_encoded(
     connection: duckdb.DuckDBPyConnection,
-    source: FileSource,
-    table: Table,
+    records: pa.Table,
     columns: tuple[str, ...],
     *,
-    drop: bool = True,
+    unit: str | None,
+    name: str = "encoded",
 ) -> None:
-    """Creates `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain.
-
-    With `drop`, records with a NULL among their codes are left out. Those of nobody always are.
-    """
-    codes = []
-    for index, name in enumerate(columns):
-        column = table.column(name)
-        create_list_type(connection, column, f"list{index}")
-        code = encode_column(column, source.columns, list_type=f"list{index}")
-        codes.append(f"{code} AS c{index}")
-    selected = list(codes)
-    kept = [f"c{index} IS NOT NULL" for index in range(len(columns))] if drop else []
-    if table.unit.column is not None:
-        selected.insert(0, f"{quote_name(table.unit.column)} AS u")
-        kept.append("u IS NOT NULL")
-    used = {name for column in columns for name in table.column(column).stored}
-    counted = {name for name in used if source.columns[name].counted}
-    if counted:
-        connection.register("stored", read_counted(source, used | {table.unit.column or ""}, counted))
-    scan = "stored" if counted else scan_files(source)
-    query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {scan}) WHERE {' AND '.join(kept)}"
-    fractional = any(source.columns[name].kind == "number" for name in used)
-    # Columnar files are cheaper to scan again than to keep; what is dear to read is read once.
-    kind = "TABLE" if counted or fractional or source.format == "csv" else "VIEW"
-    with ignore_statistics(connection) if fractional else nullcontext():
-        connection.execute(f"CREATE TEMP {kind} encoded AS {query}")
+    """Creates a relation of the records that have all codes: the individual as u, the codes as c0, c1, ..."""
+    register_columns(connection, f"sealed {name}", records)
+    selected = _spell_codes(columns) if unit is None else [f"{quote_name(unit)} AS u", *_spell_codes(columns)]
+    kept = " AND ".join(f"{quote_name(code_name(column))} IS NOT NULL" for column in columns)
+    query = f"SELECT {', '.join(selected) or '1 AS one'} FROM {quote_name(f'sealed {name}')}"
+    connection.execute(f"CREATE TEMP VIEW {name} AS {query}" + (f" WHERE {kept}" if kept else ""))
 
 
 def _bounded_queries(
-    connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...]
+    connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...], sealed: Sealed
 ) -> list[str]:
     """The queries whose rows, together, are the bounded records: codes, then a weight if it is not one."""
+    codes = ", ".join(f"c{index}" for index in range(len(columns))) or "1 AS one"
+    if table.unit.column is None:
+        _create_encoded(connection, sealed.inside, columns, unit=None)
+        return [f"SELECT {codes} FROM encoded"]
+    # Who has no more records than may count is never cut, whatever else is left out.
+    _create_encoded(connection, sealed.inside, columns, unit=None, name="inside")
+    _create_encoded(connection, sealed.crowd, columns, unit=UNIT)
     parts = portable.bound_records(table, columns)
-    if parts.beyond is None or parts.cut is None:
-        return [parts.within]
+    assert parts.cut is not None
     # Individuals that are numbered densely are grouped by position instead of by hash.
     connection.execute("SET perfect_ht_threshold = 20")
     connection.execute(f"CREATE TEMP TABLE beyond AS {parts.beyond}")
     connection.execute("RESET perfect_ht_threshold")
+    queries = [f"SELECT {codes} FROM inside", parts.within]
     if table.bounding == "weight":
-        return [parts.within, parts.cut]
+        return [*queries, parts.cut]
     (over,) = connection.execute("SELECT coalesce(sum(n), 0) FROM beyond").fetchone() or (0,)
-    queries = [parts.within]
     groups = 1 + int(over) // _RANKED_ROWS
     for group in range(groups):
         chosen = f"SELECT u FROM beyond WHERE hash(u) % {groups} = {group}"

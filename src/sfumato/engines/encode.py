@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _SEPARATOR = "\x1f"
+_EPOCHS = {"epoch": 1, "epoch_ms": 1000}
 
 
 def quote_name(name: str) -> str:
@@ -63,16 +64,20 @@ def value_list(column: Column) -> tuple[str, ...] | None:
 
 def encode_column(column: Column, stored: Mapping[str, Stored], *, list_type: str) -> str:
     """The SQL expression for the code of `column`; `list_type` names its list type if it has one."""
-    parts = [(stored[name].pattern.format(quote_name(name)), stored[name].kind) for name in column.stored]
+    parts = _read_parts(column, stored)
     inside = _encode(column, parts, list_type)
     if column.outside == "other":
         inside = f"COALESCE({inside}, {column.size - 1})"
+    if column.missing_label is not None:
+        missing = " AND ".join(f"{value} IS NULL" for value, _ in parts)
+        place = column.labels.index(column.missing_label)
+        inside = f"CASE WHEN {missing} THEN {place} ELSE {inside} END"
     return f"CAST({inside} AS {code_type(column.size)})"
 
 
 def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
     """The SQL expression for the value of `column` as a query sees it, NULL where it has none."""
-    parts = [(stored[name].pattern.format(quote_name(name)), stored[name].kind) for name in column.stored]
+    parts = _read_parts(column, stored)
     name, kind = parts[0]
     match column.domain:
         case Period(part):
@@ -83,6 +88,9 @@ def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
                 for (part, part_kind), label in zip(parts, values[0], strict=True)
             ]
             return " || '-' || ".join(texts)
+        case IntegerRange() if kind not in ("integer", "boolean"):
+            # A condition such as fee > 50 is about all numbers, though only whole ones have a code.
+            return _number(name, kind)
         case IntegerRange():
             return _integer(name, kind)
         case Values(values):
@@ -101,7 +109,7 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
     match column.domain:
         case Values(values) if _is_run(values):
             first = int(values[0])
-            return encode_range(_integer(name, kind), first, first + len(values) - 1)
+            return encode_range(_whole(name, kind), first, first + len(values) - 1)
         case Values(values):
             text = _text(name, kind) if isinstance(values[0], str) else _integer_text(name, kind)
             return f"enum_code(TRY_CAST({text} AS {list_type}))"
@@ -117,7 +125,7 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
         case IntegerRange(low, high):
             if clamp:
                 return encode_clamped(_number(name, kind), low, high)
-            return encode_range(_integer(name, kind), low, high)
+            return encode_range(_whole(name, kind), low, high)
         case Period(part):
             span = column.domain.span
             value = _part(name, kind, part, column=column.name)
@@ -126,6 +134,30 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
             return encode_range(value, span.low, span.high)
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
+
+
+def _read_parts(column: Column, stored: Mapping[str, Stored]) -> list[tuple[str, Kind]]:
+    """The stored values of a column, read as its keys say: missing ones, decimal commas, formats of dates."""
+    parts = []
+    for name in column.stored:
+        value, kind = quote_name(name), stored[name].kind
+        if column.missing:
+            listed = ", ".join(quote_text(text) for text in column.missing)
+            value = f"CASE WHEN {_text(value, kind)} NOT IN ({listed}) THEN {value} END"
+        if column.decimal == "," and kind == "text":
+            value = f"replace(replace({value}, '.', ''), ',', '.')"
+        if column.format in _EPOCHS:
+            value, kind = _read_epoch(_number(value, kind), _EPOCHS[column.format]), "date"
+        elif column.format is not None and kind == "text":
+            value, kind = f"try_strptime({value}, {quote_text(column.format)})", "date"
+        parts.append((value, kind))
+    return parts
+
+
+def _read_epoch(value: str, per_second: int) -> str:
+    step = 10**6 // per_second
+    within = f"{value} BETWEEN {-(6 * 10**16) // step} AND {25 * 10**16 // step}"
+    return f"CASE WHEN {within} THEN make_timestamp(CAST({value} * {step} AS BIGINT)) END"
 
 
 def _is_run(values: tuple[object, ...]) -> bool:
@@ -177,11 +209,11 @@ def _signed(number: int) -> str:
 
 
 def _number(name: str, kind: Kind) -> str:
-    # NaN is not a number: without this it would compare as larger than every edge.
     value = f"TRY_CAST({name} AS DOUBLE)"
     if kind in ("date", "other"):
         return "NULL::DOUBLE"
-    return value if kind in ("integer", "boolean") else f"CASE WHEN NOT isnan({value}) THEN {value} END"
+    # A text may spell NaN, which is not a number and would compare as larger than every edge.
+    return f"CASE WHEN NOT isnan({value}) THEN {value} END" if kind == "text" else value
 
 
 def _integer(name: str, kind: Kind) -> str:
@@ -193,6 +225,11 @@ def _integer(name: str, kind: Kind) -> str:
     value = f"TRY_CAST({name} AS DOUBLE)"
     whole = f"{value} = floor({value}) AND abs({value}) <= {2**53}"
     return f"CASE WHEN {whole} THEN TRY_CAST({value} AS BIGINT) END"
+
+
+def _whole(name: str, kind: Kind) -> str:
+    # What is stored as a whole number is compared as it is.
+    return name if kind == "integer" else _integer(name, kind)
 
 
 def _integer_text(name: str, kind: Kind) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
-from sfumato.engines.portable import MOST_RECORDS
 from sfumato.engines.portable import floor_square as _floor_square
 from sfumato.engines.portable import scale_factor as _factor
 from sfumato.errors import RecipeError, SchemaError
@@ -37,7 +36,6 @@ __all__ = [
     "clip_counts",
     "count_within",
     "list_weights",
-    "number_individuals",
 ]
 
 _SATURATED = 2**62
@@ -72,16 +70,6 @@ def _refuse_rows(table: Table) -> None:
             "norm; name a unit column, or leave the norm out"
         )
         raise SchemaError(message)
-
-
-def number_individuals(connection: duckdb.DuckDBPyConnection, columns: tuple[str, ...]) -> None:
-    """Creates `numbered` from `encoded`: the individual as a number i, the codes as c0, c1, ..."""
-    connection.execute(
-        "CREATE TEMP TABLE people AS SELECT u, CAST(row_number() OVER () AS BIGINT) AS i "
-        f"FROM (SELECT u, count(*) AS n FROM encoded GROUP BY u) WHERE n <= {MOST_RECORDS}"
-    )
-    codes = "".join(f", c{index}" for index in range(len(columns)))
-    connection.execute(f"CREATE TEMP TABLE numbered AS SELECT i{codes} FROM encoded JOIN people USING (u)")
 
 
 def clip_counts(

@@ -1,7 +1,8 @@
-"""Exact bounded aggregates of a planned statement, with DuckDB.
+"""Exact bounded aggregates of a planned statement, with DuckDB over sealed tables.
 
-The SQL that runs is generated here from the checked trees of the plan. Each finished expression over
-private columns is wrapped in TRY, so that a record for which it fails has NULL there instead.
+The SQL that runs is generated here from the checked trees of the plan. Each operation over private columns
+is wrapped in TRY, so that a record for which it fails has NULL there instead, and no text grows beyond its
+limit.
 """
 
 from __future__ import annotations
@@ -9,30 +10,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from sfumato.arrays import to_numpy
-from sfumato.engines.connection import SLOW_OPTIMIZER
-from sfumato.engines.encode import encode_column, quote_name, quote_text, value_column, value_list
-from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, code_name
+from sfumato.arrays import to_arrow, to_numpy
+from sfumato.engines.encode import quote_name
+from sfumato.engines.sealed import NUMBER, Sealed, register_columns
+from sfumato.schema import PublicTable
+from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    import duckdb
     from numpy.typing import NDArray
 
-    from sfumato.engines.source import Stored
     from sfumato.schema import Table
 
-__all__ = ["TrueAggregates", "bind_plan", "count_aggregates", "create_table", "names_in"]
+__all__ = ["TrueAggregates", "check_constants", "check_joins", "count_aggregates", "names_in", "open_sealed"]
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
 
 _BATCH_ROWS = 2**20
 _SATURATED = 2**62
+_LONGEST_TEXT = 1000
+"""The most characters of a text that a statement puts together."""
+
+_MOST_JOINED = 2**20
+"""The most rows that a join may make of one individual."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -56,96 +63,262 @@ def names_in(plan: QueryPlan) -> set[str]:
     trees = [plan.relation.tree, *(key.tree for key in plan.keys)]
     trees += [noise.measure.tree for noise in plan.noises if noise.measure.tree is not None]
     names = {column.name.lower() for tree in trees for column in tree.find_all(exp.Column)}
-    return names | {UNIT} if plan.relation.joined else names
+    return names | {UNIT} if plan.relation.joined or _chooses_groups(plan) else names
 
 
-def create_table(
-    connection: duckdb.DuckDBPyConnection,
-    table: Table,
-    stored: Mapping[str, Stored],
-    scan: str,
-    *,
-    names: set[str],
-    keep: bool,
-) -> None:
-    """Creates the table as queries see it: values and codes of the `names`, and every row's individual."""
-    columns: dict[str, str] = {}
-    for name, each in stored.items():
-        if each.kind != "other" and name.lower() in names:
-            columns[name.lower()] = f"{each.pattern.format(quote_name(name))} AS {quote_name(name)}"
-    codes = []
-    for index, (name, column) in enumerate(table.columns.items()):
-        if not all(part in stored and stored[part].kind != "other" for part in column.stored):
-            continue
-        if name.lower() in names:
-            columns[name.lower()] = f"{value_column(column, stored)} AS {quote_name(name)}"
-        if column.domain is not None and code_name(name).lower() in names:
-            list_type = quote_name(f"list {index} of {table.name}")
-            texts = value_list(column)
-            if texts is not None:
-                listed = ", ".join(quote_text(text) for text in texts)
-                connection.execute(f"CREATE TEMP TYPE {list_type} AS ENUM ({listed})")
-            code = encode_column(column, stored, list_type=list_type)
-            codes.append(f"{code} AS {quote_name(code_name(name))}")
-    selected = [*columns.values(), *codes]
-    if table.unit.column is not None or UNIT in names:
-        unit = "row_number() OVER ()" if table.unit.column is None else quote_name(table.unit.column)
-        selected.append(f"{unit} AS {quote_name(UNIT)}")
-    selected = selected or ["1 AS one"]
-    kind = "TABLE" if keep else "VIEW"
-    connection.execute(
-        f"CREATE TEMP {kind} {quote_name(table.name)} AS SELECT {', '.join(selected)} FROM {scan}"
+def _chooses_groups(plan: QueryPlan) -> bool:
+    return bool(plan.keys) and plan.max_groups < plan.unit.max_records
+
+
+def open_sealed(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: Table, sealed: Sealed) -> None:
+    """Makes relations of a sealed table: its two parts, or for a join those records of it that may count.
+
+    Inside, UNIT is the number of the individual. In the crowd it is the place of the record in the fixed
+    order, unless records are only counted. For a join it is the individual as stored, which other tables
+    name too.
+    """
+    name = table.name
+    if not plan.relation.joined:
+        register_columns(connection, _part("inside", name), _by_number(sealed.inside))
+        if NUMBER not in sealed.inside.column_names or not sealed.crowd.num_rows:
+            return
+        if _only_counts(plan):
+            crowd = _by_number(sealed.crowd)
+        else:
+            places = to_arrow(np.arange(sealed.crowd.num_rows))
+            crowd = sealed.ordered_crowd.drop_columns([UNIT, NUMBER]).append_column(UNIT, places)
+        register_columns(connection, _part("crowd", name), crowd)
+        return
+    if NUMBER not in sealed.inside.column_names:
+        rows = to_arrow(np.arange(sealed.inside.num_rows))
+        register_columns(connection, name, sealed.inside.append_column(UNIT, rows))
+        return
+    ordered = sealed.ordered_crowd
+    numbers = to_numpy(ordered[NUMBER].combine_chunks())
+    kept = ordered.filter(pa.array(_rank(numbers) < table.unit.max_records))
+    register_columns(
+        connection, name, pa.concat_tables([sealed.inside, kept.select(sealed.inside.column_names)])
     )
 
 
-def count_aggregates(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> TrueAggregates:
+def count_aggregates(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, sealed: Mapping[str, Sealed]
+) -> TrueAggregates:
     """The exact aggregates of `plan`, each individual held to the bounds that the plan states.
 
     Privacy: an individual is in at most max_records rows of what is aggregated and in at most
     max_groups groups; docs/proofs/sql.md derives the sensitivities from that.
     """
-    bounded = plan.unit.column is not None or plan.relation.joined
-    query = _encoded(plan, with_unit=bounded)
-    connection.execute(f"CREATE TEMP TABLE _sf_encoded AS {query}")
-    # No expression of the statement is evaluated from here on, so all optimisers may help.
-    connection.execute(f"SET disabled_optimizers = '{SLOW_OPTIMIZER}'")
-    statistics = {noise.measure.statistic for noise in plan.noises}
-    if bounded and not plan.keys and statistics <= {"records", "individuals"}:
-        return _clip_counts(connection, plan)
-    rows = _bound_rows(connection, plan) if bounded else "SELECT * FROM _sf_encoded"
+    counted = _only_counts(plan)
+    if plan.relation.joined:
+        connection.execute(f"CREATE TEMP TABLE _sf_encoded AS {_encoded(plan, with_unit=True)}")
+        if counted:
+            return _clip_joined(connection, plan)
+        rows = _bound_rows(connection, plan)
+    elif plan.unit.column is None:
+        rows = _encoded(plan, with_unit=False, part="inside")
+    else:
+        ((name, table),) = sealed.items()
+        if counted:
+            return _clip_counts(connection, plan, table)
+        rows = _bound_crowd(connection, plan, name, table)
+    if _chooses_groups(plan):
+        rows = _bound_groups(
+            connection, plan, rows, None if plan.relation.joined else next(iter(sealed.values()))
+        )
     if plan.selection is not None:
         return _group_openly(connection, plan, rows)
-    if statistics == {"records"} and plan.keys:
+    if plan.keys and all(noise.measure.statistic == "records" for noise in plan.noises):
         return _tally(connection, plan, rows)
     return _group(connection, plan, rows)
 
 
-def bind_plan(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> None:
-    """Nothing, or the engine's own error if the types of the generated query do not fit."""
-    bounded = plan.unit.column is not None or plan.relation.joined
-    connection.execute(f"EXPLAIN {_encoded(plan, with_unit=bounded)}")
+def _only_counts(plan: QueryPlan) -> bool:
+    """Whether one number of records per individual is all that a statement needs."""
+    return not plan.keys and all(
+        noise.measure.statistic in ("records", "individuals") for noise in plan.noises
+    )
 
 
-def _encoded(plan: QueryPlan, *, with_unit: bool) -> str:
-    """One row per record: the individual u, the keys k0, k1, ..., the values v0, v1, ..."""
-    tree = _shield(_guard(plan.relation.tree.copy()))
-    selected: list[str] = []
+def _part(part: str, name: str) -> str:
+    return f"{part} of {name}"
+
+
+def _in_part(tree: exp.Select, part: str | None) -> exp.Select:
+    """The tree with every table replaced by that part of it."""
+    if part is not None:
+        for table in tree.find_all(exp.Table):
+            table.set("this", exp.to_identifier(_part(part, table.name), quoted=True))
+    return tree
+
+
+def _rank(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of each entry among those of the same number, which stand together."""
+    first = np.ones(numbers.size, np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    return np.arange(numbers.size) - np.repeat(starts, np.diff(starts, append=numbers.size))
+
+
+def _bound_crowd(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, name: str, table: Sealed) -> str:
+    """A query for the bounded rows of a statement without joins: u, keys, values.
+
+    Who is inside has no more than max_records records. Of each individual in the crowd the first of those
+    that the statement keeps are taken, in the fixed order.
+    """
+    rows = _encoded(plan, with_unit=True, part="inside")
+    if not table.crowd.num_rows:
+        return rows
+    encoded = _encoded(plan, with_unit=True, part="crowd")
+    found = connection.sql(f"SELECT u FROM ({encoded})").to_arrow_table().column(0).combine_chunks()
+    chosen = np.zeros(table.crowd.num_rows, np.bool_)
+    chosen[to_numpy(found)] = True
+    places = np.flatnonzero(chosen)
+    numbers = to_numpy(table.ordered_crowd[NUMBER].combine_chunks())
+    chosen[places[_rank(numbers[places]) >= plan.unit.max_records]] = False
+    kept = table.ordered_crowd.filter(pa.array(chosen))
+    register_columns(connection, _part("chosen", name), _by_number(kept))
+    return f"{rows} UNION ALL {_encoded(plan, with_unit=True, part='chosen')}"
+
+
+def _by_number(records: pa.Table) -> pa.Table:
+    """The records with the number of the individual as UNIT, in place of its stored name."""
+    names = [each for each in records.column_names if each != UNIT]
+    return records.select(names).rename_columns([UNIT if each == NUMBER else each for each in names])
+
+
+def check_constants(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> None:
+    """Refuses constants that cannot be computed, or converted to what they are compared with.
+
+    For every record such a condition would be NULL, and the answer noise around nothing.
+    """
+    outermost = [*(key.tree for key in plan.keys), *(noise.measure.tree for noise in plan.noises)]
+    scopes = [(plan.relation.tree, tree) for tree in outermost if tree is not None]
+    for select in plan.relation.tree.find_all(exp.Select):
+        where = select.args.get("where")
+        scopes += [(select, each) for each in [*select.expressions, *([] if where is None else [where.this])]]
+    for select, tree in scopes:
+        for node in _find_constants(tree):
+            _require_value(connection, node.sql(dialect="duckdb"), node)
+        for node in tree.find_all(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In):
+            parts = [part for part in node.iter_expressions() if isinstance(part, exp.Expr)]
+            texts = [part for part in parts if isinstance(part, exp.Literal) and part.is_string]
+            others = [part for part in parts if part.find(exp.Column)]
+            if texts and others:
+                kind = _find_type(connection, select, others[0], None if plan.relation.joined else "inside")
+                for text in texts if kind != "VARCHAR" else []:
+                    _require_value(connection, f"CAST({text.sql(dialect='duckdb')} AS {kind})", text)
+
+
+def _find_constants(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The largest parts of an expression that convert or compute, and name no column."""
+    if node.find(exp.Column):
+        for child in node.iter_expressions():
+            yield from _find_constants(child)
+    elif node.find(exp.Cast, exp.Func) and isinstance(node, (exp.Condition, exp.Cast)):
+        yield node
+
+
+def _find_type(
+    connection: duckdb.DuckDBPyConnection, select: exp.Select, tree: exp.Expr, part: str | None
+) -> str:
+    scope = exp.Select(
+        from_=select.args["from_"].copy(), joins=[each.copy() for each in select.args.get("joins") or []]
+    )
+    query = _in_part(scope.select(tree.copy()), part).sql(dialect="duckdb")
+    ((_, kind, *_),) = connection.execute(f"DESCRIBE {query}").fetchall()
+    return str(kind)
+
+
+def _require_value(connection: duckdb.DuckDBPyConnection, expression: str, shown: exp.Expr) -> None:
+    try:
+        connection.execute(f"SELECT {expression}").fetchall()
+    except duckdb.Error:
+        message = (
+            f"the constant {shown.sql(dialect='duckdb')[:80]} cannot be read as what it is compared with"
+        )
+        raise refuse(message) from None
+
+
+def check_joins(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]
+) -> None:
+    """Refuses joins that could make more rows of one individual than anybody needs.
+
+    Otherwise how long an answer takes would tell of one individual's records.
+    """
+    most = _most_rows(connection, plan.relation.tree, tables) if plan.relation.joined else None
+    if most is not None and most > _MOST_JOINED:
+        message = (
+            f"the join could make {most:,} rows of one individual, and at most {_MOST_JOINED:,} are made; "
+            "join fewer times, on more columns, or lower max_records"
+        )
+        raise refuse(message)
+
+
+def _most_rows(
+    connection: duckdb.DuckDBPyConnection, item: exp.Expr, tables: Mapping[str, Table | PublicTable]
+) -> int | None:
+    """The most rows of one individual in a part of FROM, None if it is public."""
+    if isinstance(item, exp.Table):
+        table = tables[item.name]
+        return table.unit.max_records if not isinstance(table, PublicTable) else None
+    select = item.this if isinstance(item, exp.Subquery) else item
+    first = select.args["from_"].this
+    rows, before = _most_rows(connection, first, tables), [first]
+    for join in select.args.get("joins") or []:
+        right, on = _most_rows(connection, join.this, tables), join.args["on"]
+        if right is None:
+            # A record meets at most as many public rows as share one key.
+            repeats = _most_repeats(connection, [join.this], on)
+            rows = None if rows is None else rows * repeats
+        else:
+            rows = right * (_most_repeats(connection, before, on) if rows is None else rows)
+        before.append(join.this)
+    return rows
+
+
+def _most_repeats(connection: duckdb.DuckDBPyConnection, items: list[exp.Expr], on: exp.Expr) -> int:
+    """How often a key of the join stands in public rows; all rows of those that have none."""
+    repeats = 1
+    for item in items:
+        name = item.alias_or_name
+        keys = {each.sql(dialect="duckdb") for each in on.find_all(exp.Column) if each.table == name}
+        grouped = f" GROUP BY {', '.join(sorted(keys))}" if keys else ""
+        counts = f"SELECT count(*) AS n FROM {item.sql(dialect='duckdb')}{grouped}"
+        (found,) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchone() or (0,)
+        repeats *= max(1, int(found))
+    return repeats
+
+
+def _encoded(plan: QueryPlan, *, with_unit: bool, part: str | None = None) -> str:
+    """One row per record: the individual u, the keys k0, k1, ..., the values v0, v1, ...
+
+    With `part`, of that part of the one table that the statement reads.
+    """
+    tree = _in_part(_shield(_guard(plan.relation.tree.copy())), part)
+    read: dict[str, str] = {}  # what is evaluated of a record, and its name: each only once
     kept: list[str] = []
+    selected: list[str] = []
     if with_unit:
         unit = exp.column(UNIT, table=plan.relation.unit_alias, quoted=True)
-        selected.append(f"{unit.sql(dialect='duckdb')} AS u")
+        read[unit.sql(dialect="duckdb")] = "u"
+        selected.append("u")
         kept.append("u IS NOT NULL")
     for index, key in enumerate(plan.keys):
-        selected.append(f"{_try(key.tree)} AS k{index}")
-        kept.append(f"k{index} IS NOT NULL")
+        name = read.setdefault(_try(key.tree), f"r{len(read)}")
+        selected.append(f"{name} AS k{index}")
+        kept.append(f"{name} IS NOT NULL")
     for index, noise in enumerate(plan.noises):
-        value = _value(noise.measure)
-        if value is not None:
-            selected.append(f"{value} AS v{index}")
+        if noise.measure.tree is not None:
+            name = read.setdefault(_raw(noise.measure), f"r{len(read)}")
+            selected.append(f"{_value(noise.measure, name)} AS v{index}")
     body = tree.select("1", append=False).sql(dialect="duckdb")
-    selected = selected or ["1 AS one"]
-    body = body.replace("SELECT 1 FROM", f"SELECT {', '.join(selected)} FROM", 1)
-    return f"SELECT * FROM ({body})" + (f" WHERE {' AND '.join(kept)}" if kept else "")
+    items = ", ".join(f"{text} AS {name}" for text, name in read.items()) or "1 AS one"
+    body = body.replace("SELECT 1 FROM", f"SELECT {items} FROM", 1)
+    return f"SELECT {', '.join(selected) or 'one'} FROM ({body})" + (
+        f" WHERE {' AND '.join(kept)}" if kept else ""
+    )
 
 
 def _guard(tree: exp.Select) -> exp.Select:
@@ -169,7 +342,11 @@ def _total(tree: exp.Expr) -> exp.Expr:
     """
     tree = exp.Paren(this=tree.copy())
     for node in reversed(list(tree.dfs())):
-        if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
+        if isinstance(node, (exp.DPipe, exp.Concat)):
+            # Texts that double again and again would grow until memory ends, for whoever has one.
+            cut = exp.Left(this=node.copy(), expression=exp.Literal.number(_LONGEST_TEXT))
+            node.replace(exp.Anonymous(this="TRY", expressions=[cut]))
+        elif isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
             node.replace(exp.TryCast(this=node.this.copy(), to=node.args["to"].copy()))
         elif isinstance(node, (exp.Binary, exp.Func, exp.Neg, exp.In, exp.Between)) and not isinstance(
             node, (exp.And, exp.Or, exp.Case, exp.If, exp.TryCast, exp.Anonymous)
@@ -180,12 +357,12 @@ def _total(tree: exp.Expr) -> exp.Expr:
 
 
 def _shield(tree: _Tree) -> _Tree:
-    """The tree with every text that ends in a colon no moment, as in `encode`.
+    """The tree with every text that ends in a colon no moment and no date, as in `encode`.
 
     There DuckDB would look at one character more, which is of another record.
     """
     for node in reversed(list(tree.find_all(exp.Cast))):
-        if node.to.this.name.startswith("TIMESTAMP"):
+        if node.to.this.name.startswith(("TIMESTAMP", "DATE")):
             text = f"CAST({node.this.sql(dialect='duckdb')} AS VARCHAR)"
             guarded = f"CASE WHEN NOT ends_with({text}, ':') THEN {node.sql(dialect='duckdb')} END"
             node.replace(sqlglot.parse_one(guarded, read="duckdb"))
@@ -196,22 +373,27 @@ def _try(tree: exp.Expr) -> str:
     return (tree if isinstance(tree, exp.Column) else _shield(_total(tree))).sql(dialect="duckdb")
 
 
-def _value(measure: Measure) -> str | None:
-    if measure.tree is None:
-        return None
-    raw = _try(measure.tree)
+def _raw(measure: Measure) -> str:
+    """What a measure evaluates of a record: a number, or a value that is only looked at."""
+    assert measure.tree is not None
+    value = _try(measure.tree)
+    if measure.statistic == "distinct" or (measure.statistic == "present" and not measure.is_number):
+        return value
+    return f"TRY_CAST({value} AS DOUBLE)"
+
+
+def _value(measure: Measure, raw: str) -> str:
+    """What a measure adds up, from the column `raw`."""
     if measure.statistic == "distinct":
         return raw
-    if measure.statistic == "present" and not measure.is_number:
-        return f"CASE WHEN {raw} IS NOT NULL THEN 1::UTINYINT END"
-    number = f"TRY_CAST({raw} AS DOUBLE)"
     if measure.statistic == "present":
-        return f"CASE WHEN NOT isnan({number}) THEN 1::UTINYINT END"
+        test = f"NOT isnan({raw})" if measure.is_number else f"{raw} IS NOT NULL"
+        return f"CASE WHEN {test} THEN 1::UTINYINT END"
     low, high, centre = (float(each) for each in (measure.low, measure.high, measure.centre))
     # NULL stays NULL and NaN becomes NULL: neither may turn into a bound.
     clamped = (
-        f"CASE WHEN isnan({number}) THEN NULL WHEN {number} < {low!r}::DOUBLE THEN {low!r}::DOUBLE "
-        f"WHEN {number} > {high!r}::DOUBLE THEN {high!r}::DOUBLE ELSE {number} END"
+        f"CASE WHEN isnan({raw}) THEN NULL WHEN {raw} < {low!r}::DOUBLE THEN {low!r}::DOUBLE "
+        f"WHEN {raw} > {high!r}::DOUBLE THEN {high!r}::DOUBLE ELSE {raw} END"
     )
     if measure.statistic == "sum":
         small = "INTEGER" if measure.largest < 2**31 else "BIGINT"
@@ -230,56 +412,83 @@ def _columns(plan: QueryPlan) -> list[str]:
     return [*keys, *values]
 
 
-def _clip_counts(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> TrueAggregates:
+def _clip_counts(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: Sealed) -> TrueAggregates:
     """Counts without groups: one number per individual, so nothing has to be ordered or cut."""
-    most = plan.unit.max_records
-    connection.execute("SET perfect_ht_threshold = 20")
+    met = np.zeros(table.individuals, np.bool_)
+    records = 0
+    inside = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='inside')})"
+    for batch in connection.sql(inside).to_arrow_reader(_BATCH_ROWS):
+        records += batch.num_rows
+        met[to_numpy(batch.column(0))] = True
+    if table.crowd.num_rows:
+        crowd = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='crowd')})"
+        numbers = to_numpy(connection.sql(crowd).to_arrow_table().column(0).combine_chunks())
+        sizes = np.bincount(numbers, minlength=table.individuals)
+        records += int(np.minimum(sizes, plan.unit.max_records).sum())
+        met |= sizes > 0
+    return _spread(plan, records=records, individuals=int(met.sum()))
+
+
+def _clip_joined(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> TrueAggregates:
     row = connection.execute(
-        f"SELECT COALESCE(sum(least(n, {most})), 0)::BIGINT, count(*)::BIGINT "
+        f"SELECT COALESCE(sum(least(n, {plan.unit.max_records})), 0)::BIGINT, count(*)::BIGINT "
         "FROM (SELECT count(*) AS n FROM _sf_encoded GROUP BY u)"
     ).fetchone()
     records, individuals = row or (0, 0)
-    counted = {"records": records, "individuals": individuals}
-    return TrueAggregates(
-        tuple(np.array([counted[noise.measure.statistic]], np.int64) for noise in plan.noises), None, None
-    )
+    return _spread(plan, records=records, individuals=individuals)
+
+
+def _spread(plan: QueryPlan, **counted: int) -> TrueAggregates:
+    values = tuple(np.array([counted[noise.measure.statistic]], np.int64) for noise in plan.noises)
+    return TrueAggregates(values, None, None)
 
 
 def _bound_rows(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> str:
-    """A query for the bounded rows: at most max_records of every individual, in max_groups groups."""
+    """A query for the bounded rows of a join: at most max_records of every individual."""
     columns = _columns(plan)
     listed = ", ".join(["u", *columns])
     most = plan.unit.max_records
-    connection.execute("SET perfect_ht_threshold = 20")
     connection.execute(
         f"CREATE TEMP TABLE _sf_over AS SELECT u FROM _sf_encoded GROUP BY u HAVING count(*) > {most}"
     )
-    connection.execute("RESET perfect_ht_threshold")
     ranked = (
         f"SELECT {listed}, row_number() OVER (PARTITION BY u ORDER BY {_order(plan, columns)}) AS place "
         "FROM _sf_encoded SEMI JOIN _sf_over USING (u)"
     )
     connection.execute(f"CREATE TEMP TABLE _sf_cut AS SELECT {listed} FROM ({ranked}) WHERE place <= {most}")
     within = f"SELECT {listed} FROM _sf_encoded ANTI JOIN _sf_over USING (u)"
-    bounded = f"{within} UNION ALL SELECT {listed} FROM _sf_cut"
-    if not plan.keys or plan.max_groups >= most:
-        return bounded
+    return f"{within} UNION ALL SELECT {listed} FROM _sf_cut"
+
+
+def _bound_groups(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: str, table: Sealed | None
+) -> str:
+    """A query for those of the bounded rows that fall into at most max_groups groups of every individual."""
     keys = [f"k{index}" for index in range(len(plan.keys))]
     together = ", ".join(keys)
-    connection.execute(f"CREATE TEMP TABLE _sf_bounded AS {bounded}")
-    place = f"row_number() OVER (PARTITION BY u ORDER BY {_order(plan, keys)})"
-    connection.execute(
-        f"CREATE TEMP TABLE _sf_chosen AS SELECT u, {together} "
-        f"FROM (SELECT u, {together}, {place} AS place "
-        f"FROM (SELECT DISTINCT u, {together} FROM _sf_bounded)) WHERE place <= {plan.max_groups}"
+    connection.execute(f"CREATE TEMP TABLE _sf_bounded AS {rows}")
+    pairs = f"SELECT DISTINCT u, {together} FROM _sf_bounded"
+    order = _order(plan, keys)
+    if table is not None:
+        # The number of an individual changes with who else is there, so its stored name decides.
+        register_columns(connection, "_sf_people", table.everything.select([NUMBER, UNIT]))
+        people = f"SELECT DISTINCT {quote_name(NUMBER)} AS number, {quote_name(UNIT)} AS name FROM _sf_people"
+        pairs = f"SELECT u, {together}, name FROM ({pairs}) JOIN ({people}) ON u = number"
+        order = _order(plan, keys, unit="name")
+    ranked = (
+        f"SELECT u, {together}, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place FROM ({pairs})"
     )
-    return f"SELECT {listed} FROM _sf_bounded SEMI JOIN _sf_chosen USING (u, {together})"
+    connection.execute(
+        f"CREATE TEMP TABLE _sf_chosen AS SELECT u, {together} FROM ({ranked}) "
+        f"WHERE place <= {plan.max_groups}"
+    )
+    return f"SELECT * FROM _sf_bounded SEMI JOIN _sf_chosen USING (u, {together})"
 
 
-def _order(plan: QueryPlan, columns: list[str]) -> str:
+def _order(plan: QueryPlan, columns: list[str], *, unit: str = "u") -> str:
     """An order of an individual's rows that no other individual's rows can change."""
     # A row's number changes with other rows, so that without a unit column it must not decide.
-    parts = ["u", *columns] if plan.unit.column is not None else columns
+    parts = [unit, *columns] if plan.unit.column is not None else columns
     # Rows that tie in the hash are told apart by what they hold, and equal rows are interchangeable.
     return f"hash({', '.join(parts)}), {', '.join(parts)}" if parts else "1"
 

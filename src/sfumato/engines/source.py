@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import hmac
 from dataclasses import dataclass
@@ -13,35 +12,37 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sfumato.engines.fetched import Fetched
+from sfumato.engines.textfile import LONGEST_RECORD, read_header, read_text
 from sfumato.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from sfumato.schema import Table
 
-__all__ = ["FileSource", "Kind", "Stored", "check_unit", "describe_stored", "file_version", "find_files"]
+__all__ = [
+    "FileSource",
+    "Kind",
+    "Stored",
+    "check_unit",
+    "describe_stored",
+    "file_facts",
+    "file_version",
+    "find_files",
+]
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
-_FAR, _FARTHER = 60_000_000_000_000, 250_000_000_000_000
-"""The moments that are read, in milliseconds before and after 1970."""
-
 _DELIMITERS = ",;\t|"
+_BATCH_ROWS = 2**17
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored column: its kind, and a pattern for the SQL that reads it without ever failing.
-
-    Milliseconds since 1970 are `counted`: a reader that turned them into moments would stop at one
-    that lies too far off, so they are read as whole numbers and turned by the pattern. An
-    `identifier` keeps different values apart, as one that names individuals must.
-    """
+    """A stored column: its kind, and whether it keeps different values apart, as a unit column must."""
 
     kind: Kind
-    pattern: str = "{}"
-    counted: bool = False
     is_identifier: bool = False
 
 
@@ -54,15 +55,40 @@ class _Stored(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """The files of a table, their format, and every stored column."""
+    """The files of a table, their format, and every stored column with its type."""
 
     paths: tuple[Path, ...]
     format: Literal["parquet", "csv"]
     columns: dict[str, Stored]
+    schema: pa.Schema
     delimiter: str = ","
+    encoding: str = "utf-8"
+
+    def fetch(self, wanted: frozenset[str]) -> Fetched:
+        """The `wanted` columns, to be read file by file and in order."""
+        plain = [name for name, stored in self.columns.items() if stored.kind != "other"]
+        # Where nothing is asked of records but that they are there, any column tells.
+        names = [name for name in plain if name in wanted] or plain[:1]
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return Fetched(self.columns, schema, lambda: self._read(names))
+
+    def _read(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        for path in self.paths:
+            if self.format == "csv":
+                yield from read_text(
+                    path,
+                    columns=tuple(self.columns),
+                    wanted=tuple(names),
+                    delimiter=self.delimiter,
+                    encoding=self.encoding,
+                )
+                continue
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=True):
+                    yield batch.select(names)
 
 
-def find_files(source: str, *, folder: Path, table: str) -> FileSource:
+def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8") -> FileSource:
     """The files behind `source`, described by their headers and footers alone."""
     path = folder / source
     paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
@@ -75,13 +101,13 @@ def find_files(source: str, *, folder: Path, table: str) -> FileSource:
         if lowered.endswith(".parquet"):
             return _refuse_twins(_describe_parquet(tuple(paths), name), name)
         if lowered.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
-            return _refuse_twins(_describe_csv(tuple(paths), name), name)
+            return _refuse_twins(_describe_csv(tuple(paths), name, encoding), name)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         if isinstance(error, SourceError):
             raise
         message = f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
         raise SourceError(message) from None
-    message = f"{name} must end in .parquet, .csv or .csv.gz"
+    message = f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these"
     raise SourceError(message)
 
 
@@ -101,19 +127,27 @@ def check_unit(table: Table, stored: Mapping[str, _Stored], *, where: str) -> No
         raise SourceError(message)
 
 
-def file_version(source: FileSource, *, secret: bytes) -> str:
-    """A keyed digest of names, sizes and modification times."""
+def file_facts(source: FileSource) -> str:
+    """Names, sizes and modification times of the files: they change when a file does."""
     facts = []
     for path in source.paths:
         status = path.stat()
         facts.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}")
+    return "\n".join(facts)
+
+
+def file_version(source: FileSource, *, secret: bytes) -> str:
+    """A keyed digest of what `file_facts` tells."""
     # Keyed, because a file's size says how many people are in it.
-    return hmac.new(secret, "\n".join(facts).encode(), hashlib.sha256).hexdigest()
+    return hmac.new(secret, file_facts(source).encode(), hashlib.sha256).hexdigest()
 
 
 def _refuse_twins(source: FileSource, name: str) -> FileSource:
     # SQL does not tell such names apart, and would bound the wrong column.
     seen: dict[str, str] = {}
+    if not any(stored.kind != "other" for stored in source.columns.values()):
+        message = f"{name} has no column of plain values"
+        raise SourceError(message)
     for column in source.columns:
         twin = seen.setdefault(column.casefold(), column)
         if twin != column:
@@ -133,35 +167,49 @@ def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
         message = f"{name} has two columns of the same name, or one without a name; rename one"
         raise SourceError(message)
     columns = {field.name: describe_stored(field.type) for field in first}
-    return FileSource(paths=paths, format="parquet", columns=columns)
+    return FileSource(paths=paths, format="parquet", columns=columns, schema=first)
 
 
-def _describe_csv(paths: tuple[Path, ...], name: str) -> FileSource:
-    headers = []
-    for path in paths:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rb") as lines:
-            # Only the first line is decoded: what follows is records, and may be anything.
-            headers.append(lines.readline().decode("utf-8-sig"))
-    # The header is public, a sniffed row is not: the delimiter is taken from the header alone.
-    delimiter = max(_DELIMITERS, key=headers[0].count)
-    names = next(csv.reader([headers[0]], delimiter=delimiter), [])
-    if not names or len(set(names)) != len(names) or not all(names):
-        message = f"{name} needs a header line with one distinct name per column"
+def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSource:
+    headers = [read_header(path, encoding=encoding) for path in paths]
+    first = headers[0]
+    if first is None:
+        message = f"{name}: its first line is longer than {LONGEST_RECORD:,} bytes; a header line is needed"
         raise SourceError(message)
-    if any(header != headers[0] for header in headers):
+    if "\ufffd" in first or "\x00" in first:
+        message = (
+            f'{name}: its header is not {encoding}; say which it is, such as encoding = "latin-1" or "utf-16"'
+        )
+        raise SourceError(message)
+    # The header is public, a sniffed row is not: the delimiter is taken from the header alone.
+    delimiter = max(_DELIMITERS, key=first.count)
+    names = next(csv.reader([first], delimiter=delimiter), [])
+    if not names or len(set(names)) != len(names) or not all(names):
+        message = f"{name} needs a header line with one distinct name per column{_name_fault(names)}"
+        raise SourceError(message)
+    if any(header != first for header in headers):
         message = f"{name}: its files do not have the same header"
         raise SourceError(message)
-    columns = dict.fromkeys(names, Stored("text", is_identifier=True))
-    return FileSource(paths=paths, format="csv", columns=columns, delimiter=delimiter)
+    return FileSource(
+        paths=paths,
+        format="csv",
+        columns=dict.fromkeys(names, Stored("text", is_identifier=True)),
+        schema=pa.schema([(each, pa.binary()) for each in names]),
+        delimiter=delimiter,
+        encoding=encoding,
+    )
+
+
+def _name_fault(names: list[str]) -> str:
+    """Which columns lack a name of their own, by place: a file without a header has records for names."""
+    faults = [place for place, each in enumerate(names, start=1) if not each or names.index(each) < place - 1]
+    return f"; column {', '.join(map(str, faults[:5]))} of {len(names)} has none" if faults else ""
 
 
 def describe_stored(kind: pa.DataType) -> Stored:
-    """A stored column of an Arrow type, as the embedded database reads it."""
+    """A stored column of an Arrow type."""
     if pa.types.is_dictionary(kind):
         return describe_stored(kind.value_type)
-    if pa.types.is_timestamp(kind):
-        return _describe_moment(kind)
     exact = (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
@@ -170,18 +218,6 @@ def describe_stored(kind: pa.DataType) -> Stored:
         or _arrow_kind(kind) == "text"
     )
     return Stored(_arrow_kind(kind), is_identifier=exact)
-
-
-def _describe_moment(kind: pa.DataType) -> Stored:
-    # Not every moment that can be stored can be written as text; those outside the years 70 to 9891 are none.
-    if kind.unit in ("s", "ms"):
-        within = f"CASE WHEN {{0}} BETWEEN {-_FAR} AND {_FARTHER} THEN {{0}} END"
-        return Stored("date", f"TRY(epoch_ms({within}))", counted=True)
-    if kind.unit == "us":
-        count = "epoch_us({0})"
-        within = f"CASE WHEN {count} BETWEEN {-_FAR * 1000} AND {_FARTHER * 1000} THEN {count} END"
-        return Stored("date", f"TRY(make_timestamp({within}))")
-    return Stored("date", "TRY_CAST({0} AS TIMESTAMPTZ)" if kind.tz is not None else "{0}")
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:

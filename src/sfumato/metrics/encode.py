@@ -167,7 +167,7 @@ def _intervals(edges: NDArray[np.float64]) -> list[Label]:
 
 
 def _labels(column: Column) -> Sequence[Label]:
-    if column.outside != "other":
+    if not column.extras:
         match column.domain:
             case IntegerRange(low, high):
                 return range(low, high + 1)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sfumato.arrays import to_numpy
 from sfumato.engines import find_files
-from sfumato.engines.connection import (
-    connect,
-    create_list_type,
-    hide_failures,
-    ignore_statistics,
-    read_counted,
-    scan_files,
-)
-from sfumato.engines.encode import encode_column, quote_name
+from sfumato.engines.connection import hide_failures
+from sfumato.engines.fetched import Fetched
+from sfumato.engines.sealed import seal_table
 from sfumato.engines.source import FileSource, Kind, Stored
 from sfumato.metrics.cells import pack_codes
 from sfumato.metrics.codes import is_text, number_text
@@ -26,24 +23,25 @@ from sfumato.metrics.errors import MetricError
 from sfumato.metrics.tables import TableLike, plain_column, read_table, to_numbers
 from sfumato.recipes.layout import column_labels
 from sfumato.schema import OTHER, Bins, IntegerRange, Period, Tuples
+from sfumato.sql import code_name
+from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import duckdb
     from numpy.typing import NDArray
 
     from sfumato.schema import Column, Label, Table
 
 __all__ = ["code_records", "code_released", "is_released_layout", "released_names", "stored_names"]
 
-_KEPT = "records"
-
 
 def stored_names(records: TableLike, *, table: Table, side: str) -> list[str]:
     """The names of the columns that `records` holds, without reading them if it is a file."""
     if isinstance(records, (str, Path)):
-        return list(find_files(str(records), folder=Path(), table=table.name).columns)
+        return list(
+            find_files(str(records), folder=Path(), table=table.name, encoding=table.encoding).columns
+        )
     return list(read_table(records, side=side).column_names)
 
 
@@ -67,26 +65,24 @@ def code_records(
     if missing:
         message = f"{side}: no column {missing[0]!r}"
         raise MetricError(message)
-    selected = [
-        f"{encode_column(column, stored, list_type=f'list{index}')} AS c{index}"
-        for index, column in enumerate(named)
-    ]
-    selected += [f"{quote_name(name)} AS e{index}" for index, name in enumerate(extra)]
-    kept = " AND ".join(f"c{index} IS NOT NULL" for index in range(len(columns)))
-    with hide_failures(f"{side}: the records"), connect() as connection:
+    plain = replace(
+        table, unit=PrivacyUnit(column=None, max_records=1), columns={column.name: column for column in named}
+    )
+    names = [*(code_name(name) for name in columns), *extra]
+    with hide_failures(f"{side}: the records"):
         # The same rows in the same order each time: what is drawn by a seed depends on it.
-        connection.execute("SET preserve_insertion_order = true")
-        for index, column in enumerate(named):
-            create_list_type(connection, column, f"list{index}")
-        scan = _open(connection, source, set(used))
-        query = f"SELECT * FROM (SELECT {', '.join(selected)} FROM {scan}) WHERE {kept}"
-        with ignore_statistics(connection):  # as the engine does, lest a NaN is taken for a number
-            found = connection.sql(query).to_arrow_table()
-    codes = {
-        name: to_numpy(found.column(index).combine_chunks()).astype(np.int64)
-        for index, name in enumerate(columns)
-    }
-    return codes, found.select(range(len(columns), found.num_columns)).rename_columns(list(extra))
+        fetched = source.fetch(frozenset(used)) if isinstance(source, FileSource) else _fetch(source, used)
+        found = seal_table(
+            plain,
+            stored,
+            fetched.schema,
+            fetched.read(),
+            names=frozenset(name.lower() for name in names),
+        ).inside
+    kept = [pc.is_valid(found[code_name(name)]) for name in columns]
+    found = found.filter(functools.reduce(pc.and_, kept)) if kept else found
+    codes = {name: to_numpy(found[code_name(name)].combine_chunks()).astype(np.int64) for name in columns}
+    return codes, found.select(list(extra))
 
 
 def is_released_layout(released: pa.Table, columns: Sequence[Column]) -> bool:
@@ -152,11 +148,11 @@ def _place_words(words: list[str], column: Column) -> list[int]:
         known = {str(label): code for code, label in enumerate(column.labels)}
         return [known.get(word, -1) for word in words]
     span = column.domain if isinstance(column.domain, IntegerRange) else column.domain.span
-    other = column.size - 1 if column.outside == OTHER else -1
+    extras = {label: span.high - span.low + 1 + place for place, label in enumerate(column.extras)}
     return [
         int(word) - span.low
         if word.removeprefix("-").isdecimal() and span.low <= int(word) <= span.high
-        else (other if word == OTHER else -1)
+        else extras.get(word, -1)
         for word in words
     ]
 
@@ -173,7 +169,7 @@ def _number_labels(array: pa.Array) -> tuple[NDArray[np.int64], list[str]]:
 
 def _find(records: TableLike, table: Table, side: str) -> FileSource | pa.Table:
     if isinstance(records, (str, Path)):
-        return find_files(str(records), folder=Path(), table=table.name)
+        return find_files(str(records), folder=Path(), table=table.name, encoding=table.encoding)
     return read_table(records, side=side)
 
 
@@ -181,16 +177,9 @@ def _describe(records: pa.Table) -> dict[str, Stored]:
     return {field.name: Stored(_kind(field.type)) for field in records.schema}
 
 
-def _open(connection: duckdb.DuckDBPyConnection, source: FileSource | pa.Table, used: set[str]) -> str:
-    """The SQL that reads the used columns."""
-    if isinstance(source, pa.Table):
-        connection.register(_KEPT, source.select([name for name in source.column_names if name in used]))
-        return _KEPT
-    counted = {name for name in used if source.columns[name].counted}
-    if not counted:
-        return scan_files(source)
-    connection.register(_KEPT, read_counted(source, used, counted))
-    return _KEPT
+def _fetch(records: pa.Table, used: Sequence[str]) -> Fetched:
+    chosen = records.select([name for name in records.column_names if name in used])
+    return Fetched(_describe(records), chosen.schema, lambda: iter(chosen.to_batches()))
 
 
 def _kind(kind: pa.DataType) -> Kind:

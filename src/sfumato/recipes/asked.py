@@ -126,7 +126,9 @@ def _read_labels(column: Column, rows: pa.Table) -> NDArray[np.int64]:
     """The codes of the rows of a list, which names a column as a release does or as the table does."""
     released = not isinstance(column.domain, Tuples) or column.outside == "other"
     if released and column.name in rows.column_names:
-        labels = replace(column, stored=(column.name,), domain=Values(column.labels), outside="drop")
+        labels = replace(
+            column, stored=(column.name,), domain=Values(column.labels), outside="drop", missing_label=None
+        )
         codes = encode_public(labels, rows)
         if (codes >= 0).any() or not set(column.stored) <= set(rows.column_names):
             return codes

@@ -73,6 +73,12 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
         codes = _encode_numbers(domain, _to_numbers(part, column.name), clamp=column.outside == "clamp")
     if column.outside == "other":
         codes[codes < 0] = column.size - 1
+    if column.missing_label is not None:
+        texts = stored[0].cast(pa.string()) if column.missing else stored[0]
+        absent = pc.is_null(stored[0], nan_is_null=True)
+        if column.missing:
+            absent = pc.or_(absent, pc.is_in(texts, pa.array(list(column.missing))))
+        codes[absent.to_numpy(zero_copy_only=False)] = column.labels.index(column.missing_label)
     return codes
 
 

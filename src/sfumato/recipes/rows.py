@@ -101,7 +101,7 @@ def mark_epsilon(rows: pa.Table, epsilon: Fraction) -> pa.Table:
 
 def has_numbers(column: Column) -> bool:
     """Whether rows hold a number within a bin of `column`."""
-    return isinstance(column.domain, Bins) and column.outside != "other"
+    return isinstance(column.domain, Bins) and not column.extras
 
 
 def tell_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:

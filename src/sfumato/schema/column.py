@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import hashlib
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,8 @@ Policy = Literal["drop", "clamp", "other"]
 
 OTHER = "other"
 
+_FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
+
 _KEYS = (
     "from",
     "values",
@@ -35,6 +38,10 @@ _KEYS = (
     "period",
     "outside",
     "bounds",
+    "format",
+    "decimal",
+    "missing",
+    "missing_label",
     "origin",
     "drafted_from_data",
     "accept_drafted",
@@ -47,7 +54,10 @@ class Column:
 
     `outside` says what happens to a record whose value is not in the domain: `drop` it, `clamp` the
     number to the nearest end, or count it under `other`. A missing value has no nearest end, so
-    under `clamp` it is dropped.
+    under `clamp` it is dropped. With `missing_label` it is a value of its own, under that label.
+
+    How values are written: `format` is that of dates in text (as in strptime, or "epoch" and "epoch_ms"),
+    `decimal` the sign before decimals, `missing` lists what stands for no value, besides nothing.
     """
 
     name: str
@@ -58,8 +68,13 @@ class Column:
     drafted: bool = False
     accepted: bool = False
     origin: str = "the project file"
+    format: str | None = None
+    decimal: Literal[".", ","] = "."
+    missing: tuple[str, ...] = ()
+    missing_label: str | None = None
 
     def __post_init__(self) -> None:
+        _check_reading(self)
         if self.outside not in ("drop", "clamp", "other"):
             message = f"outside must be 'drop', 'clamp' or 'other', got {self.outside!r}"
             raise SchemaError(message)
@@ -78,21 +93,51 @@ class Column:
 
     @property
     def size(self) -> int:
-        """The number of codes, with the one for `other`."""
-        if self.domain is None:
-            message = f"column {self.name!r} has no public domain"
-            raise SchemaError(message)
-        return self.domain.size + (self.outside == "other")
+        """The number of codes, with those for missing values and for `other`."""
+        return self._require_domain().size + len(self.extras)
 
     @property
     def labels(self) -> tuple[Label, ...]:
         """What every code stands for in a release."""
+        labels = self._require_domain().labels
+        return (*(str(label) for label in labels), *self.extras) if self.extras else labels
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The labels behind those of the domain: that of missing values, and `other`."""
+        missing = () if self.missing_label is None else (self.missing_label,)
+        return (*missing, OTHER) if self.outside == "other" else missing
+
+    def _require_domain(self) -> Domain:
         if self.domain is None:
             message = f"column {self.name!r} has no public domain"
             raise SchemaError(message)
-        if self.outside != "other":
-            return self.domain.labels
-        return (*(str(label) for label in self.domain.labels), OTHER)
+        return self.domain
+
+
+def _check_reading(column: Column) -> None:
+    """Refuses what is contradictory about how values are written."""
+    if column.decimal not in (".", ","):
+        message = "decimal must be '.' or ','"
+        raise SchemaError(message)
+    if column.format is not None and not _FORMAT.fullmatch(str(column.format)):
+        message = (
+            "format must be 'epoch', 'epoch_ms', or made of %Y %y %m %b %B %d %H %I %p %M %S %f %j %z and "
+            "what stands between them, such as '%d.%m.%Y'"
+        )
+        raise SchemaError(message)
+    if not all(isinstance(text, str) for text in column.missing):
+        message = "missing must be a list of texts, such as ['NA', '-9']"
+        raise SchemaError(message)
+    label = column.missing_label
+    if label is None:
+        return
+    if column.domain is None or isinstance(column.domain, Tuples) or not isinstance(label, str) or not label:
+        message = "missing_label must be a text, for a column with a domain over one stored column"
+        raise SchemaError(message)
+    if label == OTHER or label in [str(each) for each in column.domain.labels]:
+        message = f"missing_label {label!r} is already a value of the column; choose another"
+        raise SchemaError(message)
 
 
 def parse_column(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Column:
@@ -135,6 +180,14 @@ def column_spec(column: Column) -> dict[str, Any]:
             pass
     if column.bounds is not None:
         spec["bounds"] = [format_exact(bound) for bound in column.bounds]
+    if column.format is not None:
+        spec["format"] = column.format
+    if column.decimal != ".":
+        spec["decimal"] = column.decimal
+    if column.missing:
+        spec["missing"] = list(column.missing)
+    if column.missing_label is not None:
+        spec["missing_label"] = column.missing_label
     if column.drafted:
         spec["drafted_from_data"] = True
         spec["accept_drafted"] = column.accepted
@@ -169,6 +222,10 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         drafted=_flag(spec, "drafted_from_data"),
         accepted=_flag(spec, "accept_drafted"),
         origin=str(origin),
+        format=spec.get("format"),
+        decimal=spec.get("decimal", "."),
+        missing=tuple(_require_list(spec.get("missing", []), "missing")),
+        missing_label=spec.get("missing_label"),
     )
 
 

@@ -45,7 +45,21 @@ _KEYS = (
     "columns",
     "impossible",
     "public",
+    "encoding",
+    "text_limit",
 )
+
+_ENCODINGS = (
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "iso-8859-2",
+    "iso-8859-15",
+    "windows-1250",
+    "windows-1251",
+    "windows-1252",
+)
+_LONGEST_TEXT = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +77,8 @@ class Table:
     `bounding` says how an individual's records are held to `max_records`: `truncate` keeps at most
     that many, `weight` keeps all and gives each the weight min(1, max_records / records). `impossible`
     lists what no record can be, by public knowledge: each entry gives columns values that never meet.
+
+    A text file is in `encoding`. Texts longer than `text_limit` characters are cut there.
     """
 
     name: str
@@ -71,8 +87,17 @@ class Table:
     columns: Mapping[str, Column] = field(default_factory=dict)
     bounding: Bounding = "truncate"
     impossible: tuple[Mapping[str, tuple[Label, ...]], ...] = ()
+    encoding: str = "utf-8"
+    text_limit: int = 1000
 
     def __post_init__(self) -> None:
+        if self.encoding not in _ENCODINGS:
+            message = f"table {self.name!r}: encoding must be one of {', '.join(_ENCODINGS)}"
+            raise SchemaError(message)
+        whole = isinstance(self.text_limit, int) and not isinstance(self.text_limit, bool)
+        if not whole or not 1 <= self.text_limit <= _LONGEST_TEXT:
+            message = f"table {self.name!r}: text_limit must be a whole number from 1 to {_LONGEST_TEXT:,}"
+            raise SchemaError(message)
         if self.bounding not in ("truncate", "weight"):
             message = f"table {self.name!r}: bounding must be 'truncate' or 'weight'"
             raise SchemaError(message)
@@ -176,6 +201,8 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
         columns=columns,
         bounding=spec.get("bounding", "truncate"),
         impossible=_parse_impossible(spec.get("impossible", []), columns, where=where),
+        encoding=spec.get("encoding", "utf-8"),
+        text_limit=spec.get("text_limit", 1000),
     )
 
 
@@ -194,6 +221,8 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
         "bounding": table.bounding,
         "columns": {name: column_spec(table.columns[name]) for name in columns},
         **({"impossible": impossible} if impossible else {}),
+        **({"encoding": table.encoding} if table.encoding != "utf-8" else {}),
+        **({"text_limit": table.text_limit} if table.text_limit != 1000 else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from sfumato.sql.aggregates import Aggregate, Measure
 from sfumato.sql.answer import Answer, pack_noisy, unpack_noisy
+from sfumato.sql.check import refuse
 from sfumato.sql.explain import describe_scales, explain_query
 from sfumato.sql.finish import NoisyAggregates, finish_query
 from sfumato.sql.intervals import half_width
@@ -45,6 +46,7 @@ __all__ = [
     "quantile_ranks",
     "quantile_scores",
     "read_statement",
+    "refuse",
     "selects_rows",
     "take_out",
     "unpack_noisy",

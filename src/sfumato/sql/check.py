@@ -250,6 +250,19 @@ def _check_details(part: exp.Expr, where: str) -> None:
     elif isinstance(part, exp.In) and (part.args.get("query") or part.args.get("unnest")):
         message = f"{where} uses IN with a subquery; join the tables instead"
         raise refuse(message)
+    elif isinstance(part, (exp.Like, exp.ILike)):
+        _check_pattern(part.expression, where)
     elif isinstance(part, exp.Column) and part.args.get("db"):
         message = f"{where} names a column by catalog or schema; use table.column"
+        raise refuse(message)
+
+
+def _check_pattern(pattern: exp.Expr, where: str) -> None:
+    """Refuses patterns whose matching takes a time that grows with a power of the text's length."""
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string:
+        message = f"{where} uses LIKE with a pattern that is no text in quotes"
+        raise refuse(message)
+    runs = len(re.findall("%+", pattern.this))
+    if runs > (2 if "_" in pattern.this else 8):
+        message = f"{where} uses LIKE with more than 8 times %, or more than twice beside _"
         raise refuse(message)

@@ -74,8 +74,8 @@ def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
 
 
 def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
-    # `other` stands for values that nobody knows, so a column that has it is compared as text.
-    if column.outside == "other":
+    # `other` and missing values are no numbers, so a column that has them is compared as text.
+    if column.extras:
         return None
     if isinstance(column.domain, Bins):
         return tuple(zip(column.domain.edges, column.domain.edges[1:], strict=False))

@@ -1,0 +1,275 @@
+"""Sealed tables: a source read once, every record made plain by itself, and kept for whatever is asked next.
+
+A sealed table is a set of Arrow columns in memory, or in a private file where they are many: cleaned
+values, codes of described columns, and a number for every individual. Records of individuals within their
+bound stand in one part, those of the others, the crowd, in another. Arrow columns have no statistics, and
+DuckDB scans them as they are.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfumato.arrays import to_arrow, to_numpy
+from sfumato.engines.clean import clean_column, clean_type
+from sfumato.engines.connection import connect, create_list_type
+from sfumato.engines.encode import encode_column, quote_name, value_column
+from sfumato.sql import UNIT, code_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import duckdb
+    from numpy.typing import NDArray
+
+    from sfumato.engines.source import Stored
+    from sfumato.schema import Table
+
+__all__ = ["BATCH_ROWS", "NUMBER", "Sealed", "needed_columns", "register_columns", "seal_table"]
+
+NUMBER = "number of sfumato"
+"""The individual of a record as a number below `Sealed.individuals`."""
+
+BATCH_ROWS = 2**17
+_IN_MEMORY = 2**29
+"""Columns of more bytes than this are kept in a file."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sealed:
+    """A sealed table in two parts: `inside`, those with at most `most` records each, and the `crowd`.
+
+    `names` are the columns that were asked for, in lower case. Both parts have them, and NUMBER; UNIT, the
+    individual as it is stored, is in the crowd, and inside where it was asked for. Without a unit column
+    every record is an individual, all are inside, and there is no NUMBER.
+
+    Never leaves the private room: it prints without values and cannot be pickled.
+    """
+
+    names: frozenset[str]
+    most: int
+    inside: pa.Table
+    crowd: pa.Table
+    individuals: int
+    kept: tuple[_Store, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Sealed({', '.join(sorted(self.names))}; values withheld)"
+
+    def __reduce__(self) -> NoReturn:
+        message = "a sealed table cannot be pickled"
+        raise TypeError(message)
+
+    @cached_property
+    def ordered_crowd(self) -> pa.Table:
+        """The crowd in its fixed order: each individual's records together, by a hash of what they hold.
+
+        Equal records are interchangeable, and no other individual's records enter the order of one.
+        """
+        return _order_crowd(self.crowd)
+
+    @property
+    def everything(self) -> pa.Table:
+        """Both parts; UNIT must have been asked for, or be none's concern."""
+        return pa.concat_tables([self.inside, self.crowd.select(self.inside.column_names)])
+
+
+def needed_columns(table: Table, names: frozenset[str], stored: Iterable[str]) -> frozenset[str]:
+    """The stored columns that must be read for what `names` asks."""
+    described = {
+        part
+        for name, column in table.columns.items()
+        if name.lower() in names or code_name(name).lower() in names
+        for part in column.stored
+    }
+    unit = {table.unit.column} if table.unit.column is not None else set()
+    return frozenset(name for name in stored if name in described | unit or name.lower() in names)
+
+
+def seal_table(
+    table: Table,
+    stored: Mapping[str, Stored],
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    names: frozenset[str],
+) -> Sealed:
+    """Reads all batches once, and seals what `names` asks for.
+
+    `schema` is that of the batches, `stored` has the kinds of all stored columns. A name is, in lower case,
+    that of a stored or described column, of the code of a described one, or UNIT. Records of nobody are
+    left out.
+    """
+    cleaned = pa.schema([(each.name, clean_type(each.type)) for each in schema])
+    store = _Store()
+    with connect(plainly=True) as connection:
+        reader = pa.RecordBatchReader.from_batches(cleaned, _clean(batches, cleaned, table))
+        connection.register("stored", reader)
+        query = _encoding_query(connection, table, stored, names)
+        encoded = connection.sql(query).to_arrow_reader(BATCH_ROWS)
+        for batch in encoded:
+            store.add(batch)
+        records = store.finish(encoded.schema)
+    if table.unit.column is None:
+        return Sealed(names, 0, records, records.slice(0, 0), records.num_rows, (store,))
+    numbers, individuals = _number_values(records[UNIT])
+    crowded = np.bincount(numbers, minlength=individuals) > table.unit.max_records
+    inside, crowd = _Store(), _Store()
+    start = 0
+    for batch in records.to_batches():
+        part = numbers[start : start + batch.num_rows]
+        start += batch.num_rows
+        batch = batch.append_column(NUMBER, to_arrow(part))
+        chosen = crowded[part]
+        if chosen.any():
+            crowd.add(batch.filter(pa.array(chosen)))
+            batch = batch.filter(pa.array(~chosen))
+        inside.add(batch if UNIT in names else batch.drop_columns([UNIT]))
+    whole = records.schema.append(pa.field(NUMBER, to_arrow(numbers[:0]).type))
+    part_of = whole if UNIT in names else whole.remove(whole.get_field_index(UNIT))
+    return Sealed(
+        names,
+        table.unit.max_records,
+        inside.finish(part_of),
+        crowd.finish(whole),
+        individuals,
+        (store, inside, crowd),
+    )
+
+
+def register_columns(connection: duckdb.DuckDBPyConnection, name: str, columns: pa.Table) -> None:
+    """Makes the columns a relation of the database, in parts that its threads share."""
+    batches = columns.to_batches(max_chunksize=BATCH_ROWS)
+    connection.register(name, pa.Table.from_batches(batches, columns.schema))
+
+
+def _clean(batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: Table) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = [
+            clean_column(column, limit=table.text_limit, keep_apart=field.name == table.unit.column)
+            for field, column in zip(schema, batch.columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _encoding_query(
+    connection: duckdb.DuckDBPyConnection, table: Table, stored: Mapping[str, Stored], names: frozenset[str]
+) -> str:
+    columns = {
+        name.lower(): f"{quote_name(name)} AS {quote_name(name)}"
+        for name, each in stored.items()
+        if each.kind != "other" and name.lower() in names and not _is_inner(name)
+    }
+    for index, (name, column) in enumerate(table.columns.items()):
+        if not all(part in stored and stored[part].kind != "other" for part in column.stored):
+            continue
+        if name.lower() in names:
+            columns[name.lower()] = f"{value_column(column, stored)} AS {quote_name(name)}"
+        if column.domain is not None and code_name(name).lower() in names:
+            create_list_type(connection, column, f"list{index}")
+            code = encode_column(column, stored, list_type=f"list{index}")
+            columns[code_name(name)] = f"{code} AS {quote_name(code_name(name))}"
+    selected = list(columns.values())
+    if table.unit.column is None:
+        return f"SELECT {', '.join(selected) or '1::UTINYINT AS one'} FROM stored"
+    unit = quote_name(table.unit.column)
+    selected.append(f"{unit} AS {quote_name(UNIT)}")
+    return f"SELECT {', '.join(selected)} FROM stored WHERE {unit} IS NOT NULL"
+
+
+def _is_inner(name: str) -> bool:
+    """Whether a stored column has a name that is kept for ours; then nobody can ask for it."""
+    return name.lower().startswith(code_name("")) or name.lower().endswith(" of sfumato")
+
+
+def _number_values(values: pa.ChunkedArray) -> tuple[NDArray[Any], int]:
+    """A number from zero on for every value, equal for equal ones, and how many numbers there are."""
+    if pa.types.is_integer(values.type) and len(values):
+        ends = pc.min_max(values).as_py()
+        span = ends["max"] - ends["min"] + 1
+        if span <= 2 * len(values) + BATCH_ROWS and ends["max"] < 2**63:
+            # Nearly dense already: values are places, and nothing has to be looked up.
+            kind = np.int32 if span < 2**31 else np.int64
+            parts = [(to_numpy(part).astype(np.int64) - ends["min"]).astype(kind) for part in values.chunks]
+            return np.concatenate(parts), span
+    encoded = values.dictionary_encode()
+    parts = [to_numpy(part.indices) for part in encoded.chunks]
+    count = len(encoded.chunk(0).dictionary) if parts else 0
+    return np.concatenate(parts) if parts else np.empty(0, np.int32), count
+
+
+def _order_crowd(crowd: pa.Table) -> pa.Table:
+    numbers = np.concatenate([np.empty(0, np.int64), *(to_numpy(part) for part in crowd[NUMBER].chunks)])
+    # As many bits of the hash as the number of an individual leaves free.
+    bits = 63 - int(numbers.max(initial=0)).bit_length()
+    held = [quote_name(name) for name in crowd.column_names if name not in (UNIT, NUMBER)]
+    with connect() as connection:
+        row = to_arrow(np.arange(crowd.num_rows))
+        register_columns(connection, "crowd", crowd.append_column("row of sfumato", row))
+        # The individual as stored: its number changes with who else is there.
+        hashed = f"hash({', '.join([quote_name(UNIT), *held])}) >> {64 - bits}"
+        found = connection.sql(
+            f'SELECT "row of sfumato", CAST({hashed} AS BIGINT) FROM crowd'
+        ).to_arrow_table()
+        rows, hashes = (to_numpy(column.combine_chunks()) for column in found.columns)
+        keys = np.empty(crowd.num_rows, np.int64)
+        keys[rows] = hashes
+        keys |= numbers << bits
+        order = np.argsort(keys)
+        keys = keys[order]
+        equal = keys[1:] == keys[:-1]
+        tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False)) if len(keys) else order
+        if tied.size and held:
+            # Records of one hash are told apart by what they hold, so that the order of reading never
+            # decides.
+            table = crowd.take(pa.array(order[tied])).append_column("key of sfumato", to_arrow(keys[tied]))
+            table = table.append_column("row of sfumato", to_arrow(order[tied]))
+            register_columns(connection, "tied", table)
+            again = connection.sql(
+                f'SELECT "row of sfumato" FROM tied ORDER BY "key of sfumato", {", ".join(held)}'
+            ).to_arrow_table()
+            order[tied] = to_numpy(again.column(0).combine_chunks())
+    # One chunk is gathered faster than many.
+    return crowd.combine_chunks().take(pa.array(order))
+
+
+class _Store:
+    """Batches as they come: in memory, or if they are many in a file that only this user can read."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._folder: str | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keeps one batch."""
+        if self._writer is not None:
+            self._writer.write_batch(batch)
+            return
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes > _IN_MEMORY:
+            self._folder = tempfile.mkdtemp(prefix="sfumato-")
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._writer = pa.ipc.new_file(str(Path(self._folder, "sealed.arrow")), batch.schema)
+            for each in self._batches:
+                self._writer.write_batch(each)
+            self._batches = []
+
+    def finish(self, schema: pa.Schema) -> pa.Table:
+        """All that was kept; a file is mapped into memory, not read."""
+        if self._writer is None or self._folder is None:
+            return pa.Table.from_batches(self._batches, schema)
+        self._writer.close()
+        return pa.ipc.open_file(pa.memory_map(str(Path(self._folder, "sealed.arrow")))).read_all()

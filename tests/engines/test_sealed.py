@@ -1,0 +1,435 @@
+"""Sealed tables: a record is read, made plain and ordered by itself, whatever stands beside it."""
+
+import csv
+import gzip
+import io
+import random
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from sfumato.engines import DuckDBEngine, textfile
+from sfumato.engines.clean import clean_column
+from sfumato.engines.sealed import NUMBER, Sealed, seal_table
+from sfumato.engines.textfile import LONGEST_RECORD, read_text
+from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
+from sfumato.schema import parse_table
+from sfumato.sql import UNIT
+
+PROJECT = """
+[budget]
+epsilon = 1e9
+[tables.t]
+source = "{source}"
+unit = "p"
+max_records = {most}
+{more}
+"""
+
+
+class Exact:
+    """A stand-in for the noise that adds none and remembers what it was asked for."""
+
+    def __init__(self):
+        self.seen = []
+
+    def add_noise(self, values, *, kind, scale):
+        self.seen.append((kind, scale, values.copy()))
+        return values.copy()
+
+    def exponential_choice(self, scores, *, rate):
+        raise AssertionError
+
+    add_sparse_noise = exponential_choice
+
+
+def open_with(folder, source, *, most=3, more=""):
+    from sfumato.curator import Curator
+    from sfumato.schema import read_project
+
+    (folder / "sfumato.toml").write_text(PROJECT.format(source=source, most=most, more=more))
+    noise = Exact()
+    return Curator(read_project(folder / "sfumato.toml"), noise=noise), noise
+
+
+def ask(folder, table, statement, *, most=3, more=""):
+    """The exact value behind the one number of a statement."""
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table, folder / "t.parquet", row_group_size=200)
+    curator, noise = open_with(folder, "t.parquet", most=most, more=more)
+    curator.sql(statement)
+    ((_, _, values),) = noise.seen
+    return int(values[0])
+
+
+def read_rows(data, fields, *, folder, suffix=".csv", delimiter=",", encoding="utf-8"):
+    path = folder / f"t{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
+    names = tuple(f"f{index}" for index in range(fields))
+    batches = read_text(path, columns=names, wanted=names, delimiter=delimiter, encoding=encoding)
+    return [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+
+
+def read_plainly(data, fields):
+    """The rule of the reader, one byte after another."""
+    records, record, quoted = [], b"", False
+    for byte in data:
+        quoted ^= byte == ord('"')
+        record += bytes([byte])
+        if byte == ord("\n") and not quoted:
+            records.append(record)
+            record = b""
+    records += [record + b"\n"] if record else []
+    rows = []
+    for each in records[1:]:
+        if each in (b"\n", b"\r\n"):
+            continue
+        spelled = textfile._spell_record(each, ord(","), fields=fields)
+        if spelled:
+            row = next(csv.reader(io.StringIO(spelled.decode("latin-1"), newline="")))
+            rows.append(tuple(value.encode("latin-1") or None for value in row))
+    return rows
+
+
+@pytest.mark.parametrize("chunk", [3, 7, 2**23])
+def test_where_a_record_ends_does_not_depend_on_how_much_is_read_at_once(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(textfile, "_CHUNK", chunk)
+    source = random.Random(chunk)
+    for _ in range(1500):
+        body = bytes(source.choice(b'ab,"\n\r"x') for _ in range(source.randint(0, 40)))
+        data = b"f0,f1\n" + body
+        assert read_rows(data, 2, folder=tmp_path) == read_plainly(data, 2), data
+
+
+def test_a_record_leaves_the_others_as_they_are(tmp_path):
+    source = random.Random(5)
+    pieces = [
+        b'1,"a\nb"\n',
+        b"2,plain\n",
+        b'3,"say ""x"""\n',
+        b'4,a"b"c\n',
+        b"5\n",
+        b"6,a,b\n",
+        b"7,\xff\n",
+        b"\n",
+    ]
+    for _ in range(200):
+        records = [source.choice(pieces) for _ in range(12)]
+        whole = read_rows(b"f0,f1\n" + b"".join(records), 2, folder=tmp_path)
+        each = [row for record in records for row in read_rows(b"f0,f1\n" + record, 2, folder=tmp_path)]
+        assert whole == each
+
+
+def test_a_well_formed_text_file_of_many_megabytes_is_read_as_it_is(tmp_path):
+    """Line breaks in quotes, and lines within them that look like records."""
+    rows = 120_000
+    note = "first line\n7,second line looks like a record\nthird, with commas" + "x" * 120
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["p", "note"])
+        for index in range(rows):
+            writer.writerow([f"u{index}", note if index % 3 == 0 else "one line"])
+        writer.writerow(["long", 'an "address" over\nlines' * 12])
+    assert (tmp_path / "t.csv").stat().st_size > 2**23
+    curator, noise = open_with(tmp_path, "t.csv")
+    curator.sql("DP-SELECT 1 COUNT(*) FROM t")
+    assert noise.seen[0][2].tolist() == [rows + 1]
+
+
+def test_records_that_are_none_are_left_out_by_themselves(tmp_path):
+    huge = b"9," + b"z" * (2 * LONGEST_RECORD) + b"\n"
+    data = b"f0,f1\n1,a\n" + huge + b"2,b\n3\n4,a,b\n5,c\n"
+    assert read_rows(data, 2, folder=tmp_path) == [(b"1", b"a"), (b"2", b"b"), (b"5", b"c")]
+    quoted = b'9,"' + b"z\n" * LONGEST_RECORD + b'"\n'
+    assert read_rows(b"f0,f1\n1,a\n" + quoted + b"2,b\n", 2, folder=tmp_path) == [(b"1", b"a"), (b"2", b"b")]
+    assert read_rows(b'f0,f1\n1,a\n2,"never closed\n3,b\n', 2, folder=tmp_path) == [(b"1", b"a")]
+
+
+def test_other_encodings_and_packed_files(tmp_path):
+    text = "f0,f1\n1,Süd\n2,\u20ac\n"
+    for encoding in ("utf-16", "windows-1252"):
+        rows = read_rows(text.encode(encoding), 2, folder=tmp_path, suffix=".csv.gz", encoding=encoding)
+        assert rows == [(b"1", "Süd".encode()), (b"2", "\u20ac".encode())]
+    (tmp_path / "t.csv").write_bytes("p,Süd\n1,a\n".encode("latin-1"))
+    described = parse_table("t", {"source": "t.csv", "unit": "p", "max_records": 1})
+    with pytest.raises(SourceError, match="encoding"):
+        DuckDBEngine(tmp_path).describe(described)
+    with pytest.raises(SchemaError, match="encoding must be one of"):
+        parse_table("t", {"source": "t.csv", "unit": "row", "encoding": "hz"})
+
+
+ODD_TEXTS = [b"fine", b"x\xff", None, "é".encode() * 5, b"long" * 10, b"", b"\xed\xa0\x80", b"sha256 x"]
+
+
+@pytest.mark.parametrize("keep_apart", [False, True])
+def test_a_value_is_made_plain_by_itself(keep_apart):
+    def as_text(values):
+        raw = pa.array(values, pa.binary())
+        return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count)
+
+    cleaned = clean_column(as_text(ODD_TEXTS), limit=6, keep_apart=keep_apart)
+    cleaned.validate(full=True)
+    alone = [clean_column(as_text([each]), limit=6, keep_apart=keep_apart)[0].as_py() for each in ODD_TEXTS]
+    assert cleaned.to_pylist() == alone
+    if keep_apart:
+        assert len({each for each in alone if each is not None}) == len(ODD_TEXTS) - 1
+    else:
+        assert all(each is None or len(each) <= 6 for each in alone)
+
+
+def test_numbers_and_moments_are_made_plain():
+    odd = pa.array([1.5, float("nan"), float("inf"), float("-inf"), -0.0, None])
+    cleaned = clean_column(odd, limit=9).to_pylist()
+    assert cleaned == [1.5, None, np.finfo(np.float64).max, -np.finfo(np.float64).max, 0.0, None]
+    assert not np.signbit(cleaned[4])
+    for unit in ("s", "ms", "us", "ns"):
+        moments = pa.array([0, None, 2**62, -(2**62)], pa.int64()).cast(pa.timestamp(unit))
+        found = clean_column(moments, limit=9)
+        assert found.type == pa.timestamp("us")
+        assert found.cast(pa.int64()).to_pylist()[:2] == [0, None]
+        assert (found.null_count == 3) == (unit != "ns")
+    days = pa.array([0, 2**31 - 1, -(2**31) + 1], pa.int32()).cast(pa.date32())
+    assert clean_column(days, limit=9).to_pylist() == [date(1970, 1, 1), None, None]
+
+
+def seal(table, *, most, names=("x",), columns=None):
+    described = parse_table(
+        "t", {"source": "t.parquet", "unit": "p", "max_records": most, "columns": columns or {}}
+    )
+    from sfumato.engines.source import describe_stored
+
+    stored = {field.name: describe_stored(field.type) for field in table.schema}
+    return seal_table(described, stored, table.schema, table.to_batches(), names=frozenset(names))
+
+
+def crowd_of(sealed, unit):
+    ordered = sealed.ordered_crowd
+    return ordered.filter(pa.array([each == unit for each in ordered[UNIT].to_pylist()]))["x"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.string()])
+def test_the_order_of_an_individual_depends_on_its_own_records_alone(kind):
+    source = random.Random(11)
+    records = [(source.randint(0, 6), source.choice([None, 1, 2, 3])) for _ in range(300)]
+
+    def sealed(chosen):
+        table = pa.table(
+            {
+                "p": pa.array([p for p, _ in chosen]).cast(kind),
+                "x": pa.array([x for _, x in chosen], pa.int64()),
+            }
+        )
+        return seal(table, most=5)
+
+    whole = sealed(records)
+    assert set(whole.crowd[UNIT].to_pylist()) == {pa.scalar(p).cast(kind).as_py() for p in range(7)}
+    for gone in range(7):
+        shuffled = [each for each in records if each[0] != gone]
+        source.shuffle(shuffled)
+        without = sealed(shuffled)
+        for unit in set(without.crowd[UNIT].to_pylist()):
+            assert crowd_of(without, unit) == crowd_of(whole, unit)
+
+
+def test_parts_hold_every_record_once(tmp_path):
+    table = pa.table({"p": ["a"] * 4 + ["b"] * 2 + [None], "x": list(range(7))})
+    sealed = seal(table, most=3)
+    assert sorted(sealed.inside["x"].to_pylist()) == [4, 5]
+    assert sorted(sealed.crowd["x"].to_pylist()) == [0, 1, 2, 3]
+    assert sealed.individuals == 2
+    assert NUMBER in sealed.inside.column_names
+    assert "4" not in repr(sealed)
+    assert repr(sealed).endswith("values withheld)")
+    with pytest.raises(TypeError):
+        __import__("pickle").dumps(sealed)
+
+
+def test_many_records_are_kept_in_a_private_file(tmp_path, monkeypatch):
+    from sfumato.engines import sealed as module
+
+    monkeypatch.setattr(module, "_IN_MEMORY", 1000)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    table = pa.table({"p": [each % 50 for each in range(2000)], "x": list(range(2000))})
+    found: Sealed = seal(table, most=39)
+    folders = [each for each in tmp_path.iterdir() if list(each.glob("sealed.arrow"))]
+    assert folders
+    assert all(folder.stat().st_mode & 0o077 == 0 for folder in folders)
+    assert sorted(found.inside["x"].to_pylist() + found.crowd["x"].to_pylist()) == list(range(2000))
+    del found
+    assert not any(list(folder.glob("*")) for folder in folders if folder.exists())
+
+
+def test_a_table_is_sealed_once_until_it_changes(tmp_path, monkeypatch):
+    from sfumato.engines import duckdb as module
+
+    calls = []
+    original = module.seal_table
+    monkeypatch.setattr(
+        module, "seal_table", lambda *args, **more: calls.append(more["names"]) or original(*args, **more)
+    )
+
+    def count(statement):
+        calls.clear()
+        curator.sql(statement)
+        return len(calls) - 1  # one is the dry run, of no record
+
+    pq.write_table(pa.table({"p": [1, 2], "x": [1.0, 2.0], "y": [1, 2]}), tmp_path / "t.parquet")
+    curator, noise = open_with(tmp_path, "t.parquet")
+    assert count("DP-SELECT 1 COUNT(*) FROM t WHERE x > 1") == 1
+    assert count("DP-SELECT 2 COUNT(*) FROM t WHERE x > 0") == 0
+    assert count("DP-SELECT 2 COUNT(*) FROM t WHERE y > 0") == 1
+    assert count("DP-SELECT 2 COUNT(*) FROM t WHERE x + y > 0") == 0
+    pq.write_table(pa.table({"p": [1, 2, 3], "x": [1.0, 2.0, 3.0], "y": [1, 2, 3]}), tmp_path / "t.parquet")
+    assert count("DP-SELECT 2 COUNT(*) FROM t WHERE x > 1") == 1
+    assert noise.seen[-1][2].tolist() == [2]
+
+
+def test_texts_that_double_stay_short_and_change_no_outcome(tmp_path):
+    inner = "(SELECT p, CASE WHEN p = 'u1' AND fee >= 64 THEN 'x' ELSE '' END AS s FROM t) AS a0"
+    for depth in range(1, 28):
+        inner = f"(SELECT p, s || s AS s FROM {inner}) AS a{depth}"
+    found = []
+    for fee in (10.0, 90.0):
+        table = pa.table({"p": ["u1", "u2"], "fee": [fee, 5.0]})
+        folder = tmp_path / str(fee)
+        try:
+            found.append(ask(folder, table, f"DP-SELECT 1e-6 COUNT(*) FROM {inner} WHERE LENGTH(s) >= 0"))
+        except UnsupportedQuery as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+    short = "SELECT p, s || s AS s FROM (SELECT p, CONCAT(x, x) AS s FROM t) AS a"
+    table = pa.table({"p": ["u1"], "x": ["y" * 900]})
+    assert (
+        ask(tmp_path / "short", table, f"DP-SELECT 1 COUNT(*) FROM ({short}) AS b WHERE LENGTH(s) = 1000")
+        == 1
+    )
+
+
+def test_one_value_that_is_no_number_moves_a_join_by_its_own_records(tmp_path):
+    rows = {"p": [f"u{index}" for index in range(400)] * 2, "x": [2.0] * 400 + [0.5] * 400}
+    statement = (
+        "DP-SELECT 1 COUNT(*) FROM (SELECT p, x FROM t WHERE x >= 1.0) a JOIN t b ON a.p = b.p AND a.x = b.x"
+    )
+    without = ask(tmp_path / "a", pa.table(rows), statement)
+    odd = {"p": [*rows["p"], "odd"], "x": [*rows["x"], float("nan")]}
+    assert without == 400
+    assert abs(ask(tmp_path / "b", pa.table(odd), statement) - without) <= 3
+
+
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP"])
+def test_a_moment_is_read_from_its_own_text(tmp_path, kind):
+    texts = ["2020-01-01 12:34:56+01:", "2020-01-01 12:34:56+01:3", "2020-01-01T00:00:00-", "2020-01-0"]
+    for number, text in enumerate(texts):
+        alone = None
+        for other in ("", "0", "00 of another", ":30", "30", "1 12:00:00"):
+            table = pa.table({"p": ["a", "b"], "note": [text, other]})
+            statement = f"DP-SELECT 1 COUNT(CAST(note AS {kind})) FROM t WHERE p = 'a'"
+            found = ask(tmp_path / f"{number}{kind}{other[:1] or '-'}{len(other)}", table, statement)
+            alone = found if alone is None else alone
+            assert found == alone
+
+
+def test_one_text_that_is_none_leaves_statements_answered(tmp_path):
+    raw = pa.array([b"fine", b"fine", b"broken \xff\xfe"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    table = pa.table({"p": ["a", "b", "c"], "note": texts})
+    assert ask(tmp_path / "a", table, "DP-SELECT 1 COUNT(*) FROM t WHERE note = 'fine'") == 2
+    assert ask(tmp_path / "b", table, "DP-SELECT 1 COUNT(*) FROM t WHERE LENGTH(note) > 4") == 1
+
+
+def test_what_a_join_may_make_of_one_individual_is_bounded(tmp_path):
+    table = pa.table({"p": ["a"] * 8 + ["b"], "x": list(range(9))})
+    joins = "".join(f" JOIN t a{index} ON a0.p = a{index}.p" for index in range(1, 9))
+    with pytest.raises(UnsupportedQuery, match="rows of one individual"):
+        ask(tmp_path / "many", table, f"DP-SELECT 1 COUNT(*) FROM t a0{joins}", most=8)
+    # Of each individual at most max_records records enter, and at most as many rows count.
+    assert ask(tmp_path / "two", table, "DP-SELECT 1 COUNT(*) FROM t a JOIN t b ON a.p = b.p", most=3) == 4
+
+
+def test_public_rows_that_repeat_a_key_are_counted_into_that_bound(tmp_path):
+    pq.write_table(pa.table({"k": [1] * 2000, "z": list(range(2000))}), tmp_path / "names.parquet")
+    more = '[tables.names]\npublic = true\nsource = "names.parquet"'
+    table = pa.table({"p": ["a"], "k": [1]})
+    once = "DP-SELECT 1 COUNT(*) FROM t JOIN names n ON t.k = n.k"
+    assert ask(tmp_path, table, once, most=3, more=more) == 3
+    with pytest.raises(UnsupportedQuery, match="rows of one individual"):
+        ask(tmp_path, table, f"{once} JOIN names m ON t.k = m.k", most=3, more=more)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "visited >= 'not a date'",
+        "visited >= DATE '2025-13-45'",
+        "fee > 'abc'",
+        "fee IN (1, 'abc')",
+        "fee BETWEEN 1 AND 'abc'",
+        "CAST('x' AS INTEGER) = 1",
+        "note || NOT (fee > 1) = 'x'",
+        " || ".join(["note"] * 400) + " = 'x'",
+        "fee LIKE note",
+        "note LIKE '%_a%_a%_b'",
+    ],
+)
+def test_what_could_only_fail_is_refused_before_a_charge(tmp_path, condition):
+    table = pa.table({"p": ["a"], "visited": [date(2025, 1, 1)], "fee": [1.5], "note": ["x"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    curator, noise = open_with(tmp_path, "t.parquet")
+    with pytest.raises(UnsupportedQuery, match="not answered"):
+        curator.sql(f"DP-SELECT 1 COUNT(*) FROM t WHERE {condition}")
+    assert not noise.seen
+    assert curator.budget().spent == 0
+    assert curator.sql("DP-SELECT 1 COUNT(*) FROM t WHERE visited >= '2025-01-01' AND fee > 1").spent == 1
+
+
+def test_how_values_are_written_is_part_of_the_schema(tmp_path):
+    (tmp_path / "t.csv").write_bytes(
+        'p;day;fee;stamp;sex\n1;31.12.2025;"1.234,50";1767139200;\n2;01.02.2025;7,25;bad;f\n3;12/31/2025;x;;NA\n'.encode()
+    )
+    columns = {
+        "month": {"from": "day", "period": "month", "format": "%d.%m.%Y"},
+        "fee": {"bins": [0, 10, 2000], "decimal": ","},
+        "year": {"from": "stamp", "period": "year", "range": [2025, 2026], "format": "epoch"},
+        "sex": {"values": ["f", "m"], "missing": ["NA"], "missing_label": "unknown"},
+    }
+    described = parse_table("t", {"source": "t.csv", "unit": "row", "columns": columns})
+    engine = DuckDBEngine(tmp_path)
+
+    def count(name):
+        engine.check(described, ((name,),))
+        (counts,) = engine.count(described, ((name,),), progress=lambda _: None)
+        return counts.true_values.tolist()
+
+    assert count("month") == [0, 1, *[0] * 9, 1]
+    assert count("fee") == [1, 1]
+    assert count("year") == [1, 0]
+    assert described.column("sex").labels == ("f", "m", "unknown")
+    assert count("sex") == [1, 0, 2]
+    for wrong in (
+        {"format": "%Q"},
+        {"format": "no sign"},
+        {"decimal": ";"},
+        {"values": ["a"], "missing_label": "a"},
+        {"missing": "NA"},
+        {"missing_label": "x"},
+    ):
+        with pytest.raises(SchemaError):
+            parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": wrong}})
+
+
+def test_numbers_of_a_range_are_compared_with_all_their_decimals(tmp_path):
+    (tmp_path / "t.csv").write_text("p,fee\n1,50.5\n2,99.9\n3,12.1\n4,80\n")
+    curator, noise = open_with(tmp_path, "t.csv", more="[tables.t.columns.fee]\nrange = [0, 100]")
+    curator.sql("DP-SELECT 1 COUNT(*) FROM t WHERE fee > 50")
+    assert noise.seen[0][2].tolist() == [3]
+
+
+def test_open_spends_nothing_and_reads_nothing(tmp_path):
+    pq.write_table(pa.table({"p": [1]}), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text(PROJECT.format(source="t.parquet", most=1, more=""))
+    assert sf.open(tmp_path / "sfumato.toml").budget().spent == 0
