@@ -18,7 +18,10 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["clean_column", "clean_type"]
+__all__ = ["UNSTORED", "clean_column", "clean_type"]
+
+UNSTORED = frozenset(["nan", "inf", "-inf", "-0.0"])
+"""How DuckDB writes the numbers that no cleaned column holds."""
 
 _FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000
 """The moments that are read, in microseconds before and after 1970."""

@@ -54,8 +54,10 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         connection = _instances[key].cursor()
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        # It would tell of the records, and mix with our output.
-        connection.execute("SET enable_progress_bar = false")
+        # It would tell of the records, and mix with our output. Where none can be drawn, as in a notebook
+        # without ipywidgets, it is off already, and DuckDB refuses to be told so.
+        if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+            connection.execute("SET enable_progress_bar = false")
         yield connection
     finally:
         connection.close()
@@ -64,7 +66,7 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
 def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
     # What does not fit into memory spills to a folder that only this user can read.
     spill = tempfile.mkdtemp(prefix="sfumato-")
-    atexit.register(shutil.rmtree, spill, ignore_errors=True)
+    atexit.register(_close_instance, (os.getpid(), plainly), spill)
     connection = duckdb.connect()
     known = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
     left_out = [
@@ -80,6 +82,13 @@ def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
     ):
         connection.execute(f"SET GLOBAL {setting}")
     return connection
+
+
+def _close_instance(key: tuple[int, bool], spill: str) -> None:
+    connection = _instances.pop(key, None)
+    if connection is not None:
+        connection.close()
+    shutil.rmtree(spill, ignore_errors=True)
 
 
 @contextmanager

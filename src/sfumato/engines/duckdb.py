@@ -425,7 +425,7 @@ def _bounded_queries(
     queries = [f"SELECT {codes} FROM inside", parts.within]
     if table.bounding == "weight":
         return [*queries, parts.cut]
-    (over,) = connection.execute("SELECT coalesce(sum(n), 0) FROM beyond").fetchone() or (0,)
+    ((over,),) = connection.execute("SELECT coalesce(sum(n), 0) FROM beyond").fetchall()
     groups = 1 + int(over) // _RANKED_ROWS
     for group in range(groups):
         chosen = f"SELECT u FROM beyond WHERE hash(u) % {groups} = {group}"

@@ -78,7 +78,7 @@ def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapC
     Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
     """
     query = portable.render(portable.lost_query(table, choice), dialect="duckdb")
-    row = connection.execute(query).fetchone()
+    (row,) = connection.execute(query).fetchall()
     values = np.array(row, np.int64)
     values.flags.writeable = False
     return TrueCounts(choice.columns, values)

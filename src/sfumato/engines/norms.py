@@ -113,9 +113,9 @@ def count_within(
     """
     _create_shares(connection, table, columns, choice.columns, None)
     within = [f"count(*) FILTER (s <= {_floor_square(norm)})" for norm in choice.norms]
-    row = connection.execute(
+    (row,) = connection.execute(
         f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i)"
-    ).fetchone()
+    ).fetchall()
     values = np.array(row, np.int64)
     values.flags.writeable = False
     return TrueCounts(choice.columns, values)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
+import numpy as np
 
+from sfumato.engines.clean import UNSTORED
 from sfumato.engines.encode import quote_text
 from sfumato.engines.postgres_types import (
     identify,
@@ -158,9 +160,13 @@ def _key(name: str, column: PostgresColumn, texts: list[str]) -> tuple[str, list
     keys: list[str | None] = []
     for text, (value, written) in zip(texts, found, strict=True):
         bits = None if value is None else struct.pack(">d" if double else ">f", value).hex()
-        keys.append(None if written != text else "nan" if text == "nan" else bits)
-    bits = f"encode({column.type}send({name}), 'hex')"
-    return f"CASE WHEN {name} = 'NaN' THEN 'nan' ELSE {bits} END", keys
+        keys.append(None if written != text or text in UNSTORED else bits)
+    most = repr(float(np.finfo(np.float64 if double else np.float32).max))
+    plain = (
+        f"CASE WHEN {name} = 'NaN' THEN NULL WHEN {name} = 'Infinity' THEN '{most}' "
+        f"WHEN {name} = '-Infinity' THEN '-{most}' ELSE {name} + CAST(0 AS {column.type}) END"
+    )
+    return f"encode({column.type}send({plain}), 'hex')", keys
 
 
 def _number(name: str, column: PostgresColumn, alias: str) -> _Encoding:

@@ -286,7 +286,7 @@ def _most_repeats(connection: duckdb.DuckDBPyConnection, items: list[exp.Expr], 
         keys = {each.sql(dialect="duckdb") for each in on.find_all(exp.Column) if each.table == name}
         grouped = f" GROUP BY {', '.join(sorted(keys))}" if keys else ""
         counts = f"SELECT count(*) AS n FROM {item.sql(dialect='duckdb')}{grouped}"
-        (found,) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchone() or (0,)
+        ((found,),) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
         repeats *= max(1, int(found))
     return repeats
 
@@ -430,11 +430,10 @@ def _clip_counts(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: 
 
 
 def _clip_joined(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> TrueAggregates:
-    row = connection.execute(
+    ((records, individuals),) = connection.execute(
         f"SELECT COALESCE(sum(least(n, {plan.unit.max_records})), 0)::BIGINT, count(*)::BIGINT "
         "FROM (SELECT count(*) AS n FROM _sf_encoded GROUP BY u)"
-    ).fetchone()
-    records, individuals = row or (0, 0)
+    ).fetchall()
     return _spread(plan, records=records, individuals=individuals)
 
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
+import numpy as np
 
+from sfumato.engines.clean import UNSTORED
 from sfumato.engines.encode import encode_bins, encode_clamped, encode_range
 from sfumato.engines.spark_types import (
     NUMBER,
@@ -175,19 +177,21 @@ def _text(name: str, column: SparkColumn, wanted: Sequence[str]) -> str:
     if column.kind == "other":
         return "CAST(NULL AS STRING)"
     value = name
-    if column.type == "date":
+    if column.type in ("float", "double"):
+        most = (
+            f"CAST('{np.finfo(np.float32 if column.type == 'float' else np.float64).max!s}' AS {column.type})"
+        )
+        value = f"CASE WHEN NOT isnan({name}) THEN greatest(least({name}, {most}), -{most}) END"
+        wanted = [text for text in wanted if text not in UNSTORED]
+    elif column.type == "date":
         value = f"unix_date({name})"
     elif column.kind == "date":
         value = _micros(name, column)
     cases = "".join(
-        f" WHEN {value} = {literal}{_same_zero(name, text)} THEN {quote_spark_text(text)}"
+        f" WHEN {value} = {literal} THEN {quote_spark_text(text)}"
         for text, literal in _literals(wanted, column.type)
     )
     return f"CASE{cases} END" if cases else "CAST(NULL AS STRING)"
-
-
-def _same_zero(name: str, text: str) -> str:
-    return f" AND CAST({name} AS STRING) = '{text}'" if text in ("0.0", "-0.0") else ""
 
 
 def _literals(texts: Sequence[str], kind: str) -> list[tuple[str, str]]:
