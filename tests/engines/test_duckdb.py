@@ -274,7 +274,8 @@ def test_a_text_that_is_none_changes_no_other_record(tmp_path):
     broken = pa.StringArray.from_buffers(rows, texts.buffers()[1], texts.buffers()[2])
     pq.write_table(pa.table({"c": broken}), tmp_path / "t.parquet", row_group_size=50_000)
     described = parse_table(
-        "t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["fine"], "outside": "other"}}}
+        "t",
+        {"source": "t.parquet", "unit": "row", "columns": {"c": {"values": ["fine"], "outside": "other"}}},
     )
     assert count(tmp_path, described, "c").tolist() == [rows - 1, 1]
 

@@ -389,7 +389,7 @@ def test_what_could_only_fail_is_refused_before_a_charge(tmp_path, condition):
 
 def test_how_values_are_written_is_part_of_the_schema(tmp_path):
     (tmp_path / "t.csv").write_bytes(
-        'p;day;fee;stamp;sex\n1;31.12.2025;"1.234,50";1767139200;\n2;01.02.2025;7,25;bad;f\n3;12/31/2025;x;;NA\n'.encode()
+        b'p;day;fee;stamp;sex\n1;31.12.2025;"1.234,50";1767139200;\n2;01.02.2025;7,25;bad;f\n3;12/31/2025;x;;NA\n'
     )
     columns = {
         "month": {"from": "day", "period": "month", "format": "%d.%m.%Y"},

@@ -14,6 +14,7 @@ from sfumato.cli.budget import budget
 from sfumato.cli.check import check
 from sfumato.cli.contest import contest
 from sfumato.cli.demo import demo
+from sfumato.cli.doctor import doctor
 from sfumato.cli.estimate import estimate
 from sfumato.cli.explain import explain
 from sfumato.cli.groups import groups
@@ -43,6 +44,7 @@ app = typer.Typer(
 for command in (
     init,
     groups,
+    doctor,
     check,
     release,
     sql,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import Entry
     from sfumato.curator.scores import PublishedScore
     from sfumato.engines import Engine
+    from sfumato.engines.examine import TableFit
     from sfumato.noise import NoiseSource
     from sfumato.sql import Answer
 
@@ -209,6 +210,13 @@ class Curator:
             progress=progress,
             noise=self._noise,
         )
+
+    def examine(self, table: str) -> TableFit:
+        """How well the description of `table` fits its records. INTERNAL: exact counts, for its steward.
+
+        Nothing is charged, and nothing of it may be published: it is not private.
+        """
+        return self._engine.examine(self._project.table(table))
 
     def publish_score(
         self,

@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sqlglot import exp
 
+    from sfumato.engines.examine import TableFit
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, PublicTable, Table
     from sfumato.sql import QueryPlan
 
-__all__ = ["LARGEST_MARGINAL", "Counting", "Engine", "TrueCounts", "refuse_large_marginals"]
+__all__ = [
+    "LARGEST_MARGINAL",
+    "Counting",
+    "Engine",
+    "TrueCounts",
+    "refuse_large_marginals",
+    "refuse_reading_keys",
+]
 
 LARGEST_MARGINAL = 2**27
 
@@ -112,8 +120,23 @@ class Engine(Counting, Protocol):
     def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
         """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
 
+    def examine(self, table: Table) -> TableFit:
+        """How well the description of a table fits its records: exact counts, for its steward alone."""
+
     def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
         """The exact answer to a checked query of public tables."""
+
+
+def refuse_reading_keys(table: Table, columns: tuple[str, ...]) -> None:
+    """Refuses columns whose description says how values are written: on a server, a view says it."""
+    for name in columns:
+        column = table.column(name)
+        if column.format or column.decimal != "." or column.missing or column.missing_label is not None:
+            message = (
+                f"table {table.name!r}: column {name!r} has format, decimal, missing or missing_label, which "
+                "are read of files and by DP-SELECT; make a view on the server that holds plain values"
+            )
+            raise SchemaError(message)
 
 
 def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:

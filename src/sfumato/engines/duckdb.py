@@ -25,7 +25,7 @@ from sfumato.engines.sealed import NUMBER, Sealed, needed_columns, register_colu
 from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
 from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
-from sfumato.schema import PublicTable
+from sfumato.schema import IntegerRange, PublicTable
 from sfumato.schema.location import find_place
 from sfumato.sql import UNIT, code_name
 
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
+    from sfumato.engines.examine import TableFit
     from sfumato.engines.fetched import Fetch, Fetched
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
-    from sfumato.schema import Label, Table
+    from sfumato.schema import Column, Label, Table
     from sfumato.sql import QueryPlan
 
 __all__ = ["DuckDBEngine"]
@@ -84,6 +85,7 @@ class DuckDBEngine:
         check_unit(table, source.columns, where=_name(table))
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
+            _refuse_decimals(table, table.column(column), source)
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
                 message = (
                     f"table {table.name!r}: column {column!r} lists an empty text, but an empty field of a "
@@ -263,6 +265,16 @@ class DuckDBEngine:
             message = f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
             raise SourceError(message) from None
 
+    def examine(self, table: Table) -> TableFit:
+        """How well the description of a table fits its records: exact counts, for its steward alone."""
+        from sfumato.engines.examine import examine_table
+
+        described = frozenset(name.lower() for name in table.columns)
+        fetched = self._open(table, described)
+        check_unit(table, fetched.columns, where=_name(table))
+        with hide_failures(_name(table)):
+            return examine_table(table, fetched)
+
     def _number_individuals(
         self,
         connection: duckdb.DuckDBPyConnection,
@@ -370,6 +382,18 @@ def _seal(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool =
     names = frozenset(name.lower() for name in names)
     batches: Iterator[pa.RecordBatch] = fetched.read() if rows else iter(())
     return seal_table(table, fetched.columns, fetched.schema, batches, names=names)
+
+
+def _refuse_decimals(table: Table, column: Column, source: FileSource) -> None:
+    kinds = [source.schema.field(part).type for part in column.stored]
+    if isinstance(column.domain, IntegerRange) and any(
+        pa.types.is_decimal(kind) and kind.scale > 0 for kind in kinds
+    ):
+        message = (
+            f"table {table.name!r}: column {column.name!r} is stored with decimals, and range is for whole "
+            "numbers; declare bins, or bounds for SUM and AVG"
+        )
+        raise SourceError(message)
 
 
 def _reads_alike(one: Table, other: Table) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.engines import norms, portable
-from sfumato.engines.base import TrueCounts, refuse_large_marginals
+from sfumato.engines.base import TrueCounts, refuse_large_marginals, refuse_reading_keys
 from sfumato.engines.heads import check_bounds, check_heads
 from sfumato.engines.postgres_catalog import Described, describe_relation, relation_facts, sign_facts
 from sfumato.engines.postgres_encode import encode_table
@@ -69,6 +69,7 @@ class PostgresEngine:
         """Nothing, or an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
         columns = portable.all_columns(marginals)
+        refuse_reading_keys(table, columns)
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
             stored = self._look(room, source).columns

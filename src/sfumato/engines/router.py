@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from sfumato.engines.base import Counting, Engine, TrueCounts
+    from sfumato.engines.examine import TableFit
     from sfumato.engines.fetched import Fetched
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
@@ -103,6 +104,10 @@ class _Router:
 
     def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
         return self._files.select(tree, tables)
+
+    def examine(self, table: Table) -> TableFit:
+        with self.hold(table):
+            return self._files.examine(table)
 
     def _fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         return self._open(find_place(table.source), table).fetch(table, wanted)

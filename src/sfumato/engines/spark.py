@@ -16,7 +16,7 @@ import numpy as np
 
 from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines import heads, norms, portable
-from sfumato.engines.base import TrueCounts, refuse_large_marginals
+from sfumato.engines.base import TrueCounts, refuse_large_marginals, refuse_reading_keys
 from sfumato.engines.source import check_unit
 from sfumato.engines.spark_encode import encode_spark_column, identify
 from sfumato.engines.spark_fetch import fetch_columns
@@ -72,6 +72,7 @@ class SparkEngine:
         refuse_large_marginals(table, marginals)
         source = self._look_up(table)
         columns = portable.all_columns(marginals)
+        refuse_reading_keys(table, columns)
         stored = [name for column in columns for name in table.column(column).stored]
         for name in stored:
             if name not in source.columns:

@@ -1,0 +1,53 @@
+"""`sfumato doctor`: whether the description of a table fits its records, for its steward's eyes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.output import Json, ProjectOption, console, note, print_json
+
+if TYPE_CHECKING:
+    from sfumato.engines.examine import TableFit
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    table: Annotated[
+        str | None, typer.Argument(help="One table of the project; all of them by default.")
+    ] = None,
+    project: ProjectOption = "sfumato.toml",
+    json: Json = False,
+) -> None:
+    """INTERNAL: how many records are missing a value, cannot be read, or lie outside a domain.
+
+    Reads the records and counts exactly: not private, not for publication. Spends nothing.
+    """
+    import sfumato
+
+    curator = sfumato.open(project)
+    fits = [curator.examine(name) for name in ([table] if table else curator.project.tables)]
+    if json:
+        print_json({"tables": [fit.to_record() for fit in fits]})
+        return
+    note("INTERNAL: exact counts of people's records, for their steward. Do not publish them.")
+    for fit in fits:
+        _show(fit)
+
+
+def _show(fit: TableFit) -> None:
+    from rich.table import Table
+
+    grid = Table(title=f"INTERNAL: table {fit.name}, {fit.records:,} records", title_justify="left")
+    for heading in ("column", "inside", "outside", "missing", "not read", "cut or mended", "what would help"):
+        grid.add_column(heading, justify="left" if heading in ("column", "what would help") else "right")
+    for each in fit.columns:
+        numbers = (each.inside, each.outside, each.missing, each.unread, each.changed)
+        grid.add_row(each.name, *(f"{number:,}" for number in numbers), each.advice)
+    console().print(grid)
+    console().print(
+        f"{fit.individuals:,} individuals, {fit.crowded:,} with more than max_records; "
+        f"{fit.nobody:,} records of nobody"
+    )

@@ -1,0 +1,200 @@
+"""How well a description fits a table: what is missing, cannot be read, or lies outside, for its steward.
+
+INTERNAL. These are exact counts of people's records, made without noise and without a charge. They never go
+into a release; they help whoever holds the records to describe them rightly before anything is paid for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfumato.engines.clean import clean_column, clean_type
+from sfumato.engines.connection import connect, create_list_type
+from sfumato.engines.encode import encode_column, quote_name, value_column
+from sfumato.schema import Bins, Period
+from sfumato.schema.domain import IntegerRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+    from sfumato.engines.fetched import Fetched
+    from sfumato.schema import Column, Table
+
+__all__ = ["ColumnFit", "TableFit", "examine_table"]
+
+_FORMATS = (
+    "%d.%m.%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%Y/%m/%d",
+    "%d-%b-%y",
+    "%m/%d/%Y %I:%M:%S %p",
+    "epoch",
+    "epoch_ms",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFit:
+    """Exact numbers of records of one described column: missing, unread, outside its domain, and inside.
+
+    `changed` texts were cut or mended. `advice` says what would read more of them.
+    """
+
+    name: str
+    missing: int
+    unread: int
+    outside: int
+    inside: int
+    changed: int
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFit:
+    """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound."""
+
+    name: str
+    records: int
+    nobody: int
+    individuals: int
+    crowded: int
+    columns: tuple[ColumnFit, ...]
+
+    def to_record(self) -> dict[str, Any]:
+        """All numbers as a plain record that says what they are."""
+        return {
+            "internal": "exact counts of records; not for publication",
+            "table": self.name,
+            "records": self.records,
+            "nobody": self.nobody,
+            "individuals": self.individuals,
+            "over_max_records": self.crowded,
+            "columns": [
+                {
+                    "name": each.name,
+                    "missing": each.missing,
+                    "unread": each.unread,
+                    "outside": each.outside,
+                    "inside": each.inside,
+                    "changed": each.changed,
+                    "advice": each.advice,
+                }
+                for each in self.columns
+            ],
+        }
+
+
+def examine_table(table: Table, fetched: Fetched) -> TableFit:
+    """Reads all records once and counts how each described column fits them."""
+    changed = dict.fromkeys(fetched.schema.names, 0)
+    schema = pa.schema([(each.name, clean_type(each.type)) for each in fetched.schema])
+
+    def clean() -> Iterator[pa.RecordBatch]:
+        for batch in fetched.read():
+            columns = []
+            for field, column in zip(schema, batch.columns, strict=True):
+                cleaned = clean_column(column, limit=table.text_limit)
+                if pa.types.is_string(field.type) and not pa.types.is_dictionary(column.type):
+                    raw = pa.Array.from_buffers(pa.binary(), len(column), column.buffers(), -1, column.offset)
+                    differs = pc.not_equal(raw, cleaned.cast(pa.binary()))
+                    changed[field.name] += pc.sum(differs).as_py() or 0
+                columns.append(cleaned)
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    with connect(plainly=True) as connection:
+        connection.register("stream", pa.RecordBatchReader.from_batches(schema, clean()))
+        connection.execute("CREATE TEMP TABLE stored AS SELECT * FROM stream")
+        unit = "NULL" if table.unit.column is None else quote_name(table.unit.column)
+        ((records, nobody),) = connection.execute(
+            f"SELECT count(*), count(*) FILTER ({unit} IS NULL) FROM stored"
+        ).fetchall()
+        individuals, crowded = records, 0
+        if table.unit.column is not None:
+            sizes = f"SELECT count(*) AS n FROM stored WHERE {unit} IS NOT NULL GROUP BY {unit}"
+            ((individuals, crowded),) = connection.execute(
+                f"SELECT count(*), count(*) FILTER (n > {table.unit.max_records}) FROM ({sizes})"
+            ).fetchall()
+        fits = tuple(
+            _examine_column(
+                connection, column, fetched, records, sum(changed[part] for part in column.stored)
+            )
+            for column in table.columns.values()
+            if all(part in changed for part in column.stored)
+        )
+    return TableFit(
+        name=table.name,
+        records=records,
+        nobody=nobody if table.unit.column is not None else 0,
+        individuals=individuals,
+        crowded=crowded,
+        columns=fits,
+    )
+
+
+def _examine_column(
+    connection: duckdb.DuckDBPyConnection, column: Column, fetched: Fetched, records: int, changed: int
+) -> ColumnFit:
+    missing, read, inside = _count_read(connection, column, fetched)
+    unread = records - missing - read
+    advice = ""
+    if unread:
+        # What a better description would read, found by trying: the records are its steward's to look at.
+        tried = {each: _count_read(connection, each, fetched)[1] for each in _others(column)}
+        best = max(tried, key=lambda each: tried[each], default=None)
+        if best is not None and tried[best] > read:
+            key = "decimal" if best.decimal != column.decimal else "format"
+            advice = f'{key} = "{getattr(best, key)}" reads {tried[best]:,} of them'
+    elif changed:
+        advice = "texts were cut or mended: see encoding and text_limit"
+    elif not inside and read:
+        advice = "no value is in its domain: compare the spelling of its values"
+    return ColumnFit(
+        name=column.name,
+        missing=missing,
+        unread=unread,
+        outside=read - inside,
+        inside=inside,
+        changed=changed,
+        advice=advice,
+    )
+
+
+def _others(column: Column) -> list[Column]:
+    if isinstance(column.domain, Period):
+        return [replace(column, format=each) for each in _FORMATS if each != column.format]
+    if isinstance(column.domain, (Bins, IntegerRange)) or column.bounds is not None:
+        return [replace(column, decimal="," if column.decimal == "." else ".")]
+    return []
+
+
+def _count_read(
+    connection: duckdb.DuckDBPyConnection, column: Column, fetched: Fetched
+) -> tuple[int, int, int]:
+    """How many records have no value, one that can be read, and one in the domain."""
+    absent = " AND ".join(
+        f"({quote_name(part)} IS NULL OR CAST({quote_name(part)} AS VARCHAR) IN (''{_listed(column)}))"
+        for part in column.stored
+    )
+    value = value_column(column, fetched.columns)
+    code = "NULL"
+    if column.domain is not None:
+        plain = replace(column, outside="drop", missing_label=None)
+        connection.execute("DROP TYPE IF EXISTS listed")
+        create_list_type(connection, plain, "listed")
+        code = encode_column(plain, fetched.columns, list_type="listed")
+    ((missing, read, inside),) = connection.execute(
+        f"SELECT count(*) FILTER ({absent}), count(*) FILTER (NOT ({absent}) AND ({value}) IS NOT NULL), "
+        f"count(*) FILTER (({code}) IS NOT NULL) FROM stored"
+    ).fetchall()
+    return missing, read, inside if column.domain is not None else read
+
+
+def _listed(column: Column) -> str:
+    return "".join(", '" + text.replace("'", "''") + "'" for text in column.missing)

@@ -1,0 +1,78 @@
+"""`sfumato doctor`: what a description does not read of a table is seen before anything is paid for."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROJECT = """
+[budget]
+epsilon = 1.0
+[tables.visits]
+source = "visits.csv"
+unit = "person"
+max_records = 2
+[tables.visits.columns.clinic]
+values = ["North", "Süd"]
+[tables.visits.columns.month]
+from = "visited"
+period = "month"
+[tables.visits.columns.fee]
+bins = [0, 50, 100]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = ["person;clinic;visited;fee"]
+    lines += [f"{n % 4};{'Süd' if n % 2 else 'North'};{n % 12 + 1:02}/28/2025;{n},50" for n in range(20)]
+    lines += [";North;;", "9;South;;300,0"]
+    (tmp_path / "visits.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    (tmp_path / "sfumato.toml").write_text(PROJECT, encoding="utf-8")
+    return tmp_path
+
+
+def run(folder, *arguments):
+    command = [sys.executable, "-m", "sfumato", "doctor", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_what_is_not_read_is_counted_and_advised(folder):
+    done = run(folder, "--json")
+    assert done.returncode == 0, done.stderr
+    (table,) = json.loads(done.stdout)["tables"]
+    assert "not for publication" in table["internal"]
+    assert (table["records"], table["nobody"], table["individuals"], table["over_max_records"]) == (
+        22,
+        1,
+        5,
+        4,
+    )
+    clinic, month, fee = table["columns"]
+    assert (clinic["inside"], clinic["outside"], clinic["changed"]) == (11, 11, 10)
+    assert "encoding" in clinic["advice"]
+    assert (month["missing"], month["unread"], month["inside"]) == (2, 20, 0)
+    assert month["advice"].startswith('format = "%m/%d/%Y"')
+    assert (fee["missing"], fee["unread"]) == (1, 21)
+    assert fee["advice"].startswith('decimal = ","')
+    assert not (folder / "ledger.db").exists()
+
+
+def test_a_mended_description_reads_everything(folder):
+    project = PROJECT.replace("max_records = 2", 'max_records = 2\nencoding = "latin-1"')
+    project = project.replace('period = "month"', 'period = "month"\nformat = "%m/%d/%Y"')
+    (folder / "sfumato.toml").write_text(project + 'decimal = ","\n', encoding="utf-8")
+    (table,) = json.loads(run(folder, "visits", "--json").stdout)["tables"]
+    clinic, month, fee = table["columns"]
+    assert (clinic["inside"], clinic["outside"], clinic["changed"]) == (21, 1, 0)
+    assert (month["inside"], month["unread"]) == (20, 0)
+    assert (fee["inside"], fee["outside"], fee["unread"]) == (20, 1, 0)
+
+
+def test_every_output_says_that_it_is_internal(folder):
+    done = run(folder)
+    assert done.returncode == 0, done.stderr
+    assert "INTERNAL" in done.stdout
+    assert "Do not publish" in done.stderr
+    assert run(folder, "nothing").returncode == 2
