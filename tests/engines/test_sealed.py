@@ -289,6 +289,35 @@ def test_a_table_is_sealed_once_until_it_changes(tmp_path, monkeypatch):
     assert noise.seen[-1][2].tolist() == [2]
 
 
+def test_a_sealed_table_may_be_kept_for_later_runs(tmp_path, monkeypatch):
+    from sfumato.engines import duckdb as module
+
+    (tmp_path / "t.csv").write_text("p,x\n1,5\n1,6\n1,7\n1,8\n2,9\n")
+    more = 'sealed = "file"\n[tables.t.columns.x]\nrange = [0, 9]'
+
+    def count(statement):
+        reads = []
+        original = module.seal_table
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                module, "seal_table", lambda *args, **facts: reads.append(1) or original(*args, **facts)
+            )
+            curator, noise = open_with(tmp_path, "t.csv", more=more)
+            curator.sql(statement)
+        return len(reads) - 1, int(noise.seen[0][2][0])
+
+    assert count("DP-SELECT 1 COUNT(*) FROM t WHERE x > 5") == (1, 4)
+    assert count("DP-SELECT 2 COUNT(*) FROM t WHERE x > 5") == (0, 4)
+    folder = tmp_path / ".sfumato"
+    assert all(each.stat().st_mode & 0o077 == 0 for each in (folder, *folder.iterdir()) if each.is_dir())
+    assert (folder / ".gitignore").read_text() == "*\n"
+    (tmp_path / "t.csv").write_text("p,x\n1,5\n1,6\n")
+    assert count("DP-SELECT 2 COUNT(*) FROM t WHERE x > 5") == (1, 1)
+    for each in folder.rglob("sealed.json"):
+        each.write_text("{")
+    assert count("DP-SELECT 3 COUNT(*) FROM t WHERE x > 5") == (1, 1)
+
+
 def test_texts_that_double_stay_short_and_change_no_outcome(tmp_path):
     inner = "(SELECT p, CASE WHEN p = 'u1' AND fee >= 64 THEN 'x' ELSE '' END AS s FROM t) AS a0"
     for depth in range(1, 28):

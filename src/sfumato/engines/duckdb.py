@@ -16,16 +16,25 @@ import duckdb
 import pyarrow as pa
 
 from sfumato.arrays import to_numpy
+from sfumato.canonical import digest
 from sfumato.engines import heads, norms, portable
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
 from sfumato.engines.clean import clean_column
 from sfumato.engines.connection import connect, escape_pattern, hide_failures, sql_kind
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
-from sfumato.engines.sealed import NUMBER, Sealed, needed_columns, register_columns, seal_table
+from sfumato.engines.sealed import (
+    NUMBER,
+    Sealed,
+    load_sealed,
+    needed_columns,
+    register_columns,
+    save_sealed,
+    seal_table,
+)
 from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
 from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
-from sfumato.schema import IntegerRange, PublicTable
+from sfumato.schema import IntegerRange, PublicTable, table_spec
 from sfumato.schema.location import find_place
 from sfumato.sql import UNIT, code_name
 
@@ -57,7 +66,7 @@ class DuckDBEngine:
     def __init__(self, folder: Path, *, fetch: Fetch | None = None) -> None:
         self._folder = folder
         self._fetch = fetch
-        self._sealed: dict[str, tuple[Table, str, Sealed]] = {}
+        self._sealed: dict[str, tuple[str, Sealed]] = {}
         self._sealing = RLock()
 
     def hold(self, table: Table) -> AbstractContextManager[None]:
@@ -296,17 +305,25 @@ class DuckDBEngine:
         if find_place(table.source) != "file":
             return _seal(table, self._open(table, names), names)
         with self._sealing:
-            facts = file_facts(self._find(table))
-            known, seen, sealed = self._sealed.get(table.name, (None, "", None))
-            if sealed is not None and known is not None and seen == facts and _reads_alike(known, table):
-                if names <= sealed.names and sealed.most <= table.unit.max_records:
-                    return sealed
+            facts = self._facts(table)
+            kept_in = self._folder / ".sfumato" / digest(table.name)[:16] if table.sealed == "file" else None
+            seen, sealed = self._sealed.pop(table.name, ("", None))
+            if seen != facts:
+                sealed = None if kept_in is None else load_sealed(kept_in, facts=facts)
+            if sealed is not None and not (names <= sealed.names and sealed.most <= table.unit.max_records):
                 names |= sealed.names
-            sealed = None
-            self._sealed.pop(table.name, None)
-            sealed = _seal(table, self._open(table, names), names)
-            self._sealed[table.name] = (table, facts, sealed)
+                sealed = None
+            if sealed is None:
+                sealed = _seal(table, self._open(table, names), names)
+                if kept_in is not None:
+                    save_sealed(sealed, kept_in, facts=facts)
+            self._sealed[table.name] = (facts, sealed)
             return sealed
+
+    def _facts(self, table: Table) -> str:
+        """What a sealed table rests on: the files as they are, and how their records are read and encoded."""
+        spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
+        return f"{file_facts(self._find(table))}\n{digest(spec)}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
         if find_place(table.source) == "file":
@@ -394,15 +411,6 @@ def _refuse_decimals(table: Table, column: Column, source: FileSource) -> None:
             "numbers; declare bins, or bounds for SUM and AVG"
         )
         raise SourceError(message)
-
-
-def _reads_alike(one: Table, other: Table) -> bool:
-    """Whether the records of both are read and encoded in the same way, whatever they are bounded to."""
-    facts = [
-        (table.source, table.columns, table.unit.column, table.encoding, table.text_limit)
-        for table in (one, other)
-    ]
-    return facts[0] == facts[1]
 
 
 def _codes(columns: tuple[str, ...]) -> frozenset[str]:

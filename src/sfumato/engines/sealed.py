@@ -8,6 +8,7 @@ DuckDB scans them as they are.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import weakref
@@ -35,7 +36,16 @@ if TYPE_CHECKING:
     from sfumato.engines.source import Stored
     from sfumato.schema import Table
 
-__all__ = ["BATCH_ROWS", "NUMBER", "Sealed", "needed_columns", "register_columns", "seal_table"]
+__all__ = [
+    "BATCH_ROWS",
+    "NUMBER",
+    "Sealed",
+    "load_sealed",
+    "needed_columns",
+    "register_columns",
+    "save_sealed",
+    "seal_table",
+]
 
 NUMBER = "number of sfumato"
 """The individual of a record as a number below `Sealed.individuals`."""
@@ -145,6 +155,48 @@ def seal_table(
         individuals,
         (store, inside, crowd),
     )
+
+
+def save_sealed(sealed: Sealed, folder: Path, *, facts: str) -> None:
+    """Keeps a sealed table in a folder that only its owner may enter, in place of one that was there."""
+    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=_make_private(folder.parent)))
+    try:
+        for name, part in (("inside", sealed.inside), ("crowd", sealed.crowd)):
+            with pa.ipc.new_file(str(draft / f"{name}.arrow"), part.schema) as writer:
+                writer.write_table(part, max_chunksize=BATCH_ROWS)
+        kept = {
+            "facts": facts,
+            "names": sorted(sealed.names),
+            "most": sealed.most,
+            "individuals": sealed.individuals,
+        }
+        (draft / "sealed.json").write_text(json.dumps(kept), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def load_sealed(folder: Path, *, facts: str) -> Sealed | None:
+    """The sealed table that is kept in a folder, mapped into memory; None if it is of other facts."""
+    try:
+        kept = json.loads((folder / "sealed.json").read_text(encoding="utf-8"))
+        if kept["facts"] != facts:
+            return None
+        parts = [
+            pa.ipc.open_file(pa.memory_map(str(folder / f"{name}.arrow"))) for name in ("inside", "crowd")
+        ]
+        inside, crowd = (part.read_all() for part in parts)
+        return Sealed(frozenset(kept["names"]), kept["most"], inside, crowd, kept["individuals"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _make_private(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # records are never to be committed
+    return folder
 
 
 def register_columns(connection: duckdb.DuckDBPyConnection, name: str, columns: pa.Table) -> None:

@@ -47,6 +47,7 @@ _KEYS = (
     "public",
     "encoding",
     "text_limit",
+    "sealed",
 )
 
 _ENCODINGS = (
@@ -78,7 +79,8 @@ class Table:
     that many, `weight` keeps all and gives each the weight min(1, max_records / records). `impossible`
     lists what no record can be, by public knowledge: each entry gives columns values that never meet.
 
-    A text file is in `encoding`. Texts longer than `text_limit` characters are cut there.
+    A text file is in `encoding`. Texts longer than `text_limit` characters are cut there. What was read is
+    kept, `sealed` in memory or in a private file, for the next question.
     """
 
     name: str
@@ -89,8 +91,12 @@ class Table:
     impossible: tuple[Mapping[str, tuple[Label, ...]], ...] = ()
     encoding: str = "utf-8"
     text_limit: int = 1000
+    sealed: Literal["memory", "file"] = "memory"
 
     def __post_init__(self) -> None:
+        if self.sealed not in ("memory", "file"):
+            message = f"table {self.name!r}: sealed must be 'memory' or 'file'"
+            raise SchemaError(message)
         if self.encoding not in _ENCODINGS:
             message = f"table {self.name!r}: encoding must be one of {', '.join(_ENCODINGS)}"
             raise SchemaError(message)
@@ -203,6 +209,7 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
         impossible=_parse_impossible(spec.get("impossible", []), columns, where=where),
         encoding=spec.get("encoding", "utf-8"),
         text_limit=spec.get("text_limit", 1000),
+        sealed=spec.get("sealed", "memory"),
     )
 
 
