@@ -47,10 +47,14 @@ def encode_table(
     if table.unit.column is not None:
         selected.append(f"{identify(table.unit.column, stored[table.unit.column])} AS u")
     for index, name in enumerate(columns):
-        encoding = _encode_column(table.column(name), stored, f"f{index}")
+        encoding = _encode_column(table.column(name), stored, f"f{index}", limit=table.text_limit)
         selected.append(f"{encoding.code} AS c{index}")
         joins.append(encoding.joins)
     return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored{''.join(joins)}"
+
+
+# Types whose texts may be long; they are cut as in a sealed table.
+_TEXTS = ("text", "varchar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,17 @@ class _Encoding:
     joins: str = ""
 
 
-def _encode_column(column: Column, stored: Mapping[str, PostgresColumn], alias: str) -> _Encoding:
-    found = _encode(column, [(stored_name(name), stored[name]) for name in column.stored], alias)
+def _encode_column(
+    column: Column, stored: Mapping[str, PostgresColumn], alias: str, *, limit: int
+) -> _Encoding:
+    parts = [
+        (
+            f"left({stored_name(name)}, {limit})" if stored[name].type in _TEXTS else stored_name(name),
+            stored[name],
+        )
+        for name in column.stored
+    ]
+    found = _encode(column, parts, alias)
     inside = found.code
     if column.outside == "other":
         inside = f"COALESCE({inside}, {column.size - 1})"

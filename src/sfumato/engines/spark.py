@@ -87,7 +87,7 @@ class SparkEngine:
                 raise SourceError(message)
         check_unit(table, source.columns, where=name_source(table))
         for place, column in enumerate(columns):
-            encode_spark_column(table.column(column), source.columns, place=place)
+            encode_spark_column(table.column(column), source.columns, place=place, limit=table.text_limit)
 
     def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest that changes when the source does; `source_version` says what it can see."""
@@ -241,7 +241,7 @@ def _encode(room: SparkRoom, source: SparkSource, table: Table, columns: tuple[s
     from pyspark.sql.functions import broadcast
 
     encodings = [
-        encode_spark_column(table.column(name), source.columns, place=place)
+        encode_spark_column(table.column(name), source.columns, place=place, limit=table.text_limit)
         for place, name in enumerate(columns)
     ]
     unit = table.unit.column

@@ -75,9 +75,22 @@ def identify(name: str, column: SparkColumn) -> str:
     return text_of_identifier(quote_spark_name(name), column.type)
 
 
-def encode_spark_column(column: Column, stored: Mapping[str, SparkColumn], *, place: int) -> SparkEncoding:
-    """The encoding of `column`, whose prepared value is named p followed by `place`."""
-    parts = [(quote_spark_name(name), stored[name]) for name in column.stored]
+def encode_spark_column(
+    column: Column, stored: Mapping[str, SparkColumn], *, place: int, limit: int = 1000
+) -> SparkEncoding:
+    """The encoding of `column`, whose prepared value is named p followed by `place`.
+
+    Texts are cut at `limit` characters, as in a sealed table.
+    """
+    parts = [
+        (
+            f"left({quote_spark_name(name)}, {limit})"
+            if stored[name].kind == "text"
+            else quote_spark_name(name),
+            stored[name],
+        )
+        for name in column.stored
+    ]
     prepared, refined, code, keys = _encode(column, parts, f"p{place}")
     if keys is not None:
         if len(keys) > _SHORT_LIST:
