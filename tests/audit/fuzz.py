@@ -248,7 +248,9 @@ def make_sides(world, folder):
     somebody, *others = names
     # In some columns the crowd has one value, so that all that a file states about them is up to one record.
     world.moods = {
-        place: draw.choice(KINDS[kind][1])
+        place: math.nan
+        if kind in ("double", "float") and draw.random() < 0.5
+        else draw.choice(KINDS[kind][1])
         for place, kind in enumerate(world.stored.values())
         if draw.random() < 0.2
     }
@@ -541,6 +543,7 @@ class Statements:
             left = "t"
             if self.draw.random() < 0.5:
                 held = self.column(self.draw.choice(["number", "number", "text", "date"])) or "t.x"
+                held = f"t.{matched[0]}" if matched and self.draw.random() < 0.7 else held
                 end = {"number": "1.0", "text": "'b'", "date": "DATE '2020-06-01'"}[dict(self.columns)[held]]
                 sign = self.draw.choice([">=", "<", "<>"])
                 left = f"(SELECT t.p, {passed} FROM t WHERE {held} {sign} {end}) AS t"
@@ -551,9 +554,19 @@ class Statements:
             return "", f"t {self.draw.choice(['', 'LEFT '])}JOIN v ON t.p = v.p"
         return "", "t"
 
+    def doubled(self):
+        """A text that is twice as long at every step, if a record fulfils a condition."""
+        keep = "" if self.world.by_row else "t.p, "
+        inner = f"SELECT {keep}CASE WHEN {self.condition(2)} THEN 'x' ELSE '' END AS e FROM t"
+        for _ in range(25):
+            inner = f"SELECT {keep}t.e || t.e AS e FROM ({inner}) AS t"
+        return f"DP-SELECT 1 COUNT(t.e) AS a0 FROM ({inner}) AS t"
+
     def make(self):
         """A statement, and the number of its open keys."""
         self.extra = []
+        if self.draw.random() < 0.002:
+            return self.doubled(), 0
         before, source = self.source()
         where = f" WHERE {self.condition(3)}" if self.draw.random() < 0.45 else ""
         chance = self.draw.random()
