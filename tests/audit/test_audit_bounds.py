@@ -173,3 +173,42 @@ def test_lowest_bits_of_floats():
     values = np.array([1.0, 0.1, -3.0, 5e-324, 0.0, math.inf, math.nan, 2.0**-1070, 1 + 2.0**-52])
     expected = [0, -55, 0, -1074, 5000, 5000, 5000, -1070, -52]
     assert lowest_bits(values).tolist() == expected
+
+
+@pytest.mark.parametrize("runs", [(40, 40), (41, 60), (9, 8)])
+def test_an_event_is_certified_on_runs_it_was_not_learned_from(monkeypatch, runs):
+    from sfumato.audit import blackbox
+
+    seen = {"learned": [], "certified": []}
+
+    class Anything:
+        more = 0
+
+        def holds(self, sample):
+            seen["certified"].append(sample.numbers.ravel().tolist())
+            return np.ones(sample.runs, np.bool_)
+
+    def learn(*samples, delta, deviations):
+        seen["learned"] = [each.numbers.ravel().tolist() for each in samples]
+        return Anything()
+
+    monkeypatch.setattr(blackbox, "learn_event", learn)
+    sides = [np.arange(count) + 1000 * side for side, count in enumerate(runs)]
+    found = certify_samples(*(sample_of(side) for side in sides), delta=0.0, miss=0.05)
+    for learned, certified, side in zip(seen["learned"], seen["certified"], sides, strict=True):
+        assert learned
+        assert certified
+        assert not set(learned) & set(certified)
+        assert sorted(learned + certified) == side.tolist()
+    assert found.runs == tuple(len(each) for each in seen["certified"])
+
+
+def test_what_was_seen_while_learning_proves_nothing():
+    """Sides that differ in every run of the first half, and in none of the second."""
+    rest = np.resize([5, 6, 7, 8], 100)
+    one, two = (sample_of(np.concatenate([np.full(100, first), rest])) for first in (1, 2))
+    assert certify_samples(one, two, delta=0.0, miss=0.05).epsilon == 0
+    # The other way round there is nothing to learn, and the truth would be found with runs in any order.
+    assert certify_samples(one, one, delta=0.0, miss=0.05).epsilon == 0
+    mixed = [sample_of(np.full(200, first)) for first in (1, 2)]
+    assert certify_samples(*mixed, delta=0.0, miss=0.05).epsilon > 3

@@ -495,3 +495,35 @@ def test_a_stopped_command_is_finished_by_resume(project, probe, signal, code):
     assert run_command(project, "release", "--out", "two").returncode == 2
     assert run_command(project, "check", "probe.toml").returncode == 0
     assert "probe" in run_command(project, "budget").stdout
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_batch_is_compared_with_its_charge_where_rho_alone_is_known(batches):
+    """Gaussian noise this narrow has no epsilon and no mu, so that nothing but rho speaks for it."""
+    from sfumato.measurement import ask_cost
+    from sfumato.schema import parse_table
+
+    table = parse_table("t", PEOPLE)
+    asks = [Request(name=name, columns=("region",), noise="gaussian", scale=Fraction(3, 2)) for name in "ab"]
+    costs = [ask_cost(table, ask) for ask in asks]
+    assert [(cost.epsilon, cost.mu_squared) for cost in costs] == [(None, None)] * 2
+    plan = Plan(
+        recipe=Listed([tuple(asks)] if batches == 1 else [(ask,) for ask in asks]),
+        table=table,
+        requests=(),
+        epsilons=(Fraction(1),),
+        delta=Fraction(0),
+        allowance=tuple(costs),
+        counted=(("region",),),
+    )
+    answers, _ = follow_recipe(plan, answer=give_zeros, progress=lambda _: None)
+    assert len(answers) == 2
+    seen = []
+
+    def watch(batch):
+        seen.extend(batch)
+        return give_zeros(batch)
+
+    with pytest.raises(sf.RecipeError, match="more than its plan charges"):
+        follow_recipe(replace(plan, allowance=(costs[0],)), answer=watch, progress=lambda _: None)
+    assert len(seen) == batches - 1

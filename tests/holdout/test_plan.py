@@ -142,3 +142,40 @@ def test_a_description_says_what_is_not_protected():
     assert "training rows: not protected" in told
     assert "within 0.0" in told
     assert "epsilon" in own(noise="laplace").describe()
+
+
+def epsilon_of_mu(mu, delta):
+    """The epsilon at which Gaussian noise of parameter mu has this delta, from the law of the noise."""
+
+    def excess(epsilon):
+        above = math.erfc((epsilon / mu - mu / 2) / math.sqrt(2)) / 2
+        below = math.erfc((epsilon / mu + mu / 2) / math.sqrt(2)) / 2
+        return above - math.exp(epsilon) * below
+
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > delta else (low, middle)
+    return high
+
+
+@pytest.mark.parametrize(("rows", "questions", "budget"), [(10**7, 1000, 100), (10**6, 30, 5)])
+@pytest.mark.parametrize("failure", [0.05, 0.001])
+def test_the_error_is_that_of_the_transfer_theorem(rows, questions, budget, failure):
+    """Jung and others (2020), theorem 3.5: answers within a of the sample's with chance 1 - b, and (e, d')-
+    private, are within a + e^e - 1 + c + 2 d of the expectations but for a chance of b / c + d' / d.
+    """
+    plan = plan_holdout(rows, questions=questions, budget=budget)
+    draws = questions + budget
+    sigma = 1 / math.sqrt(rows)
+    mu = math.sqrt(draws) / (sigma * rows)
+    grid = [2 ** (-k / 2) for k in range(1, 60)]
+
+    def bound(twice):
+        tail = min(sigma * math.sqrt(2 * math.log(2 * draws / (failure * c / 2))) + c for c in grid)
+        moved = min(math.expm1(epsilon_of_mu(mu, failure * d / 2)) + twice * d for d in grid)
+        return 4 * sigma + tail + moved
+
+    assert bound(2) - bound(1) > 3e-4  # d for 2 d would be seen
+    assert plan.accuracy(failure=str(failure)).error == pytest.approx(bound(2), abs=2e-4)
+    assert plan.accuracy(failure=str(failure)).error >= bound(2) - 1e-6

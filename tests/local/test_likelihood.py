@@ -4,6 +4,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 
 from sfumato.errors import RecipeError
@@ -18,6 +19,7 @@ from sfumato.local import (
     RandomizedResponse,
     Rappor,
     UnaryEncoding,
+    piecewise,
 )
 from sfumato.local.numbers import STEPS
 from sfumato.local.thresholds import WORDS, lie_threshold, log_above, power_above, scaled_exp, weigh_threshold
@@ -280,3 +282,67 @@ def test_small_exponentials():
 def test_an_epsilon_that_words_cannot_tell_from_zero_is_refused():
     with pytest.raises(RecipeError, match="too small"):
         RandomizedResponse(epsilon="1e-12", categories=1_000_000)
+
+
+def piecewise_laws(mechanism, steps, monkeypatch):
+    """The law of every place, by drawing each choice of a cell inside and outside once."""
+    laws = []
+    share = Fraction(mechanism.inside, WORDS)
+    for place in range(steps + 1):
+        law = {}
+        for inside, size, weight in ((True, mechanism.window, share), (False, steps, 1 - share)):
+
+            def enumerate_all(bound, count, source, *, wanted=size):
+                assert bound in (mechanism.window, steps)
+                return (np.arange(count) if bound == wanted else np.zeros(count)).astype(np.uint64)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(piecewise, "draw_uniform", enumerate_all)
+                patch.setattr(
+                    piecewise, "draw_events", lambda t, count, source, side=inside: np.full(count, side)
+                )
+                cells = mechanism._draw(np.full(size, place, np.int64), None)
+            for cell in cells.tolist():
+                law[cell] = law.get(cell, Fraction(0)) + weight / size
+        laws.append(law)
+    return laws
+
+
+@pytest.mark.parametrize("steps", [7, 16])
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "3"])
+def test_the_piecewise_law_is_exact_at_the_edges_of_its_window(monkeypatch, epsilon, steps):
+    monkeypatch.setattr(piecewise, "STEPS", steps)
+    mechanism = PiecewiseMean(epsilon=epsilon, low=0, high=1)
+    assert mechanism.window != steps
+    laws = piecewise_laws(mechanism, steps, monkeypatch)
+    inside = Fraction(mechanism.inside, WORDS) / mechanism.window
+    outside = (1 - Fraction(mechanism.inside, WORDS)) / steps
+    for place, law in enumerate(laws):
+        assert law == {
+            cell: inside if place <= cell < place + mechanism.window else outside
+            for cell in range(steps + mechanism.window)
+        }
+    assert worst_ratio(laws) == mechanism.likelihood_ratio <= e_to(epsilon)
+
+
+@pytest.mark.parametrize("place", [0, 1, STEPS // 2, STEPS - 1, STEPS])
+def test_cells_outside_begin_where_the_window_ends(scripted_draws, place):
+    mechanism = PiecewiseMean(epsilon=1, low=0, high=1)
+    far = [each for each in (place - 1, place, STEPS - 1, 0) if 0 <= each < STEPS]
+    cells = scripted_draws(mechanism, place, far=far)
+    window = range(place, place + mechanism.window)
+    assert not any(cell in window for cell in cells)
+    assert cells == [each if each < place else each + mechanism.window for each in far]
+
+
+@pytest.fixture
+def scripted_draws(monkeypatch):
+    """What answers with given choices of cells outside the window."""
+
+    def draw(mechanism, place, *, far):
+        words = {mechanism.window: np.zeros(len(far), np.uint64), STEPS: np.array(far, np.uint64)}
+        monkeypatch.setattr(piecewise, "draw_uniform", lambda bound, count, source: words[bound])
+        monkeypatch.setattr(piecewise, "draw_events", lambda *_: np.zeros(len(far), bool))
+        return mechanism._draw(np.full(len(far), place, np.int64), None).tolist()
+
+    return draw

@@ -360,3 +360,70 @@ def test_explaining_reads_nothing_and_spends_nothing(neighbours, monkeypatch):
     assert not one.answered
     assert not two.answered
     assert budget.spent == 0
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "day >= 'not a date'",
+        "day >= DATE '2025-13-45'",
+        "day IN (DATE '2025-01-01', 'never')",
+        "day BETWEEN '2020-01-01' AND 'soon'",
+        "x > 'abc'",
+        "h = 'three'",
+        "note || NOT (x > 1) = 'a'",
+        "(note || (x > 1)) || NOT (h = 1) = 'a'",
+        "TIMESTAMP '2025-01-01 25:00:00' > day",
+    ],
+)
+def test_a_constant_that_cannot_be_read_is_refused_before_the_charge(neighbours, monkeypatch, condition):
+    """It would fail for every record, and whether a record is looked at depends on the others."""
+    results = [
+        send(folder, f"DP-SELECT 1 COUNT(*) FROM people WHERE {condition}", monkeypatch)
+        for folder in neighbours
+    ]
+    for recorder, error, budget in results:
+        assert isinstance(error, sf.UnsupportedQuery), error
+        assert not recorder.answered
+        assert budget.spent == 0
+    assert str(results[0][1]) == str(results[1][1])
+
+
+UNIT_PROJECT = """
+[budget]
+epsilon = 1000
+[tables.a]
+source = "a.parquet"
+unit = "p"
+max_records = 1
+[tables.b]
+source = "b.parquet"
+unit = "p"
+max_records = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "people"),
+    [
+        ((pa.int64(), pa.decimal128(38, 10)), (2**53, 2**53 + 1)),
+        ((pa.decimal128(38, 10), pa.decimal128(38, 10)), (Decimal("1"), Decimal("1.0000000001"))),
+        ((pa.decimal128(38, 10), pa.decimal128(38, 10)), (Decimal(2**53), Decimal(2**53 + 1))),
+    ],
+)
+def test_individuals_that_a_comparison_takes_for_one_stay_apart_in_a_join(
+    tmp_path, monkeypatch, kinds, people
+):
+    """Numbers are compared as floats, which takes some different individuals for the same."""
+    first, second = people
+    counts = []
+    for name, left, right in (("with", [first, second], [first]), ("without", [second], [])):
+        folder = tmp_path / name
+        folder.mkdir()
+        for source, kind, held in (("a", kinds[0], left), ("b", kinds[1], right)):
+            pq.write_table(pa.table({"p": pa.array(held, kind)}), folder / f"{source}.parquet")
+        (folder / "sfumato.toml").write_text(UNIT_PROJECT)
+        recorder, result, _ = send(folder, "DP-SELECT 1 COUNT(*) FROM a JOIN b ON a.p = b.p", monkeypatch)
+        assert not isinstance(result, Exception), result
+        counts.append(int(recorder.requests[0][3][0]))
+    assert abs(counts[0] - counts[1]) <= 1

@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from sqlglot import exp
 
 from sfumato.accounting import discrete_gaussian_sigma, selection_threshold
 from sfumato.errors import UnsupportedQuery
@@ -21,6 +22,7 @@ from sfumato.sql import (
     quantile_ranks,
     read_statement,
 )
+from sfumato.sql.relation import UNIT
 
 PROJECT = """
 [budget]
@@ -390,3 +392,75 @@ def test_a_name_that_an_interval_takes_is_refused():
 def test_what_cannot_be_finished_is_refused_beforehand(text):
     with pytest.raises(UnsupportedQuery):
         plan(f"DP-SELECT 1 {text}")
+
+
+def test_the_delta_of_a_selection_is_taken_from_the_measures():
+    statement = read_statement("DP-SELECT 1 DELTA 1e-6 note, COUNT(DISTINCT person) FROM t GROUP BY note")
+    found = plan_query(statement, catalog(), epsilon=Fraction(1), selection_delta=Fraction(1, 100))
+    (noise,) = found.noises
+    # Half of delta for the selection, and so the other half, not all of it, for the Gaussian noise.
+    assert found.selection.cost.delta == Fraction(1, 2 * 10**6)
+    assert noise.kind == "gaussian"
+    left = {"epsilon": Fraction(1, 2), "sensitivity": noise.costs[0].sensitivity, "count": 1}
+    assert float(noise.scale) == pytest.approx(
+        discrete_gaussian_sigma(delta=Fraction(1, 2 * 10**6), **left), abs=2e-6
+    )
+    assert float(noise.scale) > discrete_gaussian_sigma(delta=Fraction(1, 10**6), **left) + 1
+
+
+@pytest.mark.parametrize("delta", ["1e-6", "1e-9", "3e-8"])
+@pytest.mark.parametrize("reserve", ["1e-3", "1e-7"])
+def test_what_a_selection_takes_and_what_it_leaves_add_up(delta, reserve):
+    from sfumato.sql.calibrate import plan_selection
+
+    found = plan("DP-SELECT 1 DELTA 1e-7 note, COUNT(*) FROM t GROUP BY note")
+    chosen, epsilon, left = plan_selection(
+        found.unit, found.keys, 20, Fraction(1), Fraction(delta), Fraction(reserve), parts=3
+    )
+    assert chosen.cost.delta > 0
+    assert chosen.cost.delta + left == Fraction(delta)
+    assert chosen.cost.epsilon + epsilon == 1
+    assert plan_selection(found.unit, (), 20, Fraction(1), Fraction(delta), Fraction(reserve), parts=3) == (
+        None,
+        1,
+        Fraction(delta),
+    )
+
+
+UNITS = [
+    "DP-SELECT 1 COUNT(*) FROM t a JOIN t b ON a.person = b.person",
+    "DP-SELECT 1 COUNT(*) FROM t a JOIN t b USING (person)",
+    "DP-SELECT 1 COUNT(*) FROM t a LEFT JOIN t b ON a.month = b.month AND b.person = a.person",
+    "DP-SELECT 1 COUNT(*) FROM (SELECT person AS who FROM t) a JOIN t b ON a.who = b.person",
+    "DP-SELECT 1 COUNT(*) FROM t a JOIN t b ON a.person = b.person JOIN t c ON a.person = c.person",
+    "WITH w AS (SELECT * FROM t) DP-SELECT 1 COUNT(*) FROM w a JOIN w b ON a.person = b.person",
+]
+
+
+@pytest.mark.parametrize("text", UNITS)
+def test_every_join_of_private_tables_matches_the_individuals_themselves(text):
+    """What the statement compares may be a copy that lost something; the unit itself is compared too."""
+    found = plan(text)
+    joins = found.relation.tree.args["joins"]
+    assert joins
+    for join in joins:
+        pairs = [
+            (each.this.find(exp.Column), each.expression.find(exp.Column))
+            for each in join.args["on"].find_all(exp.EQ)
+        ]
+        assert any(one.name == two.name == UNIT and one.table != two.table for one, two in pairs)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "ON a.month = b.month",
+        "USING (month)",
+        "ON a.person = a.person",
+        "ON a.person = b.visits",
+        "ON a.month = b.month AND a.region = b.region",
+    ],
+)
+def test_a_join_that_does_not_match_its_units_is_refused(condition):
+    with pytest.raises(UnsupportedQuery, match="must match their units"):
+        plan(f"DP-SELECT 1 COUNT(*) FROM t a JOIN t b {condition}")

@@ -1,0 +1,98 @@
+"""Made-up statements and recipes over neighbouring, nasty tables; `make audit` runs many more."""
+
+import importlib.util
+import secrets
+import sys
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato.accounting import Cost
+
+CASES = 250
+
+
+def load():
+    """The generator and runner beside this file, which the long audit loads too."""
+    path = Path(__file__).parent / "fuzz.py"
+    spec = importlib.util.spec_from_file_location("fuzz_of_statements", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fuzz = load()
+
+
+@pytest.mark.parametrize("seed", ["always the same", None])
+def test_no_case_tells_neighbours_apart(seed):
+    seed = seed or secrets.token_hex(4)
+    counts = Counter()
+    faults = list(fuzz.run_cases(CASES, seed=seed, counts=counts))
+    assert not faults, f"seed {seed!r}, {len(faults)} faults\n" + "\n".join(map(str, faults[:5]))
+    assert counts["answered"] > 0.8 * CASES, counts.most_common(5)
+
+
+def test_the_same_seed_makes_the_same_cases():
+    def made():
+        world = fuzz.make_world("any")
+        return world.toml, [fuzz.Statements(world, fuzz.random.Random(seed)).make() for seed in range(20)]
+
+    assert made() == made()
+    assert len(set(made()[1])) == 20
+
+
+def test_control_half_the_noise_is_noticed(monkeypatch):
+    from sfumato.sql import calibrate
+
+    original = calibrate._sensitivity
+    monkeypatch.setattr(calibrate, "_sensitivity", lambda *given, **named: original(*given, **named) / 2)
+    assert any("distance" in fault.what for fault in fuzz.run_cases(100, seed="half", broken=0))
+
+
+def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
+    from sfumato.engines import DuckDBEngine
+    from sfumato.errors import SourceError
+
+    original = DuckDBEngine.aggregate
+
+    def fail_for_some(self, plan, tables, **options):
+        found = original(self, plan, tables, **options)
+        if sum(int(values.sum()) for values in found.true_values) % 2:
+            raise SourceError("an odd number")
+        return found
+
+    monkeypatch.setattr(DuckDBEngine, "aggregate", fail_for_some)
+    told = "the outcome depends on the records"
+    assert any(told in fault.what for fault in fuzz.run_cases(100, seed="odd", broken=0))
+
+
+def outcome(*vectors):
+    watch = fuzz.Watch()
+    for values in vectors:
+        watch.add_noise(np.array(values), kind="laplace", scale=2)
+    cost = Cost(kind="laplace", scale=Fraction(2), sensitivity=Fraction(2))
+    return fuzz.Outcome(watch, shown="same", charged=(cost,) * len(vectors), declared=(cost,) * len(vectors))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "told"),
+    [
+        (([1, 2],), ([3, 2],), None),
+        (([1, 2],), ([3, 3],), "L1 distance 3"),
+        (([1, 2],), ([1, 2, 0],), "different noise"),
+        (([1, 2],), ([1, 2], [1]), "charged differently"),
+    ],
+)
+def test_control_vectors_too_far_apart_are_told(one, two, told):
+    what = fuzz.find_fault(outcome(*one), outcome(*two), opened=0, is_statement=True)
+    assert what is None if told is None else told in what
+
+
+def test_control_what_the_order_of_rows_changes_is_told():
+    assert fuzz.find_change(outcome([1, 2]), outcome([1, 2]), opened=0) is None
+    assert "the order of rows" in fuzz.find_change(outcome([1, 2]), outcome([2, 1]), opened=0)

@@ -1,0 +1,236 @@
+"""Every function, operator and cast that statements may use, on one record alone and beside all others.
+
+A grid of awkward values is stored once as a table of all of them, each an individual and a group of its own,
+and once as a table of one record for each. What a statement counts for a record must not depend on the rest.
+"""
+
+import importlib.util
+import math
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+import sfumato as sf
+from sfumato.audit.watch import Watch
+from sfumato.curator import Curator
+from sfumato.schema import read_project
+
+
+def load():
+    path = Path(__file__).parents[1] / "audit" / "fuzz.py"
+    spec = importlib.util.spec_from_file_location("fuzz_for_the_grid", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fuzz = load()
+
+PROJECT = """
+[budget]
+epsilon = 1e9
+[tables.t]
+source = "t.{format}"
+unit = "p"
+max_records = 1
+[tables.t.columns.id]
+range = [0, {last}]
+"""
+NUMBER_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(9, 2)", "DECIMAL(38, 10)")
+DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DAYOFWEEK", "HOUR", "MINUTE")
+PROBES = {
+    "number": ("{} IS NULL", "{} >= 3"),
+    "text": ("{} IS NULL", "{} <= '5a'"),
+    "date": ("{} IS NULL", "{} < DATE '2021-01-01'"),
+    "condition": ("{}", "NOT ({})"),
+}
+OF_TEXT = {
+    "number": [
+        "LENGTH(v)",
+        *(f"CAST(v AS {kind})" for kind in NUMBER_TYPES),
+        *(f"{part}(CAST(v AS TIMESTAMP))" for part in DATE_PARTS),
+        *(f"EXTRACT({part} FROM CAST(v AS DATE))" for part in ("dow", "isodow", "year")),
+    ],
+    "text": [
+        *(f"{name}(v)" for name in ("LOWER", "UPPER", "TRIM")),
+        *("SUBSTRING(v, 2, 3)", "SUBSTRING(v, -2, 2)", "LEFT(v, 3)", "RIGHT(v, 3)", "LEFT(v, -1)"),
+        *("v || v", "CONCAT(v, '5')", "v || '30'", "COALESCE(v, '5')", "NULLIF(v, '5')", "GREATEST(v, '5')"),
+        *("LEAST(v, '5')", "CASE WHEN v > '5' THEN v ELSE '5' END", "IF(v = 'a', v, 'b')"),
+        *(
+            "CAST(CAST(v AS DOUBLE) AS VARCHAR)",
+            "CAST(CAST(v AS DATE) AS VARCHAR)",
+            "CAST(CAST(v AS TIMESTAMP) AS VARCHAR)",
+        ),
+    ],
+    "date": [
+        "CAST(v AS DATE)",
+        "CAST(v AS TIMESTAMP)",
+        "CAST(v || '' AS TIMESTAMP)",
+        "CAST(TRIM(v) AS DATE)",
+    ],
+    "condition": [
+        *("STARTS_WITH(v, '2')", "v LIKE '%a%'", "v LIKE '_'", "v ILIKE '%A%'", "v IN ('5', 'a', '')"),
+        *("v BETWEEN '2' AND 'a'", "CAST(v AS BOOLEAN)", "v = '5'", "v <> '5'", "v >= 'infinity'"),
+    ],
+}
+OF_NUMBER = {
+    "number": [
+        *(f"v {sign} 3" for sign in ("+", "-", "*", "/", "//", "%")),
+        *("v + v", "v * v", "v - v", "v / v", "v // 0", "v % 0", "3 % v", "1 / v", "-v"),
+        *(f"{name}(v)" for name in ("ABS", "ROUND", "FLOOR", "CEIL", "SIGN", "SQRT", "LN", "LOG", "EXP")),
+        *("ROUND(v, 1)", "POW(v, 2)", "POW(v, 0.5)", "POW(2, v)", "GREATEST(v, 5)", "LEAST(v, 5)"),
+        *("COALESCE(v, 5)", "NULLIF(v, 5)", "CASE WHEN v > 1 THEN v ELSE 5 END", "IF(v > 1, v, 5)"),
+        *(f"CAST(v AS {kind})" for kind in NUMBER_TYPES),
+        *(f"CAST(CAST(v AS VARCHAR) AS {kind})" for kind in ("INT", "DOUBLE")),
+    ],
+    "text": ["CAST(v AS VARCHAR)", "CAST(v AS VARCHAR) || 'a'"],
+    "condition": [
+        "v = 5",
+        "v > 1",
+        "v <> v",
+        "v <= 2",
+        "v BETWEEN 0 AND 10",
+        "v IN (0, 5)",
+        "CAST(v AS BOOLEAN)",
+        "v >= 1e300",
+    ],
+}
+OF_DATE = {
+    "number": [*(f"{part}(v)" for part in DATE_PARTS), "EXTRACT(isodow FROM v)", "EXTRACT(dow FROM v)"],
+    "text": ["CAST(v AS VARCHAR)", "LEFT(CAST(v AS VARCHAR), 4)"],
+    "date": ["CAST(v AS DATE)", "CAST(v AS TIMESTAMP)", "COALESCE(v, DATE '2020-05-05')"],
+    "condition": ["v > DATE '2020-01-01'", "v = v", "v BETWEEN DATE '1960-01-01' AND DATE '2030-01-01'"],
+}
+OF_TRUTH = {
+    "condition": ["v", "NOT v", "v AND v", "v OR v"],
+    "text": ["CAST(v AS VARCHAR)"],
+    "number": ["CAST(v AS INT)"],
+}
+EXPRESSIONS = {"text": OF_TEXT, "number": OF_NUMBER, "date": OF_DATE, "boolean": OF_TRUTH}
+
+
+def distinct(values):
+    """The values once each, also NaN and the two zeros."""
+    return list({repr(value): value for value in values}.values())
+
+
+class Grid:
+    """Tables of some of the values of a grid, and what a statement counts for each record of them."""
+
+    def __init__(self, folder, kind, values, *, form="parquet"):
+        self.folder, self.kind, self.values, self.form = folder, kind, values, form
+        self.turn = 0
+
+    def count(self, places, probes, *, size=1000):
+        """For every probe, the counts by the number of the value."""
+        self.turn += 1
+        folder = self.folder / str(self.turn)
+        folder.mkdir()
+        rows = [(f"u{place}", (place, self.values[place])) for place in places]
+        columns = [("p", "text"), ("id", "integer"), ("v", self.kind)]
+        fuzz.write_table(folder / f"t.{self.form}", columns, rows, size)
+        (folder / "sfumato.toml").write_text(PROJECT.format(format=self.form, last=len(self.values) - 1))
+        watch = Watch()
+        curator = Curator(read_project(folder / "sfumato.toml"), noise=watch)
+        listed = ", ".join(f"COUNT_IF({probe}) AS a{number}" for number, probe in enumerate(probes))
+        curator.sql(f"DP-SELECT 1 id, {listed} FROM t GROUP BY id")
+        assert len(watch.asked) == len(probes)
+        return [each.true_values for each in watch.asked]
+
+    def accepted(self):
+        """The probes that the planner accepts; most are."""
+        self.count([0], ["v IS NULL"])
+        curator = sf.open(self.folder / str(self.turn) / "sfumato.toml")
+        as_seen = "text" if self.form != "parquet" else fuzz.SEEN_AS[self.kind]
+        expressions = EXPRESSIONS[as_seen]
+        probes = [
+            probe.format(f"({each})" if kind == "condition" else each)
+            for kind, listed in expressions.items()
+            for each in listed
+            for probe in PROBES[kind]
+        ]
+        kept = _keep(list(dict.fromkeys(probes)), curator)
+        assert len(kept) > 0.7 * len(probes), sorted(set(probes) - set(kept))
+        return kept
+
+
+def _keep(probes, curator):
+    """The probes that are not refused, halving the list until a refusal is found."""
+    listed = ", ".join(f"COUNT_IF({probe}) AS a{number}" for number, probe in enumerate(probes))
+    try:
+        curator.sql(f"EXPLAIN DP-SELECT 1 id, {listed} FROM t GROUP BY id")
+    except sf.SfumatoError:
+        middle = len(probes) // 2
+        return [*_keep(probes[:middle], curator), *_keep(probes[middle:], curator)] if middle else []
+    return probes
+
+
+GRIDS = {
+    "text": ("text", [*fuzz.TEXTS, "2020-05-05", "2.5", "xyz", fuzz.LONG_TEXT], "parquet"),
+    "text in a text file": ("text", [*fuzz.TEXTS[1::2], "2020-05-05", "2.5"], "csv"),
+    "double": ("double", fuzz.NUMBERS, "parquet"),
+    "float": ("float", [*fuzz.NUMBERS[:9], 1.0, 2.5, 5.0, math.pi], "parquet"),
+    "integer": ("integer", fuzz.INTEGERS, "parquet"),
+    "natural": ("natural", fuzz.NATURALS, "parquet"),
+    "decimal": ("decimal", fuzz.DECIMALS, "parquet"),
+    "day": ("day", fuzz.DAYS, "parquet"),
+    "moment": ("moment", fuzz.MOMENTS, "parquet"),
+    "milli": ("milli", fuzz.MOMENTS, "parquet"),
+    "zoned": ("zoned", fuzz.MOMENTS, "parquet"),
+    "nano": ("nano", fuzz.MOMENTS, "parquet"),
+    "truth": ("truth", fuzz.TRUTHS, "parquet"),
+    "text that is not UTF-8": ("text", [*fuzz.BROKEN_TEXTS, "a", "5", None], "parquet"),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_record_has_the_value_it_has_alone(tmp_path, name):
+    kind, values, form = GRIDS[name]
+    grid = Grid(tmp_path, kind, distinct(values), form=form)
+    with fuzz.share_database():
+        places = list(range(len(grid.values)))
+        probes = grid.accepted()
+        alone = [grid.count([place], probes) for place in places]
+        shuffled = [random.Random(seed).sample(places, len(places)) for seed in range(2)]
+        orders = [places, places[::-1], *shuffled]
+        wrong = set()
+        for number, order in enumerate(orders):
+            beside = grid.count(order, probes, size=(1000, 1000, 7, 1)[number])
+            for turn, probe in enumerate(probes):
+                wrong |= {
+                    (probe, repr(grid.values[place])[:60])
+                    for place in places
+                    if beside[turn][place] != alone[place][turn][place]
+                }
+                assert all(beside[turn][place] in (0, 1) for place in places)
+    assert not wrong, sorted(wrong)[:20]
+
+
+def test_the_grid_uses_all_that_statements_may_use():
+    """A function that is newly allowed must be entered here."""
+    from sqlglot import exp, parse_one
+
+    from sfumato.sql.check import _ALLOWED
+
+    used = set()
+    for listed in EXPRESSIONS.values():
+        for kind, expressions in listed.items():
+            for each in expressions:
+                for probe in PROBES[kind]:
+                    used |= {
+                        type(node) for node in parse_one(probe.format(f"({each})"), read="duckdb").walk()
+                    }
+    structure = {
+        exp.TryCast,
+        exp.Var,
+        exp.DataTypeParam,
+        exp.Identifier,
+        exp.Boolean,
+        exp.Is,
+        exp.Column,
+        exp.Null,
+    }
+    assert set(_ALLOWED) - used <= structure
