@@ -16,14 +16,11 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from unittest import mock
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -809,16 +806,6 @@ def find_change(one, again, *, opened):
     return None
 
 
-@contextmanager
-def share_database():
-    """Within it every connection is to one empty database, which saves most of the time of a small case."""
-    with (
-        duckdb.connect(config={"threads": 1}) as database,
-        mock.patch.object(duckdb, "connect", side_effect=lambda: database.cursor()),
-    ):
-        yield
-
-
 def run_world(name, *, cases, broken=0.15, counts=None):
     """The faults of one world; `counts` collects what was answered and what was refused."""
     world = make_world(name, broken=broken)
@@ -827,8 +814,7 @@ def run_world(name, *, cases, broken=0.15, counts=None):
     counts = Counter() if counts is None else counts
     try:
         sides = [Side(place) for place in make_sides(world, folder)]
-        with nullcontext() if world.draw.random() < 0.1 else share_database():
-            ran += [run_case(world, sides, random.Random(f"case {name} {case}")) for case in range(cases)]
+        ran += [run_case(world, sides, random.Random(f"case {name} {case}")) for case in range(cases)]
         for side in sides:
             side.read_charges()
     finally:

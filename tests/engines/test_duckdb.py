@@ -84,7 +84,9 @@ def test_text_and_columnar_files_count_alike(tmp_path, name):
 def test_decimals_and_wide_integers_are_read(tmp_path):
     from decimal import Decimal
 
-    assert encode(tmp_path, [Decimal("1.00"), Decimal("1.50")], {"range": [1, 2]}) == [1, 0]
+    assert encode(tmp_path, [Decimal("1.00"), Decimal("1.50")], {"values": [1, 2]}) == [1, 0]
+    with pytest.raises(SourceError, match="stored with decimals"):
+        encode(tmp_path, [Decimal("1.00"), Decimal("1.50")], {"range": [1, 2]})
     assert encode(tmp_path, pa.array([2**63, 1], pa.uint64()), {"range": [1, 2]}) == [1, 0]
 
 

@@ -203,7 +203,7 @@ JOINED = """
 import sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from test_sealed import ask
+from test_neighbours import ask
 joins = " ".join(f"JOIN t AS t{{n}} ON t0.p = t{{n}}.p" for n in range(1, 9))
 print(ask(Path(sys.argv[1]), "DP-SELECT 1 COUNT(*) FROM t AS t0 " + joins)[0])
 """

@@ -207,7 +207,7 @@ def seal(table, *, most, names=("x",), columns=None):
 
 
 def crowd_of(sealed, unit):
-    ordered = sealed.ordered_crowd
+    ordered = sealed.order_crowd(frozenset(["x"]))
     return ordered.filter(pa.array([each == unit for each in ordered[UNIT].to_pylist()]))["x"].to_pylist()
 
 

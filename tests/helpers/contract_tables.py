@@ -97,7 +97,7 @@ _EDGE_COLUMNS = {
     "c_bins": {"from": "cash", "bins": [-10, 0, 1, 2.5, 100000]},
     "c_text": {"from": "cash", "values": ["1.00", "0.00", "2.5"], "outside": "other"},
     "x_bins": {"from": "wide", "bins": [0, 0.1, 5, 1e30], "outside": "other"},
-    "x_whole": {"from": "wide", "range": [-1, 5], "outside": "clamp"},
+    "x_whole": {"from": "wide", "values": [-1, 0, 1, 2, 3, 4, 5], "outside": "other"},
     "m_year": {"from": "moment", "period": "year", "range": [60, 9999], "outside": "clamp"},
     "m_hour": {"from": "moment", "period": "hour"},
     "m_day": {"from": "moment", "period": "day_of_week"},

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from sfumato.errors import SchemaError
+from sfumato.errors import SchemaError, SourceError
+from sfumato.schema import IntegerRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "Counting",
     "Engine",
     "TrueCounts",
+    "refuse_decimals",
     "refuse_large_marginals",
     "refuse_reading_keys",
 ]
@@ -125,6 +127,18 @@ class Engine(Counting, Protocol):
 
     def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
         """The exact answer to a checked query of public tables."""
+
+
+def refuse_decimals(table: Table, columns: tuple[str, ...], decimals: Collection[str]) -> None:
+    """Refuses a range over a stored column whose type has decimals: only whole numbers would count."""
+    for name in columns:
+        column = table.column(name)
+        if isinstance(column.domain, IntegerRange) and column.stored[0] in decimals:
+            message = (
+                f"table {table.name!r}: column {name!r} is stored with decimals, and range is for whole numbers; "
+                "declare bins, or bounds for SUM and AVG"
+            )
+            raise SourceError(message)
 
 
 def refuse_reading_keys(table: Table, columns: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sfumato.arrays import to_numpy
 from sfumato.canonical import digest
 from sfumato.engines import heads, norms, portable
-from sfumato.engines.base import TrueCounts, refuse_large_marginals
+from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals
 from sfumato.engines.clean import clean_column
 from sfumato.engines.connection import connect, escape_pattern, hide_failures, sql_kind
 from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
@@ -34,7 +34,7 @@ from sfumato.engines.sealed import (
 from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
 from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
-from sfumato.schema import IntegerRange, PublicTable, table_spec
+from sfumato.schema import PublicTable, table_spec
 from sfumato.schema.location import find_place
 from sfumato.sql import UNIT, code_name
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sfumato.engines.fetched import Fetch, Fetched
     from sfumato.engines.query import TrueAggregates
     from sfumato.measurement import CapChoice, NormChoice, Request
-    from sfumato.schema import Column, Label, Table
+    from sfumato.schema import Label, Table
     from sfumato.sql import QueryPlan
 
 __all__ = ["DuckDBEngine"]
@@ -92,9 +92,12 @@ class DuckDBEngine:
                 message = f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
                 raise SourceError(message)
         check_unit(table, source.columns, where=_name(table))
+        decimals = [
+            each.name for each in source.schema if pa.types.is_decimal(each.type) and each.type.scale > 0
+        ]
+        refuse_decimals(table, columns, decimals)
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
-            _refuse_decimals(table, table.column(column), source)
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
                 message = (
                     f"table {table.name!r}: column {column!r} lists an empty text, but an empty field of a "
@@ -399,18 +402,6 @@ def _seal(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool =
     names = frozenset(name.lower() for name in names)
     batches: Iterator[pa.RecordBatch] = fetched.read() if rows else iter(())
     return seal_table(table, fetched.columns, fetched.schema, batches, names=names)
-
-
-def _refuse_decimals(table: Table, column: Column, source: FileSource) -> None:
-    kinds = [source.schema.field(part).type for part in column.stored]
-    if isinstance(column.domain, IntegerRange) and any(
-        pa.types.is_decimal(kind) and kind.scale > 0 for kind in kinds
-    ):
-        message = (
-            f"table {table.name!r}: column {column.name!r} is stored with decimals, and range is for whole "
-            "numbers; declare bins, or bounds for SUM and AVG"
-        )
-        raise SourceError(message)
 
 
 def _codes(columns: tuple[str, ...]) -> frozenset[str]:

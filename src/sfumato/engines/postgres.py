@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.engines import norms, portable
-from sfumato.engines.base import TrueCounts, refuse_large_marginals, refuse_reading_keys
+from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals, refuse_reading_keys
 from sfumato.engines.heads import check_bounds, check_heads
 from sfumato.engines.postgres_catalog import Described, describe_relation, relation_facts, sign_facts
 from sfumato.engines.postgres_encode import encode_table
@@ -86,6 +86,9 @@ class PostgresEngine:
                     )
                     raise SourceError(message)
             check_unit(table, stored, where=source.name)
+            refuse_decimals(
+                table, columns, [name for name, each in stored.items() if each.digits and each.digits[1]]
+            )
             encoded = encode_table(table, columns, stored, source.relation)
             with hide_server(source):
                 # Planned and not run: that the types fit and that it may be read is known from this.

@@ -77,28 +77,30 @@ def open_sealed(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: T
     order, unless records are only counted. For a join it is the individual as stored, which other tables
     name too.
     """
-    name = table.name
+    name, inside = table.name, sealed.inside
+    if NUMBER not in inside.column_names:
+        inside = inside.append_column(UNIT, to_arrow(np.arange(inside.num_rows)))
     if not plan.relation.joined:
-        register_columns(connection, _part("inside", name), _by_number(sealed.inside))
-        if NUMBER not in sealed.inside.column_names or not sealed.crowd.num_rows:
+        register_columns(connection, _part("inside", name), _by_number(inside))
+        if not sealed.crowd.num_rows:
             return
         if _only_counts(plan):
             crowd = _by_number(sealed.crowd)
         else:
             places = to_arrow(np.arange(sealed.crowd.num_rows))
-            crowd = sealed.ordered_crowd.drop_columns([UNIT, NUMBER]).append_column(UNIT, places)
+            crowd = _order_crowd(plan, sealed).drop_columns([UNIT, NUMBER]).append_column(UNIT, places)
         register_columns(connection, _part("crowd", name), crowd)
         return
-    if NUMBER not in sealed.inside.column_names:
-        rows = to_arrow(np.arange(sealed.inside.num_rows))
-        register_columns(connection, name, sealed.inside.append_column(UNIT, rows))
-        return
-    ordered = sealed.ordered_crowd
-    numbers = to_numpy(ordered[NUMBER].combine_chunks())
-    kept = ordered.filter(pa.array(_rank(numbers) < table.unit.max_records))
-    register_columns(
-        connection, name, pa.concat_tables([sealed.inside, kept.select(sealed.inside.column_names)])
-    )
+    if sealed.crowd.num_rows:
+        ordered = _order_crowd(plan, sealed)
+        numbers = to_numpy(ordered[NUMBER].combine_chunks())
+        kept = ordered.filter(pa.array(_rank(numbers) < table.unit.max_records))
+        inside = pa.concat_tables([inside.select(kept.column_names), kept])
+    register_columns(connection, name, inside)
+
+
+def _order_crowd(plan: QueryPlan, sealed: Sealed) -> pa.Table:
+    return sealed.order_crowd(frozenset(names_in(plan)))
 
 
 def count_aggregates(
@@ -174,15 +176,18 @@ def _bound_crowd(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, name: s
     chosen = np.zeros(table.crowd.num_rows, np.bool_)
     chosen[to_numpy(found)] = True
     places = np.flatnonzero(chosen)
-    numbers = to_numpy(table.ordered_crowd[NUMBER].combine_chunks())
+    ordered = _order_crowd(plan, table)
+    numbers = to_numpy(ordered[NUMBER].combine_chunks())
     chosen[places[_rank(numbers[places]) >= plan.unit.max_records]] = False
-    kept = table.ordered_crowd.filter(pa.array(chosen))
+    kept = ordered.filter(pa.array(chosen))
     register_columns(connection, _part("chosen", name), _by_number(kept))
     return f"{rows} UNION ALL {_encoded(plan, with_unit=True, part='chosen')}"
 
 
 def _by_number(records: pa.Table) -> pa.Table:
     """The records with the number of the individual as UNIT, in place of its stored name."""
+    if NUMBER not in records.column_names:
+        return records
     names = [each for each in records.column_names if each != UNIT]
     return records.select(names).rename_columns([UNIT if each == NUMBER else each for each in names])
 

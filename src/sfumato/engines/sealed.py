@@ -12,8 +12,7 @@ import json
 import shutil
 import tempfile
 import weakref
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -54,6 +53,8 @@ BATCH_ROWS = 2**17
 _IN_MEMORY = 2**29
 """Columns of more bytes than this are kept in a file."""
 
+_MOST_ORDERS = 4
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sealed:
@@ -72,6 +73,7 @@ class Sealed:
     crowd: pa.Table
     individuals: int
     kept: tuple[_Store, ...] = ()
+    orders: dict[tuple[str, ...], pa.Table] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Sealed({', '.join(sorted(self.names))}; values withheld)"
@@ -80,13 +82,20 @@ class Sealed:
         message = "a sealed table cannot be pickled"
         raise TypeError(message)
 
-    @cached_property
-    def ordered_crowd(self) -> pa.Table:
-        """The crowd in its fixed order: each individual's records together, by a hash of what they hold.
+    def order_crowd(self, names: frozenset[str]) -> pa.Table:
+        """The columns `names` of the crowd, each individual's records together, by a hash of what they hold.
 
-        Equal records are interchangeable, and no other individual's records enter the order of one.
+        Records that are equal in these columns are interchangeable, and no other individual's records enter
+        the order of one. What else was asked before does not enter it either.
         """
-        return _order_crowd(self.crowd)
+        held = sorted(name for name in self.crowd.column_names if name.lower() in names and name != UNIT)
+        known = self.orders.get(tuple(held))
+        if known is None:
+            known = _order_crowd(self.crowd.select([*held, UNIT, NUMBER]), held)
+            if len(self.orders) >= _MOST_ORDERS:
+                self.orders.pop(next(iter(self.orders)))
+            self.orders[tuple(held)] = known
+        return known
 
     @property
     def everything(self) -> pa.Table:
@@ -122,13 +131,20 @@ def seal_table(
     """
     cleaned = pa.schema([(each.name, clean_type(each.type)) for each in schema])
     store = _Store()
+    failures: list[BaseException] = []
     with connect(plainly=True) as connection:
-        reader = pa.RecordBatchReader.from_batches(cleaned, _clean(batches, cleaned, table))
-        connection.register("stored", reader)
+        stream = _clean(batches, cleaned, table, failures)
+        connection.register("stored", pa.RecordBatchReader.from_batches(cleaned, stream))
         query = _encoding_query(connection, table, stored, names)
-        encoded = connection.sql(query).to_arrow_reader(BATCH_ROWS)
-        for batch in encoded:
-            store.add(batch)
+        try:
+            encoded = connection.sql(query).to_arrow_reader(BATCH_ROWS)
+            for batch in encoded:
+                store.add(batch)
+        except Exception:
+            if failures:
+                # What stopped the stream is told as it was, not as the database heard of it.
+                raise failures[0] from None
+            raise
         records = store.finish(encoded.schema)
     if table.unit.column is None:
         return Sealed(names, 0, records, records.slice(0, 0), records.num_rows, (store,))
@@ -205,13 +221,19 @@ def register_columns(connection: duckdb.DuckDBPyConnection, name: str, columns: 
     connection.register(name, pa.Table.from_batches(batches, columns.schema))
 
 
-def _clean(batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: Table) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        columns = [
-            clean_column(column, limit=table.text_limit, keep_apart=field.name == table.unit.column)
-            for field, column in zip(schema, batch.columns, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+def _clean(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: Table, failures: list[BaseException]
+) -> Iterator[pa.RecordBatch]:
+    try:
+        for batch in batches:
+            columns = [
+                clean_column(column, limit=table.text_limit, keep_apart=field.name == table.unit.column)
+                for field, column in zip(schema, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def _encoding_query(
@@ -260,11 +282,11 @@ def _number_values(values: pa.ChunkedArray) -> tuple[NDArray[Any], int]:
     return np.concatenate(parts) if parts else np.empty(0, np.int32), count
 
 
-def _order_crowd(crowd: pa.Table) -> pa.Table:
+def _order_crowd(crowd: pa.Table, columns: list[str]) -> pa.Table:
     numbers = np.concatenate([np.empty(0, np.int64), *(to_numpy(part) for part in crowd[NUMBER].chunks)])
     # As many bits of the hash as the number of an individual leaves free.
     bits = 63 - int(numbers.max(initial=0)).bit_length()
-    held = [quote_name(name) for name in crowd.column_names if name not in (UNIT, NUMBER)]
+    held = [quote_name(name) for name in columns]
     with connect() as connection:
         row = to_arrow(np.arange(crowd.num_rows))
         register_columns(connection, "crowd", crowd.append_column("row of sfumato", row))

@@ -16,7 +16,7 @@ import numpy as np
 
 from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines import heads, norms, portable
-from sfumato.engines.base import TrueCounts, refuse_large_marginals, refuse_reading_keys
+from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals, refuse_reading_keys
 from sfumato.engines.source import check_unit
 from sfumato.engines.spark_encode import encode_spark_column, identify
 from sfumato.engines.spark_fetch import fetch_columns
@@ -86,6 +86,8 @@ class SparkEngine:
                 )
                 raise SourceError(message)
         check_unit(table, source.columns, where=name_source(table))
+        kinds = {name: each.type for name, each in source.columns.items() if each.type.startswith("decimal")}
+        refuse_decimals(table, columns, [name for name, kind in kinds.items() if not kind.endswith(",0)")])
         for place, column in enumerate(columns):
             encode_spark_column(table.column(column), source.columns, place=place, limit=table.text_limit)
 
@@ -203,6 +205,8 @@ class SparkEngine:
         """The kinds of the stored columns that a query may name, from the catalog and footers alone."""
         source = self._find(table)
         check_unit(table, source.columns, where=name_source(table))
+        kinds = {name: each.type for name, each in source.columns.items() if each.type.startswith("decimal")}
+        refuse_decimals(table, columns, [name for name, kind in kinds.items() if not kind.endswith(",0)")])
         return {name: stored.kind for name, stored in source.columns.items() if stored.kind != "other"}
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
