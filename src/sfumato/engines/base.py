@@ -135,8 +135,8 @@ def refuse_decimals(table: Table, columns: tuple[str, ...], decimals: Collection
         column = table.column(name)
         if isinstance(column.domain, IntegerRange) and column.stored[0] in decimals:
             message = (
-                f"table {table.name!r}: column {name!r} is stored with decimals, and range is for whole numbers; "
-                "declare bins, or bounds for SUM and AVG"
+                f"table {table.name!r}: column {name!r} is stored with decimals, and range is for whole "
+                "numbers; declare bins, or bounds for SUM and AVG"
             )
             raise SourceError(message)
 

@@ -205,8 +205,6 @@ class SparkEngine:
         """The kinds of the stored columns that a query may name, from the catalog and footers alone."""
         source = self._find(table)
         check_unit(table, source.columns, where=name_source(table))
-        kinds = {name: each.type for name, each in source.columns.items() if each.type.startswith("decimal")}
-        refuse_decimals(table, columns, [name for name, kind in kinds.items() if not kind.endswith(",0)")])
         return {name: stored.kind for name, stored in source.columns.items() if stored.kind != "other"}
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
