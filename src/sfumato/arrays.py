@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-__all__ = ["label_array", "to_arrow", "to_numpy"]
+from sfumato.errors import SourceError
+
+__all__ = ["label_array", "read_parquet", "to_arrow", "to_numpy"]
+
+# What a Parquet file may unpack to: so much, and so many times its own size, since codes pack very well.
+_UNPACKED, _TIMES = 2**30, 256
 
 
 def to_arrow(values: NDArray[Any]) -> pa.Array:
@@ -59,3 +65,20 @@ def _text_array(texts: list[str]) -> pa.Array:
     ends = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+
+
+def read_parquet(content: bytes, *, columns: list[str] | None = None) -> pa.Table:
+    """The table in the bytes of a Parquet file, text as dictionaries.
+
+    A file whose footer promises far more than it holds is refused before it is unpacked.
+    """
+    file = pq.ParquetFile(pa.BufferReader(content))
+    footer, schema = file.metadata, file.schema_arrow
+    groups = (footer.row_group(place).total_byte_size for place in range(footer.num_row_groups))
+    if footer.num_rows * footer.num_columns * 8 + sum(groups) > _UNPACKED + _TIMES * len(content):
+        message = "it unpacks to far more than it is"
+        raise SourceError(message)
+    # A word of a dictionary stands once, however many rows repeat it.
+    words = [field.name for field in schema if pa.types.is_string(field.type)]
+    table = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words).read(columns=columns)
+    return table.unify_dictionaries()

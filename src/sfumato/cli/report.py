@@ -54,7 +54,7 @@ def report(
     Reads no record and spends nothing, unless --truth is given.
     """
     import sfumato
-    from sfumato.release import check_claim, check_file, write_file
+    from sfumato.release import check_charge, check_file, open_folder, write_file
     from sfumato.report import INTERNAL, build_report, choose_axes, read_facts
 
     release = Path(folder)
@@ -66,9 +66,10 @@ def report(
     comparison, maps = None, None
     with progress(quiet=json) as tell:
         tell("reading the release")
+        open_folder(release, wanted=()).plan()
         facts = read_facts(release)
-        charges = None if ledger is None else [entry.hash for entry in ledger.entries]
-        check_claim(facts.certificate, charges=charges)
+        if ledger is not None:
+            check_charge(facts.certificate, [entry.hash for entry in ledger.entries])
         if truth is not None:
             axes = choose_axes(facts, place=place, time=time)
             comparison, maps = _compare(facts, axes, Path(truth), tell)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.arrays import label_array, to_arrow, to_numpy
+from sfumato.arrays import label_array, read_parquet, to_arrow, to_numpy
 from sfumato.errors import ReleaseError
 from sfumato.measurement import Chosen, Measurement, Request, request_grid, request_size
 
@@ -61,8 +61,8 @@ class PackedAnswers:
         self._table = table
         self._start = 0
         try:
-            self._rows = pq.read_table(io.BytesIO(payload))
-        except (pa.ArrowInvalid, OSError) as error:
+            self._rows = read_parquet(payload)
+        except (pa.ArrowException, OSError) as error:
             message = f"measurements.parquet cannot be read ({type(error).__name__})"
             raise ReleaseError(message) from None
         if self._rows.column_names != list(_COLUMNS):

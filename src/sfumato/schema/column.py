@@ -66,7 +66,9 @@ class Column:
         if self.outside == "clamp" and isinstance(self.domain, (Values, Tuples)):
             message = "outside = 'clamp' needs an ordered domain; for listed values use 'drop' or 'other'"
             raise SchemaError(message)
-        if self.outside == "other" and self.domain is not None and OTHER in self.domain.labels:
+        # Other domains hold numbers, maybe a billion, which are not listed to find a word among them.
+        listed = self.domain.labels if isinstance(self.domain, (Values, Tuples)) else ()
+        if self.outside == "other" and OTHER in listed:
             message = "outside = 'other' adds the value 'other', but the domain lists it already"
             raise SchemaError(message)
         if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
