@@ -19,7 +19,7 @@ from sfumato.accounting import admits
 from sfumato.canonical import digest
 from sfumato.errors import BudgetExceeded, RecipeError, SfumatoError, SourceError
 from sfumato.noise import add_noise, exponential_choice
-from sfumato.schema import table_spec
+from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     Answer,
     NoisyAggregates,
@@ -238,6 +238,8 @@ class _Desk:
             catalog[name] = Source(name=name, stored=stored, table=table)
         for name, public in self.project.public.items():
             used = name.lower() in named
+            if used:
+                refuse_private_file(public, self.project)
             catalog[name] = Source(
                 name=name,
                 stored=self.engine.describe(public) if used else {},
