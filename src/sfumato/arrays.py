@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -67,18 +68,30 @@ def _text_array(texts: list[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(texts), buffers)
 
 
-def read_parquet(content: bytes, *, columns: list[str] | None = None) -> pa.Table:
-    """The table in the bytes of a Parquet file, text as dictionaries.
+def read_parquet(content: bytes, *, columns: list[str] | None = None, spelled: bool = False) -> pa.Table:
+    """The table in the bytes of a Parquet file, text as dictionaries or `spelled` out.
 
-    A file whose footer promises far more than it holds is refused before it is unpacked.
+    A file whose footer or whose words promise far more than it holds is refused before it is unpacked.
     """
     file = pq.ParquetFile(pa.BufferReader(content))
-    footer, schema = file.metadata, file.schema_arrow
+    footer, schema, most = file.metadata, file.schema_arrow, _UNPACKED + _TIMES * len(content)
     groups = (footer.row_group(place).total_byte_size for place in range(footer.num_row_groups))
-    if footer.num_rows * footer.num_columns * 8 + sum(groups) > _UNPACKED + _TIMES * len(content):
-        message = "it unpacks to far more than it is"
-        raise SourceError(message)
     # A word of a dictionary stands once, however many rows repeat it.
     words = [field.name for field in schema if pa.types.is_string(field.type)]
-    table = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words).read(columns=columns)
-    return table.unify_dictionaries()
+    fits = footer.num_rows * footer.num_columns * 8 + sum(groups) <= most
+    if fits:
+        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
+        table = file.read(columns=columns).unify_dictionaries()
+        fits = not spelled or sum(map(_spelled_size, table.columns)) <= most
+    if not fits:
+        message = "it unpacks to far more than it is"
+        raise SourceError(message)
+    return table.cast(pa.schema([schema.field(name) for name in table.column_names])) if spelled else table
+
+
+def _spelled_size(column: pa.ChunkedArray) -> int:
+    """The bytes of a column whose words are written out for every row."""
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    chunks = [(pc.binary_length(chunk.dictionary), chunk.indices) for chunk in column.chunks]
+    return sum(pc.sum(sizes.take(codes)).as_py() or 0 for sizes, codes in chunks)

@@ -157,9 +157,13 @@ def test_a_small_parquet_file_cannot_unpack_to_far_more(monkeypatch):
         PackedAnswers(sink.getvalue(), None)
 
 
-def test_a_long_word_that_repeats_stays_one_word():
+def test_a_long_word_that_repeats_stays_one_word(monkeypatch):
     sink = io.BytesIO()
-    pq.write_table(pa.table({"a": ["x" * 10**6] * 1000}), sink)
+    pq.write_table(pa.table({"a": ["x" * 10**5] * 10**4}), sink)
     table = read_parquet(sink.getvalue())
-    assert table.num_rows == 1000
+    assert table.num_rows == 10**4
     assert table.nbytes < 2 * 10**6
+    assert read_parquet(sink.getvalue(), spelled=True)["a"].type == pa.string()
+    monkeypatch.setattr("sfumato.arrays._UNPACKED", 2**20)
+    with pytest.raises(SourceError, match="unpacks"):
+        read_parquet(sink.getvalue(), spelled=True)
