@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, progress
+from sfumato.cli.output import Json, note, print_json, progress, say
 from sfumato.errors import ReleaseError, SfumatoError
 
 if TYPE_CHECKING:
@@ -131,10 +131,10 @@ def anonymize(
     if json:
         print_json({"out": str(goal), "report": None if page is None else str(page), **summary.to_record()})
         return
-    typer.echo(f"Wrote {goal}, and measured it as it was written.")
-    typer.echo(describe_summary(summary))
+    say(f"Wrote {goal}, and measured it as it was written.")
+    say(describe_summary(summary))
     if page is not None:
-        typer.echo(f"Wrote {page} ({size / 1000:,.0f} kB).")
+        say(f"Wrote {page} ({size / 1000:,.0f} kB).")
     note(INTERNAL)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, progress
+from sfumato.cli.output import Json, note, print_json, progress, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,7 @@ def report(
     if json:
         print_json({"report": str(target), "bytes": len(content), "internal": truth is not None})
         return
-    typer.echo(f"Wrote {target} ({len(content) / 1000:,.0f} kB).")
+    say(f"Wrote {target} ({len(content) / 1000:,.0f} kB).")
     if truth is not None:
         note(f"{INTERNAL}: the report compares with the truth; it is not private and must not be published")
 
