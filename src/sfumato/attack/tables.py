@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from sfumato.arrays import to_numpy
 from sfumato.attack.errors import AttackError
 from sfumato.errors import SourceError
+from sfumato.release.files import restore_formulas
 from sfumato.release.opening import open_folder
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def open_published(
         opened.plan()  # a certificate that could not have been made fails here as it does everywhere
         source = opened.table("table.parquet")
     table = read_text(source, side=side)
+    if not isinstance(source, pa.Table) and not str(source).lower().endswith(".parquet"):
+        table = restore_formulas(table)
     if folder and count is None and "count" in table.column_names:
         count = "count"
     if folder and "epsilon" in table.column_names and len(pc.unique(table["epsilon"])) > 1:
