@@ -35,8 +35,8 @@ from sfumato.sql import (
     least_epsilon,
     pack_noisy,
     plan_public,
-    plan_query,
     plan_rows,
+    prepare_query,
     quantile_ranks,
     quantile_scores,
     read_statement,
@@ -117,12 +117,10 @@ class _Desk:
         return _finish(plan, noisy, spent)
 
     def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
-        def plan_at(epsilon: Fraction) -> QueryPlan:
-            return plan_query(statement, catalog, epsilon=epsilon, selection_delta=self.budget.selection)
-
         if statement.delta > 0 and self.project.delta == 0:
             message = "delta above zero needs [budget] delta above zero in the project file"
             raise RecipeError(message)
+        plan_at = prepare_query(statement, catalog, selection_delta=self.budget.selection)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)

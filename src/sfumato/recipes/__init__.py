@@ -8,7 +8,6 @@ from sfumato.recipes.base import (
     Plan,
     Product,
     Recipe,
-    parse_delta,
     parse_epsilons,
     refuse_large_answers,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "Tree",
     "UserCounts",
     "follow_recipe",
-    "parse_delta",
     "parse_epsilons",
     "parse_recipe",
     "read_recipe",

@@ -20,7 +20,7 @@ from sfumato.inference.files import unpack_models
 from sfumato.measurement import NORM_GRID, Request
 from sfumato.release.opening import failing_closed, open_folder
 from sfumato.sql.answer import Answer
-from sfumato.sql.check import refuse
+from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.model.enclose import Evidence
 from sfumato.sql.model.fields import read_fields
 from sfumato.sql.model.question import read_question
@@ -81,6 +81,7 @@ class ReleasedModel:
         """The columns that may be asked about."""
         return tuple(field.name for field in self._fields.named.values())
 
+    @refuse_deep
     def sql(self, text: str) -> Answer:
         """The answer to a plain SELECT about the model, with intervals where a measurement gives them."""
         statement = read_statement(text)
@@ -93,9 +94,6 @@ class ReleasedModel:
             expected = self.model.marginal(question.columns).reshape(-1)
             evidence = self._find_evidence(question.columns)
             table = respond(question, self.model.domain, expected, evidence)
-        except RecursionError:
-            message = "a condition that is nested too deep"
-            raise refuse(message) from None
         except RecipeError as error:
             raise UnsupportedQuery(str(error)) from None
         told = _tell(evidence)
