@@ -103,9 +103,9 @@ def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA
 
 def _list_files(folder: Path, name: str) -> set[str]:
     try:
-        held = {path.name for path in folder.iterdir()}
+        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     except OSError as error:
-        message = f"{name!r} is not a release: the folder cannot be read ({type(error).__name__})"
+        message = f"{name!r} cannot be read ({type(error).__name__})"
         raise ReleaseError(message) from None
     if held == {RESUME}:
         message = f"{name!r} holds a release that is not finished; run `sfumato release --resume`"

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.schema.column import refuse_unknown_keys
@@ -58,7 +58,8 @@ def read_toml(path: Path, *, what: str) -> dict[str, Any]:
         message = f"{what} {path.name!r} does not exist{hint}"
         raise SchemaError(message) from None
     except OSError as error:
-        message = f"{what} {path.name!r} cannot be read ({type(error).__name__})"
+        reason = str(error) if isinstance(error, SourceError) else type(error).__name__
+        message = f"{what} {path.name!r} cannot be read ({reason})"
         raise SchemaError(message) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"{what} {path.name!r} is not valid TOML: {error}"
