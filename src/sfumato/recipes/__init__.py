@@ -4,6 +4,7 @@ from sfumato.recipes.adaptive import Adaptive
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import (
     EXTRA_FILES,
+    MOST_ANSWERS,
     Conversation,
     Plan,
     Product,
@@ -21,6 +22,7 @@ from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
     "EXTRA_FILES",
+    "MOST_ANSWERS",
     "Adaptive",
     "AdaptiveGrid",
     "CappedCounts",

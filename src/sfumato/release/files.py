@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from sfumato.arrays import label_array, read_parquet, to_arrow, to_numpy
 from sfumato.errors import ReleaseError
 from sfumato.measurement import Chosen, Measurement, Request, request_grid, request_size
+from sfumato.recipes import MOST_ANSWERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,15 +66,15 @@ def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
 
 
 class PackedAnswers:
-    """The rows of a packed file, taken one batch of questions after the other."""
+    """The rows of a packed file, taken one batch of questions after the other; at most `rows` of them."""
 
     __slots__ = ("_rows", "_start", "_table")
 
-    def __init__(self, payload: bytes, table: Table) -> None:
+    def __init__(self, payload: bytes, table: Table, *, rows: int = MOST_ANSWERS) -> None:
         self._table = table
         self._start = 0
         try:
-            self._rows = read_parquet(payload)
+            self._rows = read_parquet(payload, rows=rows)
         except (pa.ArrowException, OSError) as error:
             message = f"measurements.parquet cannot be read ({type(error).__name__})"
             raise ReleaseError(message) from None

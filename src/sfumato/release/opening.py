@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.arrays import read_parquet
 from sfumato.errors import ReleaseError, SourceError, VerificationFailed
 from sfumato.reading import MOST_TEXT, read_regular
-from sfumato.recipes import EXTRA_FILES, refuse_large_answers
+from sfumato.recipes import EXTRA_FILES, MOST_ANSWERS, refuse_large_answers
 from sfumato.release.certificate import FORMAT, read_plan, sum_costs
 from sfumato.release.folder import FILES, RESUME
 
@@ -40,10 +40,17 @@ class OpenedRelease:
     certificate: Mapping[str, Any]
     files: Mapping[str, bytes]
 
+    @property
+    def cells(self) -> int:
+        """The cells that the certificate says were measured; no more than a release may have."""
+        listed = self.certificate.get("measurements")
+        stated = [each.get("cells", 0) for each in listed] if isinstance(listed, list) else []
+        return min(sum(each for each in stated if isinstance(each, int)), MOST_ANSWERS)
+
     def table(self, file: str) -> pa.Table:
         """The table in the Parquet file `file`."""
         with failing_closed(f"{file} cannot be read"):
-            return read_parquet(self.files[file])
+            return read_parquet(self.files[file], rows=self.cells)
 
     def plan(self) -> Plan:
         """The plan that the certificate states, which must cost what the certificate says."""

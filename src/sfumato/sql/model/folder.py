@@ -18,6 +18,7 @@ from sfumato.errors import RecipeError, ReleaseError, UnsupportedQuery, Verifica
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.inference.files import unpack_models
 from sfumato.measurement import NORM_GRID, Request
+from sfumato.recipes import MOST_ANSWERS
 from sfumato.release.opening import failing_closed, open_folder
 from sfumato.sql.answer import Answer
 from sfumato.sql.check import refuse, refuse_deep
@@ -139,7 +140,7 @@ class ReleasedModel:
         """The noisy counts of a measurement in records, summed up to `columns`, flat."""
         names = measured.request.columns
         try:
-            rows = read_parquet(self._packed, columns=["measurement", "noisy_value"])
+            rows = read_parquet(self._packed, columns=["measurement", "noisy_value"], rows=MOST_ANSWERS)
             mine = rows.filter(pc.equal(rows["measurement"], measured.request.name))
             flat = to_numpy(mine["noisy_value"].combine_chunks()).astype(np.float64)
             counts = flat.reshape([self.table.cells((name,)) for name in names]) / measured.grid
