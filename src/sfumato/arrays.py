@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-__all__ = ["label_array", "to_arrow", "to_numpy"]
+from sfumato.errors import SourceError
+
+__all__ = ["label_array", "read_parquet", "to_arrow", "to_numpy"]
+
+# What a Parquet file may unpack to: so much, and so many times its own size, since codes pack very well.
+_UNPACKED, _TIMES = 2**30, 256
 
 
 def to_arrow(values: NDArray[Any]) -> pa.Array:
@@ -59,3 +66,36 @@ def _text_array(texts: list[str]) -> pa.Array:
     ends = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(texts), buffers)
+
+
+def read_parquet(
+    content: bytes, *, columns: list[str] | None = None, spelled: bool = False, rows: int = 0
+) -> pa.Table:
+    """The table in the bytes of a Parquet file, text as dictionaries or `spelled` out.
+
+    A file whose footer or whose words promise far more than it holds is refused before it is unpacked, unless
+    it has as many `rows` as are expected: counts that are nearly all zero pack without limit.
+    """
+    file = pq.ParquetFile(pa.BufferReader(content))
+    footer, schema = file.metadata, file.schema_arrow
+    most = max(_UNPACKED + _TIMES * len(content), 16 * rows * footer.num_columns)
+    groups = (footer.row_group(place).total_byte_size for place in range(footer.num_row_groups))
+    # A word of a dictionary stands once, however many rows repeat it.
+    words = [field.name for field in schema if pa.types.is_string(field.type)]
+    fits = footer.num_rows * footer.num_columns * 8 + sum(groups) <= most
+    if fits:
+        file = pq.ParquetFile(pa.BufferReader(content), read_dictionary=words)
+        table = file.read(columns=columns).unify_dictionaries()
+        fits = not spelled or sum(map(_spelled_size, table.columns)) <= most
+    if not fits:
+        message = "it unpacks to far more than it is"
+        raise SourceError(message)
+    return table.cast(pa.schema([schema.field(name) for name in table.column_names])) if spelled else table
+
+
+def _spelled_size(column: pa.ChunkedArray) -> int:
+    """The bytes of a column whose words are written out for every row."""
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    chunks = [(pc.binary_length(chunk.dictionary), chunk.indices) for chunk in column.chunks]
+    return sum(pc.sum(sizes.take(codes)).as_py() or 0 for sizes, codes in chunks)

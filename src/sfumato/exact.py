@@ -12,9 +12,11 @@ from fractions import Fraction
 
 from sfumato.errors import RecipeError
 
-__all__ = ["ExactLike", "format_exact", "parse_exact", "parse_positive", "round_up"]
+__all__ = ["ExactLike", "format_exact", "parse_delta", "parse_exact", "parse_positive", "round_up"]
 
 _PLAIN = re.compile(r"\s*[+-]?[0-9.eE+-]{1,400}(/[0-9]{1,400})?\s*", re.ASCII)
+
+_LEAST_DELTA, _LARGEST_DELTA = Fraction(1, 10**100), Fraction(1, 10)
 
 ExactLike = int | float | str | Decimal | Fraction
 
@@ -56,6 +58,24 @@ def parse_positive(value: object, *, name: str) -> Fraction:
         message = f"{name} must be above zero, got {format_exact(number)}"
         raise RecipeError(message)
     return number
+
+
+def parse_delta(value: object) -> Fraction:
+    """The delta that `value` stands for: 0 for pure privacy, otherwise above it and below 0.1.
+
+    With probability delta the guarantee may fail altogether, so that a tenth is no guarantee any more.
+    """
+    delta = parse_exact(value, name="delta")
+    if not 0 <= delta < _LARGEST_DELTA:
+        message = (
+            f"delta must be 0, or above it and below 0.1, got {format_exact(delta)}: so often may the "
+            "guarantee fail. It should be far below one in the number of individuals"
+        )
+        raise RecipeError(message)
+    if 0 < delta < _LEAST_DELTA:
+        message = "delta below 1e-100 is as good as 0; write 0"
+        raise RecipeError(message)
+    return delta
 
 
 def format_exact(number: Fraction) -> str:

@@ -69,7 +69,7 @@ def test_a_release_folder_is_a_table_of_counts(project):
         ("a.parquet", "cannot be read"),
         ("ragged.csv", "cannot be read"),
         ("twice.csv", "same name"),
-        (".", "no release folder"),
+        (".", "not a release"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, name, words):

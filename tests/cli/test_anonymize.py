@@ -495,3 +495,15 @@ def test_a_stopped_run_leaves_nothing(tmp_path):
     running.communicate()
     left = [path.name for path in out.iterdir()]
     assert left == [] or (running.returncode == 0 and left == ["out.csv"])
+
+
+@pytest.mark.parametrize("name", ["people.csv", "soft.csv", "copy.csv"])
+def test_the_table_is_no_list_of_labels(tmp_path, name):
+    (tmp_path / "people.csv").write_text("age;sex\n1;a\n2;b\n3;a\n4;b\n")
+    (tmp_path / "soft.csv").symlink_to(tmp_path / "people.csv")
+    (tmp_path / "copy.csv").write_bytes((tmp_path / "people.csv").read_bytes())
+    (tmp_path / "levels.toml").write_text(f'[age]\nfile = "{name}"\n')
+    levels = ("--hierarchies", tmp_path / "levels.toml", "--out", tmp_path / "out.csv")
+    result = run(tmp_path / "people.csv", "--quasi", "age", "--k", 2, *levels, code=2)
+    assert "not public" in told(result)
+    assert not (tmp_path / "out.csv").exists()

@@ -211,7 +211,7 @@ def test_exit_codes(project, out, tmp_path):
     (tmp_path / "empty").mkdir()
     run(tmp_path / "empty", "--truth", truth, code=1)
     (out / "certificate.json").write_text("{}")
-    run(out, "--truth", truth, code=1)
+    run(out, "--truth", truth, code=4)
 
 
 def test_the_project_names_the_table_if_the_release_does_not(project, out):

@@ -1,5 +1,8 @@
 """No recipe reads the private records as a public table, whatever they are called."""
 
+import hashlib
+import os
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -45,3 +48,101 @@ def test_the_records_are_not_public_by_another_name(tmp_path, source, name):
     (tmp_path / "other").mkdir()
     pq.write_table(records.select(["place", "fare"]), tmp_path / "other" / "part-1.parquet")
     curator.check(RECIPES[name](str(tmp_path / "other" / "part-1.parquet")), epsilon=1, delta=1e-6)
+
+
+RECORDS = "person,place\n1,a\n2,b\n3,a\n"
+TABLE = """
+[budget]
+epsilon = 10
+[tables.t]
+source = "{source}"
+unit = "person"
+max_records = 2
+"""
+PUBLIC = '[tables.p]\npublic = true\nsource = "{file}"\n'
+FILES = {
+    "a public table": PUBLIC,
+    "values": '[tables.t.columns.place]\nvalues_file = "{file}"\n',
+    "parameters": '[tables.u]\nsource = "gone.csv"\nunit = "row"\nparameters = "{file}"\n',
+}
+SPELLINGS = {
+    "itself": "part-1.csv",
+    "around": "../{folder}/part-1.csv",
+    "a soft link": "soft.csv",
+    "a hard link": "hard.csv",
+    "a linked folder": "linked/part-1.csv",
+    "a copy": "copy.csv",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "people [1]"
+    folder.mkdir()
+    (folder / "part-1.csv").write_text(RECORDS)
+    (folder / "part-2.csv").write_text("person,place\n4,b\n")
+    (folder / "soft.csv").symlink_to("part-1.csv")
+    (folder / "hard.csv").hardlink_to(folder / "part-1.csv")
+    (folder / "linked").symlink_to(folder)
+    (folder / "copy.csv").write_text(RECORDS)
+    (folder / "other.csv").write_text("place,name\na,Altona\nb,Barmbek\n")
+    return folder
+
+
+@pytest.mark.parametrize("source", ["part-1.csv", "part-*.csv", "spark:./part-*.csv"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("what", FILES)
+def test_no_file_of_a_project_is_the_records(folder, what, spelling, source):
+    file = SPELLINGS[spelling].format(folder=folder.name)
+    (folder / "sfumato.toml").write_text(TABLE.format(source=source) + FILES[what].format(file=file))
+    with pytest.raises(sf.SchemaError, match="not public"):
+        sf.open(folder / "sfumato.toml")
+
+
+def test_a_pattern_of_public_files_holds_no_records(folder):
+    text = TABLE.format(source="part-*.csv") + PUBLIC.format(file="*-2.csv")
+    (folder / "sfumato.toml").write_text(text)
+    with pytest.raises(sf.SchemaError, match=r"'part-2\.csv' is the source of table 't'"):
+        sf.open(folder / "sfumato.toml")
+
+
+def test_a_folder_of_records_holds_no_public_file(folder):
+    text = TABLE.format(source=f"spark:{folder}") + PUBLIC.format(file="other.csv")
+    (folder / "sfumato.toml").write_text(text)
+    with pytest.raises(sf.SchemaError, match="not public"):
+        sf.open(folder / "sfumato.toml")
+
+
+def test_a_public_table_is_looked_at_before_every_statement(folder):
+    text = TABLE.format(source="part-1.csv") + PUBLIC.format(file="public.csv")
+    (folder / "sfumato.toml").write_text(text)
+    (folder / "public.csv").symlink_to("other.csv")
+    curator = sf.open(folder / "sfumato.toml")
+    assert curator.sql("SELECT name FROM p ORDER BY name").table["name"].to_pylist() == ["Altona", "Barmbek"]
+    (folder / "public.csv").unlink()
+    (folder / "public.csv").symlink_to("part-1.csv")
+    with pytest.raises(sf.RecipeError, match="not public"):
+        curator.sql("SELECT * FROM p")
+
+
+def test_the_writeup_names_the_public_files_it_rests_on(folder):
+    (folder / "places.csv").write_text("a\nb\n")
+    text = TABLE.format(source="part-1.csv") + FILES["values"].format(file="places.csv")
+    (folder / "sfumato.toml").write_text(text)
+    recipe = sf.recipes.CellCounts(table="t", by=["place"])
+    release = sf.open(folder / "sfumato.toml").release(recipe, epsilon=1, out=folder / "out")
+    digest = hashlib.sha256(b"a\nb\n").hexdigest()
+    told = release.files["writeup.md"].decode()
+    assert f"Read as public: places.csv (sha256 {digest})." in told
+    assert "a copy of the records in another form cannot be recognised" in told
+    sf.verify(folder / "out", ledger=folder / "ledger.db")
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe", "."])
+@pytest.mark.parametrize("what", ["values", "parameters"])
+def test_what_is_no_file_is_not_read(folder, what, name):
+    os.mkfifo(folder / "pipe")
+    text = TABLE.format(source="part-1.csv") + FILES[what].format(file=name)
+    (folder / "sfumato.toml").write_text(text)
+    with pytest.raises(sf.SchemaError, match="cannot be read"):
+        sf.open(folder / "sfumato.toml")

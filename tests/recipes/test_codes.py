@@ -1,7 +1,11 @@
 """Codes of public tables: those that the engine gives to the same values, for every kind of domain."""
 
+import base64
 import contextlib
+import gzip
 import math
+import os
+import zlib
 from datetime import date, datetime
 
 import numpy as np
@@ -13,6 +17,7 @@ from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError
 from sfumato.recipes import codes as codes_module
 from sfumato.recipes.codes import encode_public, read_public_table
+from sfumato.recipes.public import public_identifiers
 from sfumato.schema import parse_table
 from sfumato.schema.column import parse_column
 
@@ -181,3 +186,36 @@ def test_files_are_read_with_their_bytes(tmp_path):
     assert encode_public(parse_column("c", {"range": [0, 9]}), rows).tolist() == [1, 2]
     assert encode_public(parse_column("d", {"values": ["y"]}), rows).tolist() == [-1, 0]
     assert content == (tmp_path / "p.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("long.csv", b"a" * (2**20 + 1), "first line is longer"),
+        ("long.csv.gz", gzip.compress(b"a" * (2**20 + 1)), "first line is longer"),
+        ("bomb.csv.gz", gzip.compress(b"a\n" * 2**20), "unpacks to more than"),
+        ("large.csv", b"a\n" * 2**20, "larger than"),
+        ("latin.csv", b"\xe9,b\n1,2\n", "not UTF-8"),
+    ],
+)
+def test_public_files_are_read_within_limits(tmp_path, monkeypatch, name, content, words):
+    monkeypatch.setattr("sfumato.recipes.codes._MOST_BYTES", 2**20 + 2)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RecipeError, match=words):
+        read_public_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["zero.csv", "zero.parquet", "pipe.csv", "folder.csv"])
+def test_what_is_no_file_is_not_read_as_a_public_table(tmp_path, name):
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    (tmp_path / "zero.parquet").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(RecipeError, match="not a regular file"):
+        read_public_table(tmp_path / name)
+
+
+def test_packed_identifiers_cannot_unpack_to_more_than_a_sample():
+    bomb = base64.b64encode(zlib.compress(bytes(2**24), 9)).decode()
+    with pytest.raises(RecipeError, match="cannot be read"):
+        public_identifiers({"identifiers": bomb})

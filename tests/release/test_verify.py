@@ -41,7 +41,14 @@ def test_a_release_verifies_with_its_ledger(out):
     assert any("byte for byte" in line for line in result.checked)
     assert result.total["epsilon"] == "3"
     assert not result.unchecked
-    assert sf.verify(out).unchecked
+    assert result.verdict.startswith("verified against the ledger, which holds the charge and the answer")
+
+
+def test_without_a_ledger_nothing_is_called_verified(out):
+    result = sf.verify(out)
+    assert result.verdict.startswith("consistent, not verified: the files follow from the measurements")
+    assert "no ledger was given" in result.verdict
+    assert "may be invented" in result.verdict
 
 
 @pytest.mark.parametrize("name", ["table.csv", "writeup.md"])
@@ -70,7 +77,7 @@ def test_another_writer_of_the_same_rows_is_accepted(out):
 
 def test_a_file_the_certificate_does_not_name_is_found(out):
     edit_certificate(out, lambda certificate: certificate["files"].update({"table.csv": "0" * 64}))
-    with pytest.raises(sf.VerificationFailed, match="files"):
+    with pytest.raises(sf.VerificationFailed, match=r"table\.csv"):
         sf.verify(out)
 
 
@@ -355,3 +362,44 @@ def test_measurements_with_another_column_are_found(out):
 def test_a_recipe_adds_only_files_that_a_release_has():
     with pytest.raises(sf.RecipeError, match=r"exact\.csv"):
         sf.recipes.Product(table=pa.table({}), files={"exact.csv": b""})
+
+
+def test_a_label_that_a_spreadsheet_would_run_is_guarded_in_text_files(tmp_path):
+    import csv
+
+    from sfumato.attack import open_published
+    from sfumato.metrics.tables import read_table
+
+    labels = ["=1+1", "-5", "+", "-", "@x", "+a(b)", "-5-3", "\tx", "'=y", "'plain", "a=b", "\uff1dz"]
+    pq.write_table(pa.table({"=c": labels}), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text(
+        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n'
+        f'[tables.t.columns."=c"]\nvalues = {json.dumps(labels)}\n'
+    )
+    out = tmp_path / "out"
+    sf.open(tmp_path / "sfumato.toml").release(
+        sf.recipes.CellCounts(table="t", by=("=c",)), epsilon=1, out=out
+    )
+    with (out / "table.csv").open(newline="") as lines:
+        rows = list(csv.reader(lines))
+    assert rows[0] == ["'=c", "count"]
+    assert [row[0] for row in rows[1:]] == [
+        "'=1+1",
+        "-5",
+        "+",
+        "-",
+        "'@x",
+        "'+a(b)",
+        "'-5-3",
+        "'\tx",
+        "''=y",
+        "'plain",
+        "a=b",
+        "'\uff1dz",
+    ]
+    assert pq.read_table(out / "table.parquet")["=c"].to_pylist() == labels
+    sf.verify(out, ledger=tmp_path / "ledger.db")
+    # Who reads the text file back has the labels again; the records themselves are read as they are.
+    assert read_table(out / "table.csv", side="release")["=c"].to_pylist() == labels
+    assert open_published(out / "table.csv").table["=c"].to_pylist() == labels
+    assert read_table(out / "table.csv", side="truth")["'=c"].to_pylist()[0] == "'=1+1"

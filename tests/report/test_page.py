@@ -294,7 +294,7 @@ def test_a_changed_file_is_refused(counts):
 )
 def test_what_is_no_certificate_is_refused(counts, content):
     (counts / "certificate.json").write_text(content)
-    with pytest.raises(ReleaseError, match=r"certificate\.json"):
+    with pytest.raises(VerificationFailed, match=r"certificate\.json"):
         build_report(counts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy import Dates, Groups, Hierarchy, Intervals, Listed, Prefixes, Suppressed
+from sfumato.reading import MOST_TEXT, read_regular
 
 __all__ = ["parse_hierarchy", "read_hierarchies", "read_listed"]
 
@@ -40,12 +42,11 @@ def read_hierarchies(path: Path | str) -> dict[str, Hierarchy]:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            document = tomllib.load(file, parse_float=Decimal)
+        document = tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=Decimal)
     except OSError as error:
         message = f"hierarchy file {path.name!r} cannot be read ({type(error).__name__}); check its name"
         raise AnonymityError(message) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"hierarchy file {path.name!r} is not valid TOML: {error}"
         raise AnonymityError(message) from None
     for column, section in document.items():
@@ -104,11 +105,10 @@ def read_listed(path: Path | str, *, delimiter: str | None = None, header: bool 
         message = "delimiter must be one character, such as ';'"
         raise AnonymityError(message)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            file.seek(0)
-            chosen = delimiter or max(_DELIMITERS, key=first.count)
-            rows = [row for row in csv.reader(file, delimiter=chosen) if any(cell.strip() for cell in row)]
+        text = read_regular(path, most=MOST_TEXT).decode("utf-8-sig")
+        chosen = delimiter or max(_DELIMITERS, key=text.partition("\n")[0].count)
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=chosen)
+        rows = [row for row in lines if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         message = f"{path.name!r} cannot be read ({type(error).__name__}); it must be a CSV file in UTF-8"
         raise AnonymityError(message) from None

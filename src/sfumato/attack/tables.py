@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from sfumato.arrays import to_numpy
 from sfumato.attack.errors import AttackError
 from sfumato.errors import SourceError
+from sfumato.release.files import restore_formulas
+from sfumato.release.opening import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,8 +70,12 @@ def open_published(
     """
     folder = not isinstance(source, pa.Table) and Path(source).is_dir()
     if folder:
-        source = _folder_table(Path(str(source)))
+        opened = open_folder(str(source), wanted=("table.parquet",))
+        opened.plan()  # a certificate that could not have been made fails here as it does everywhere
+        source = opened.table("table.parquet")
     table = read_text(source, side=side)
+    if not isinstance(source, pa.Table) and not str(source).lower().endswith(".parquet"):
+        table = restore_formulas(table)
     if folder and count is None and "count" in table.column_names:
         count = "count"
     if folder and "epsilon" in table.column_names and len(pc.unique(table["epsilon"])) > 1:
@@ -95,14 +101,6 @@ def require_columns(table: pa.Table, names: Iterable[str], *, side: str) -> None
     if missing:
         message = f"{side}: no column {', '.join(repr(name) for name in missing)}"
         raise AttackError(message)
-
-
-def _folder_table(folder: Path) -> Path:
-    path = folder / "table.parquet"
-    if not path.is_file():
-        message = f"{folder.name!r} is no release folder: it has no table.parquet; give the file itself"
-        raise SourceError(message)
-    return path
 
 
 def _read_file(path: Path, side: str) -> pa.Table:

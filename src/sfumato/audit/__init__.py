@@ -18,7 +18,8 @@ from sfumato.audit.errors import AuditError
 from sfumato.audit.one_run import audit_one_run
 from sfumato.audit.result import Audit, Finding, Verdict
 from sfumato.audit.subjects import RecipeSubject, read_subject, show_specimen
-from sfumato.recipes import parse_delta, parse_epsilons, read_recipe
+from sfumato.exact import parse_delta
+from sfumato.recipes import parse_epsilons, read_recipe
 from sfumato.schema import Project, read_project
 
 if TYPE_CHECKING:

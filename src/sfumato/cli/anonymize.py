@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, progress
+from sfumato.cli.output import Json, note, print_json, progress, say
 from sfumato.errors import ReleaseError, SfumatoError
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def anonymize(
         _misuse("--k-map counts the people of a register; give --register FILE")
     if register is not None and survey_weights is not None:
         _misuse("give --register or --survey-weights as the population, not both")
+    if hierarchies is not None:
+        _refuse_records(table, Path(hierarchies))
     goal, page = _check_files(out, report, inputs=(table, register, hierarchies), force=force)
     _clean_up_when_stopped()
     with progress(quiet=json) as tell:
@@ -131,10 +133,10 @@ def anonymize(
     if json:
         print_json({"out": str(goal), "report": None if page is None else str(page), **summary.to_record()})
         return
-    typer.echo(f"Wrote {goal}, and measured it as it was written.")
-    typer.echo(describe_summary(summary))
+    say(f"Wrote {goal}, and measured it as it was written.")
+    say(describe_summary(summary))
     if page is not None:
-        typer.echo(f"Wrote {page} ({size / 1000:,.0f} kB).")
+        say(f"Wrote {page} ({size / 1000:,.0f} kB).")
     note(INTERNAL)
 
 
@@ -174,6 +176,19 @@ def _write(
     finally:
         draft.unlink(missing_ok=True)
     return summary, size
+
+
+def _refuse_records(table: str, hierarchies: Path) -> None:
+    """Nothing, or an error if a list of labels, which is published, is the table itself."""
+    from sfumato.errors import RecipeError
+    from sfumato.schema import read_toml
+    from sfumato.schema.private import find_private
+
+    sections = read_toml(hierarchies, what="hierarchy file").values()
+    files = [hierarchies.parent / each["file"] for each in sections if "file" in each]
+    reason = find_private(files, {Path(table).name: table}, folder=Path())
+    if reason is not None:
+        raise RecipeError(reason)
 
 
 def _check_files(

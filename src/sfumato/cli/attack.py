@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json
+from sfumato.cli.output import Json, note, print_json, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,9 +88,9 @@ def link(
         document["before"] = None if earlier is None else earlier.to_record()
         print_json({**document, "shown": shown})
         return
-    typer.echo(describe_linkage(found, before=earlier))
+    say(describe_linkage(found, before=earlier))
     for each in shown:
-        typer.echo("  ".join(f"{key} {value!r}" for key, value in each.items()))
+        say("  ".join(f"{key} {value!r}" for key, value in each.items()))
 
 
 @attack.command()
@@ -102,7 +102,7 @@ def difference(epsilon: Epsilon = "0.1", budget: BudgetOption = "1", json: Json 
     if json:
         print_json(result.to_record())
         return
-    typer.echo(describe_difference(result))
+    say(describe_difference(result))
 
 
 @attack.command()
@@ -119,7 +119,7 @@ def average(
     if json:
         print_json(result.to_record())
         return
-    typer.echo(describe_average(result))
+    say(describe_average(result))
 
 
 def _list_links(

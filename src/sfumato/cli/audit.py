@@ -108,7 +108,7 @@ def audit(
     if json:
         print_json(result.to_record())
     else:
-        console().print(str(result), markup=False)
+        console().print(str(result))
     if result.verdict == "VIOLATED":
         raise typer.Exit(_VIOLATED)
 

@@ -157,7 +157,6 @@ def _show(result: Estimate | MeanEstimate, described: Described, *, confidence: 
 
 def _show_shares(result: Estimate, described: Described, confidence: float) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table("value", "share", f"{confidence:.0%} interval", "people")
     names = described.values or tuple(map(str, range(result.frequencies.size)))
@@ -165,5 +164,5 @@ def _show_shares(result: Estimate, described: Described, confidence: float) -> N
     for name, share, (low, high), count in zip(
         names, result.frequencies, intervals, result.counts, strict=True
     ):
-        table.add_row(Text(name), f"{share:.4f}", f"{low:.4f} to {high:.4f}", f"{count:,.0f}")
+        table.add_row(name, f"{share:.4f}", f"{low:.4f} to {high:.4f}", f"{count:,.0f}")
     console().print(table)

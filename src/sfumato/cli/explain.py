@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json
+from sfumato.cli.output import Json, note, print_json, say
 
 __all__ = ["explain"]
 
@@ -56,6 +56,6 @@ def explain(
     if json:
         print_json({**told.to_record(), "picture": None if picture is None else str(picture)})
         return
-    typer.echo(describe_explanation(told))
+    say(describe_explanation(told))
     if picture is not None:
         note(f"written: {picture}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, console, note, print_json
+from sfumato.cli.output import Json, console, note, print_json, say
 
 if TYPE_CHECKING:
     from sfumato.grouping import Grouping
@@ -100,7 +99,7 @@ def groups(
         if path is not None:
             note(f"written: {path}")
     if out is None:
-        sys.stdout.write(recipe)
+        say(recipe.removesuffix("\n"))
 
 
 def _find_table(source: Path, project: str | None, name: str | None) -> Table | None:
@@ -208,7 +207,6 @@ def _describe(
 
 def _show(found: Grouping, *, notes: tuple[str, ...]) -> None:
     """Prints groups, strong pairs that were kept apart, and notes for a person, on stderr."""
-    from rich.markup import escape
     from rich.table import Table
 
     from sfumato.grouping import plain_text
@@ -216,7 +214,7 @@ def _show(found: Grouping, *, notes: tuple[str, ...]) -> None:
     screen = console(stderr=True)
 
     def row(table: Table, names: tuple[str, ...], *cells: str) -> None:
-        table.add_row(escape(", ".join(map(plain_text, names))), *cells)
+        table.add_row(", ".join(map(plain_text, names)), *cells)
 
     several = [group for group in found.groups if len(group.columns) > 1]
     if several:

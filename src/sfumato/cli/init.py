@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json
+from sfumato.cli.output import Json, note, print_json, say
 
 __all__ = ["init"]
 
@@ -28,7 +27,7 @@ def init(
     if json:
         print_json({"source": source, "columns": kinds})
         return
-    sys.stdout.write(draft_project(source, kinds))
+    say(draft_project(source, kinds).removesuffix("\n"))
     if ".csv" in source.lower() or ".tsv" in source.lower():
         note("the first line was taken for the names of the columns; if it is a record, add a header line")
     note("next: fill in the TODOs, write a recipe, then `sfumato check recipe.toml`")

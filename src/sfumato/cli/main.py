@@ -19,6 +19,7 @@ from sfumato.cli.estimate import estimate
 from sfumato.cli.explain import explain
 from sfumato.cli.groups import groups
 from sfumato.cli.init import init
+from sfumato.cli.output import note
 from sfumato.cli.release import release
 from sfumato.cli.report import report
 from sfumato.cli.respond import respond
@@ -83,13 +84,14 @@ def options(
 
 
 def main() -> None:
-    """Runs the command line; an error of ours is one line on stderr and its exit code."""
+    """Runs the command line; an error of ours, or an interrupt, is one line on stderr and its exit code."""
     try:
         app()
     except SfumatoError as error:
-        sys.stderr.write(f"error: {error}\n")
+        note(f"error: {error}")
         sys.exit(error.exit_code)
-    except SystemExit as done:
-        if done.code == _INTERRUPTED:
-            sys.stderr.write("interrupted; a charge that was made is kept, no half release was written\n")
-        raise
+    except (KeyboardInterrupt, SystemExit) as done:
+        if isinstance(done, SystemExit) and done.code != _INTERRUPTED:
+            raise
+        note("interrupted; a charge that was made is kept, no half release was written")
+        sys.exit(_INTERRUPTED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,20 +16,51 @@ if TYPE_CHECKING:
 
     from sfumato.curator import Curator
 
-__all__ = ["Json", "ProjectOption", "console", "note", "note_missing_ledger", "print_json", "progress"]
+__all__ = [
+    "Json",
+    "ProjectOption",
+    "console",
+    "escape_controls",
+    "note",
+    "note_missing_ledger",
+    "print_json",
+    "progress",
+    "say",
+]
+
+# Of ASCII, of Latin-1, those that turn the direction of writing, and what no encoding can write.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 ProjectOption = Annotated[str, typer.Option("--project", "-p", help="The project file.", show_default=True)]
 
 
+def escape_controls(text: str) -> str:
+    r"""`text` with its control characters written out: a label must not steer the terminal that shows it.
+
+    Line breaks and tabs stay. The form is one that JSON and TOML read back.
+
+    >>> escape_controls("a" + chr(27) + "[2J")
+    'a\\u001b[2J'
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def print_json(document: dict[str, Any]) -> None:
     """Prints one JSON object on stdout."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, default=str) + "\n")
+    say(json.dumps(document, ensure_ascii=False, default=str))
+
+
+def say(text: str) -> None:
+    """Prints lines for the person on stdout."""
+    sys.stdout.write(escape_controls(text) + "\n")
 
 
 def note(text: str) -> None:
     """Prints a line for the person on stderr."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(escape_controls(text) + "\n")
 
 
 def note_missing_ledger(curator: Curator) -> None:
@@ -39,11 +71,18 @@ def note_missing_ledger(curator: Curator) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that wraps and colours on a terminal and prints plainly elsewhere."""
+    """A console that wraps and colours on a terminal and prints plainly elsewhere, labels as they are."""
     from rich.console import Console
+    from rich.segment import Segment
+
+    class Plain(Console):
+        def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:  # noqa: ANN401
+            for part in super().render(*arguments, **options):
+                yield part if part.control else Segment(escape_controls(part.text), part.style)
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, soft_wrap=not stream.isatty(), highlight=False)
+    # A label such as [red] or :sos: means itself.
+    return Plain(stderr=stderr, soft_wrap=not stream.isatty(), highlight=False, markup=False, emoji=False)
 
 
 @contextmanager

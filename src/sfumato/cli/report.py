@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, progress
+from sfumato.cli.output import Json, note, print_json, progress, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def report(
     Reads no record and spends nothing, unless --truth is given.
     """
     import sfumato
-    from sfumato.release import check_claim, check_file, write_file
+    from sfumato.release import check_charge, check_file, open_folder, write_file
     from sfumato.report import INTERNAL, build_report, choose_axes, read_facts
 
     release = Path(folder)
@@ -66,9 +66,10 @@ def report(
     comparison, maps = None, None
     with progress(quiet=json) as tell:
         tell("reading the release")
+        open_folder(release, wanted=()).plan()
         facts = read_facts(release)
-        charges = None if ledger is None else [entry.hash for entry in ledger.entries]
-        check_claim(facts.certificate, charges=charges)
+        if ledger is not None:
+            check_charge(facts.certificate, [entry.hash for entry in ledger.entries])
         if truth is not None:
             axes = choose_axes(facts, place=place, time=time)
             comparison, maps = _compare(facts, axes, Path(truth), tell)
@@ -80,7 +81,7 @@ def report(
     if json:
         print_json({"report": str(target), "bytes": len(content), "internal": truth is not None})
         return
-    typer.echo(f"Wrote {target} ({len(content) / 1000:,.0f} kB).")
+    say(f"Wrote {target} ({len(content) / 1000:,.0f} kB).")
     if truth is not None:
         note(f"{INTERNAL}: the report compares with the truth; it is not private and must not be published")
 

@@ -231,12 +231,11 @@ def _show_classifiers(out: Console, record: dict[str, Any]) -> None:
 
 def _print_table(out: Console, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     if rows:
         table = Table(*header)
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*row)
         out.print(table)
 
 

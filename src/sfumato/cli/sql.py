@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, note, note_missing_ledger, print_json, progress
+from sfumato.cli.output import (
+    Json,
+    ProjectOption,
+    console,
+    note,
+    note_missing_ledger,
+    print_json,
+    progress,
+    say,
+)
 from sfumato.errors import SfumatoError
 
 if TYPE_CHECKING:
@@ -206,11 +215,13 @@ def _describe(answer: Answer) -> str:
 def _print(answer: Answer, output: Format) -> None:
     if output == "json":
         print_json(_to_record(answer))
+    elif output == "csv" and sys.stdout.isatty():
+        say(_to_bytes(answer, output).decode().removesuffix("\n"))
     elif output in ("csv", "parquet"):
         sys.stdout.buffer.write(_to_bytes(answer, output))
         sys.stdout.flush()
     elif answer.explanation is not None:
-        sys.stdout.write(answer.explanation + "\n")
+        say(answer.explanation)
     else:
         _print_table(answer)
 

@@ -15,10 +15,10 @@ from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admi
 from sfumato.curator.conversation import Conversation
 from sfumato.engines import find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
+from sfumato.exact import parse_delta
 from sfumato.recipes import (
     Plan,
     Recipe,
-    parse_delta,
     parse_epsilons,
     read_recipe,
     refuse_large_answers,

@@ -19,7 +19,7 @@ from sfumato.accounting import admits
 from sfumato.canonical import digest
 from sfumato.errors import BudgetExceeded, RecipeError, SfumatoError, SourceError
 from sfumato.noise import add_noise, exponential_choice
-from sfumato.schema import table_spec
+from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     Answer,
     NoisyAggregates,
@@ -35,8 +35,8 @@ from sfumato.sql import (
     least_epsilon,
     pack_noisy,
     plan_public,
-    plan_query,
     plan_rows,
+    prepare_query,
     quantile_ranks,
     quantile_scores,
     read_statement,
@@ -117,12 +117,10 @@ class _Desk:
         return _finish(plan, noisy, spent)
 
     def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
-        def plan_at(epsilon: Fraction) -> QueryPlan:
-            return plan_query(statement, catalog, epsilon=epsilon, selection_delta=self.budget.selection)
-
         if statement.delta > 0 and self.project.delta == 0:
             message = "delta above zero needs [budget] delta above zero in the project file"
             raise RecipeError(message)
+        plan_at = prepare_query(statement, catalog, selection_delta=self.budget.selection)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
@@ -238,6 +236,8 @@ class _Desk:
             catalog[name] = Source(name=name, stored=stored, table=table)
         for name, public in self.project.public.items():
             used = name.lower() in named
+            if used:
+                refuse_private_file(public, self.project)
             catalog[name] = Source(
                 name=name,
                 stored=self.engine.describe(public) if used else {},

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,14 +47,8 @@ class PublicCodes:
 def read_columns(path: Path) -> pa.Table:
     """The table in a Parquet, CSV or CSV.gz file, with columns of different names and at least one row."""
     shown = plain_text(path.name)
-    try:
-        rows, _ = read_public_table(path)
-        names = rows.column_names
-    except (RecipeError, UnicodeDecodeError):
-        if _is_text(path):
-            raise
-        message = f"public table {shown!r} is not UTF-8 text; save it as UTF-8"
-        raise RecipeError(message) from None
+    rows, _ = read_public_table(path)
+    names = rows.column_names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         message = f"public table {shown!r} has several columns named {plain_text(twice[0])!r}; rename them"
@@ -132,20 +124,6 @@ def encode_described(rows: pa.Table, table: Table, *, columns: Sequence[str] | N
         (_constant(codes), "one value in all rows: nothing to group, yet each takes a share of the budget"),
     )
     return PublicCodes(codes=codes, sizes=sizes, notes=_tell(notes), unknown=tuple(unknown))
-
-
-def _is_text(path: Path) -> bool:
-    """Whether a file is UTF-8 text, or cannot be read as text at all."""
-    if path.suffix == ".parquet":
-        return True
-    try:
-        content = path.read_bytes()
-        (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    except UnicodeDecodeError:
-        return False
-    except (OSError, EOFError, zlib.error):
-        return True
-    return True
 
 
 def _choose(names: Sequence[str], chosen: Sequence[str] | None, *, where: str) -> list[str]:

@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from sfumato.arrays import read_parquet
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact
 from sfumato.local.rappor import Rappor
 from sfumato.local.records import read_mechanism
 from sfumato.local.unary import UnaryEncoding
+from sfumato.reading import MOST_TEXT, read_regular
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +45,7 @@ __all__ = [
 
 _KEY: Final = b"sfumato.local"
 _FORMAT: Final = 1
+_MOST_BYTES: Final = 2**33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +97,9 @@ def read_column(path: Path, column: str | None, *, text: bool) -> pa.ChunkedArra
         raise SourceError(message)
     try:
         if not csv:
-            name = _choose(pq.read_schema(path).names, column, path)
-            return pq.read_table(path, columns=[name])[name]
+            content = read_regular(path, most=_MOST_BYTES)
+            name = _choose(pq.read_schema(pa.BufferReader(content)).names, column, path)
+            return read_parquet(content, columns=[name], spelled=True)[name]
         with pa.csv.open_csv(path) as reader:
             name = _choose(reader.schema.names, column, path)
         convert = pa.csv.ConvertOptions(
@@ -205,7 +209,7 @@ def read_described(path: Path) -> Described | None:
     """What the file, or the one beside it, says about its responses; None if it says nothing."""
     if is_csv(path):
         beside = side_file(path)
-        content = beside.read_bytes() if beside.is_file() else None
+        content = read_regular(beside, most=MOST_TEXT) if beside.is_file() else None
     else:
         try:
             content = (pq.read_schema(path).metadata or {}).get(_KEY)
@@ -221,7 +225,7 @@ def read_described(path: Path) -> Described | None:
             mechanism=read_mechanism(record["mechanism"]),
             values=None if labels is None else tuple(map(str, labels)),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         found = None
     if found is None or found.to_record() != record:
         message = f"the description that travels with {path.name!r} is damaged or of another version"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from sfumato.errors import ReleaseError, SfumatoError
 from sfumato.metrics.tables import measure, read_table
-from sfumato.release.certificate import read_plan
+from sfumato.release.opening import open_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,24 +42,9 @@ def open_release(path: Path | str) -> Released:
     path = Path(path)
     if not path.is_dir():
         return Released(read_table(path, side="release"))
-    if not (path / "table.parquet").is_file() or not (path / "certificate.json").is_file():
-        message = f"{path.name!r} is no release: it needs table.parquet and certificate.json"
-        raise ReleaseError(message)
-    try:
-        certificate = json.loads((path / "certificate.json").read_bytes())
-        plan = read_plan(certificate)
-    except SfumatoError as error:
-        message = f"certificate.json of {path.name!r} describes no release: {error}"
-        raise ReleaseError(message) from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        message = f"certificate.json of {path.name!r} cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
-    stated = certificate.get("files", {}).get("table.parquet")
-    if hashlib.sha256((path / "table.parquet").read_bytes()).hexdigest() != stated:
-        message = f"table.parquet of {path.name!r} is not the one its certificate names; see `sfumato verify`"
-        raise ReleaseError(message)
-    table = read_table(path / "table.parquet", side="release")
-    return Released(table, plan.table, tuple(plan.columns))
+    opened = open_folder(path, wanted=("table.parquet",))
+    plan = opened.plan()
+    return Released(opened.table("table.parquet"), plan.table, tuple(plan.columns))
 
 
 def split_epsilons(released: pa.Table) -> list[tuple[float | None, pa.Table]]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sfumato.metrics.errors import MetricError
+from sfumato.release.files import restore_formulas
 
 __all__ = [
     "TableLike",
@@ -159,7 +160,7 @@ def _read_file(path: Path, side: str) -> pa.Table:
         if name.endswith(".parquet"):
             return pq.read_table(path)
         if name.endswith(_TEXT_FILES):
-            return _read_text(path)
+            return _read_text(path, side)
     except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
         message = f"{side}: {path.name!r} cannot be read ({type(error).__name__})"
         raise MetricError(message) from None
@@ -167,7 +168,7 @@ def _read_file(path: Path, side: str) -> pa.Table:
     raise MetricError(message)
 
 
-def _read_text(path: Path) -> pa.Table:
+def _read_text(path: Path, side: str) -> pa.Table:
     """The file read as text first: the kind of a column follows from all its values, not from the first."""
     with pa.input_stream(str(path)) as stream:
         header = bytes(stream.read(2**16)).split(b"\n", 1)[0].decode("utf-8-sig")
@@ -175,6 +176,7 @@ def _read_text(path: Path) -> pa.Table:
     names = next(csv.reader([header], delimiter=delimiter), [])
     options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     table = pyarrow.csv.read_csv(path, parse_options=_parse(delimiter), convert_options=options)
+    table = restore_formulas(table) if side == "release" else table
     return pa.table([_guess_kind(column) for column in table.columns], names=table.column_names)
 
 

@@ -4,11 +4,11 @@ from sfumato.recipes.adaptive import Adaptive
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import (
     EXTRA_FILES,
+    MOST_ANSWERS,
     Conversation,
     Plan,
     Product,
     Recipe,
-    parse_delta,
     parse_epsilons,
     refuse_large_answers,
 )
@@ -22,6 +22,7 @@ from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
     "EXTRA_FILES",
+    "MOST_ANSWERS",
     "Adaptive",
     "AdaptiveGrid",
     "CappedCounts",
@@ -35,7 +36,6 @@ __all__ = [
     "Tree",
     "UserCounts",
     "follow_recipe",
-    "parse_delta",
     "parse_epsilons",
     "parse_recipe",
     "read_recipe",

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.arrays import to_numpy
-from sfumato.errors import RecipeError
+from sfumato.errors import RecipeError, SourceError
+from sfumato.reading import inflate
 from sfumato.recipes.codes import encode_public, read_public_table
 from sfumato.schema import Tuples, Values, refuse_unknown_keys
 
@@ -35,7 +36,7 @@ MOST_TIMES = 2**20 - 1
 _KEYS = ("file", "sha256", "pairs")
 # A pair is held as one number, cell * _PAIR + times; times 0 stands for the cell alone.
 _PAIR = MOST_TIMES + 1
-_MOST_PACKED = 2**31
+_MOST_PACKED = 2**30  # bytes, 2^27 pairs: more questions than a release may have answers
 
 
 def parse_asked(value: object, *, where: str) -> str | dict[str, Any] | None:
@@ -175,13 +176,12 @@ def _pack(pairs: NDArray[np.int64]) -> str:
 
 def _unpack(record: Mapping[str, Any], size: int) -> NDArray[np.int64]:
     try:
-        packed = zlib.decompressobj()
-        content = packed.decompress(base64.b64decode(record["pairs"], validate=True), _MOST_PACKED)
-        steps = np.frombuffer(content, "<i8").astype(np.int64)
-    except (KeyError, TypeError, ValueError, zlib.error):
+        packed = base64.b64decode(record["pairs"], validate=True)
+        steps = np.frombuffer(inflate(packed, most=_MOST_PACKED), "<i8").astype(np.int64)
+    except (KeyError, TypeError, ValueError, SourceError, zlib.error):
         steps = np.empty(0, np.int64)
     pairs = np.cumsum(steps)
-    wrong = not steps.size or not packed.eof or (steps[1:] < 1).any()
+    wrong = not steps.size or (steps[1:] < 1).any()
     if wrong or pairs[0] < 0 or pairs[-1] >= size * _PAIR:
         message = "the cells of the public file cannot be read; plan the recipe from its file again"
         raise RecipeError(message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sfumato.canonical import digest
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_exact, parse_positive
+from sfumato.exact import parse_positive
 from sfumato.measurement import Answer, Ask, Request, is_dense, request_cost, request_size
 from sfumato.schema import Table, table_spec
 
@@ -25,7 +25,6 @@ __all__ = [
     "Plan",
     "Product",
     "Recipe",
-    "parse_delta",
     "parse_epsilons",
     "refuse_large_answers",
     "refuse_no_delta",
@@ -33,8 +32,6 @@ __all__ = [
 
 EXTRA_FILES = ("model.parquet",)
 MOST_ANSWERS = 2**27
-
-_LEAST_DELTA = Fraction(1, 10**100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,15 +186,3 @@ def parse_epsilons(value: object) -> tuple[Fraction, ...]:
         message = "an epsilon is listed twice"
         raise RecipeError(message)
     return epsilons
-
-
-def parse_delta(value: object) -> Fraction:
-    """The delta that `value` stands for: 0 for pure privacy, otherwise inside (0, 1)."""
-    delta = parse_exact(value, name="delta")
-    if not 0 <= delta < 1:
-        message = f"delta must be 0 or lie between 0 and 1, got {format_exact(delta)}"
-        raise RecipeError(message)
-    if 0 < delta < _LEAST_DELTA:
-        message = "delta below 1e-100 is as good as 0; write 0"
-        raise RecipeError(message)
-    return delta

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import math
 import zlib
 from pathlib import Path
@@ -13,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet as pq
 
-from sfumato.arrays import to_numpy
-from sfumato.errors import RecipeError
+from sfumato.arrays import read_parquet, to_numpy
+from sfumato.errors import RecipeError, SourceError
+from sfumato.reading import read_regular, split_header, unpack_gzip
 from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
@@ -26,18 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["encode_public", "read_public_table"]
 
+_MOST_BYTES = 2**31
+
 
 def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
     """The table in a Parquet, CSV or CSV.gz file, and the bytes of the file."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path, most=_MOST_BYTES)
         if path.suffix == ".parquet":
-            return pq.read_table(pa.BufferReader(content)), content
+            return read_parquet(content, spelled=True), content
         # Text stays as it is written: whether 07 is a number, the domain decides.
-        lines = gzip.decompress(content) if path.suffix == ".gz" else content
-        header = lines.split(b"\n", 1)[0].decode("utf-8-sig")
+        lines = unpack_gzip(content, most=_MOST_BYTES) if path.suffix == ".gz" else content
+        header = split_header(lines)
         delimiter = max(",;\t|", key=header.count)
-        names = next(csv.reader([header.rstrip("\r")], delimiter=delimiter), [])
+        names = next(csv.reader([header], delimiter=delimiter), [])
         return pyarrow.csv.read_csv(
             pa.BufferReader(lines),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -45,8 +46,11 @@ def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
             ),
         ), content
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error, pa.ArrowException) as error:
-        message = f"public table {path.name!r} cannot be read ({type(error).__name__})"
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, pa.ArrowException) as error:
+        reason = str(error) if isinstance(error, SourceError) else type(error).__name__
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+            reason = "it is not UTF-8 text; save it as UTF-8"
+        message = f"public table {path.name!r} cannot be read ({reason})"
         raise RecipeError(message) from None
 
 

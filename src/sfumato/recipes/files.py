@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import RecipeError, SchemaError
+from sfumato.exact import parse_delta
 from sfumato.recipes.adaptive import Adaptive
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
-from sfumato.recipes.base import Recipe, parse_delta, parse_epsilons
+from sfumato.recipes.base import Recipe, parse_epsilons
 from sfumato.recipes.capped_counts import CappedCounts
 from sfumato.recipes.cell_counts import CellCounts
 from sfumato.recipes.field_groups import FieldGroups

@@ -33,7 +33,8 @@ def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
 
 def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
     """The names under which the columns are released."""
-    return [label for name in names for label in column_labels(table.column(name))]
+    columns = [table.column(name) for name in names]
+    return [name for each in columns for name in (each.stored if _is_parted(each) else (each.name,))]
 
 
 def refuse_clash(kind: str, names: list[str]) -> None:
@@ -46,7 +47,12 @@ def refuse_clash(kind: str, names: list[str]) -> None:
 
 def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
     """The released columns that `column` becomes, each with a label for every code."""
-    if isinstance(column.domain, Tuples) and column.outside != "other":
+    if isinstance(column.domain, Tuples) and _is_parted(column):
         parts = zip(*column.domain.values, strict=True)
         return {name: tuple(part) for name, part in zip(column.stored, parts, strict=True)}
     return {column.name: column.labels}
+
+
+def _is_parted(column: Column) -> bool:
+    """Whether a combination is released as the columns it is made of."""
+    return isinstance(column.domain, Tuples) and column.outside != "other"

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.arrays import to_numpy
-from sfumato.errors import RecipeError
+from sfumato.errors import RecipeError, SourceError
+from sfumato.reading import inflate
 from sfumato.recipes.codes import encode_public, read_public_table
 from sfumato.recipes.rows import has_numbers
 from sfumato.schema import Bins, refuse_unknown_keys
@@ -86,9 +87,9 @@ def public_values(record: Mapping[str, Any] | None) -> WithinBins:
 def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The group and the identifier of every public row that a record holds."""
     try:
-        packed = zlib.decompress(base64.b64decode(record["identifiers"], validate=True))
-        pairs = np.frombuffer(packed, "<i4").astype(np.int64).reshape(2, -1)
-    except (KeyError, TypeError, ValueError, zlib.error):
+        packed = base64.b64decode(record["identifiers"], validate=True)
+        pairs = np.frombuffer(inflate(packed, most=_MOST_ROWS * 8), "<i4").astype(np.int64).reshape(2, -1)
+    except (KeyError, TypeError, ValueError, SourceError, zlib.error):
         message = "the identifiers of the public table cannot be read; plan the recipe from its file again"
         raise RecipeError(message) from None
     if pairs.size and pairs.min() < 0:

@@ -225,7 +225,7 @@ class UserCounts:
         if self.public is None and self.asked is None:
             return f"Every cell of the described domains is asked about, for {times} records."
         file = self.asked if self.public is None else self.public
-        name = f"`{file['file']}` (sha256 {file['sha256'][:16]}), which is about nobody in the table"
+        name = f"`{file['file']}` (sha256 {file['sha256']}), which is about nobody in the table"
         if self.public is None:
             told = f"The cells asked about are those of the public list {name}."
         else:

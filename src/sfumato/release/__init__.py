@@ -3,20 +3,23 @@
 from sfumato.release.certificate import describe_entry
 from sfumato.release.files import PackedAnswers, pack_measurements
 from sfumato.release.folder import check_file, check_folder, write_file, write_folder
+from sfumato.release.opening import OpenedRelease, open_folder
 from sfumato.release.release import Release, build_release, repeat_release
 from sfumato.release.resume import Begun, read_note, write_note
-from sfumato.release.verify import Verification, check_claim, verify
+from sfumato.release.verify import Verification, check_charge, verify
 
 __all__ = [
     "Begun",
+    "OpenedRelease",
     "PackedAnswers",
     "Release",
     "Verification",
     "build_release",
-    "check_claim",
+    "check_charge",
     "check_file",
     "check_folder",
     "describe_entry",
+    "open_folder",
     "pack_measurements",
     "read_note",
     "repeat_release",

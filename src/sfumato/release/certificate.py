@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, round_up
+from sfumato.exact import format_exact, parse_delta, round_up
 from sfumato.measurement import Request, ask_cost
-from sfumato.recipes import Plan, parse_delta, parse_epsilons, parse_recipe
+from sfumato.recipes import Plan, parse_epsilons, parse_recipe
 from sfumato.schema import parse_table
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,20 +14,32 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.arrays import label_array, to_arrow, to_numpy
+from sfumato.arrays import label_array, read_parquet, to_arrow, to_numpy
 from sfumato.errors import ReleaseError
 from sfumato.measurement import Chosen, Measurement, Request, request_grid, request_size
+from sfumato.recipes import MOST_ANSWERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from sfumato.measurement import Answer, Ask
     from sfumato.schema import Table
 
 _SPECIAL = frozenset('",\r\n')
+# What spreadsheets run: a text that begins so, after quotes that guard it; not a number with its sign.
+_FORMULA = re.compile(r"'*(?:[=@\t\r\uff1d\uff20\uff0b\uff0d]|[+-](?![0-9.,%]*\Z))")
 _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")
 
-__all__ = ["PackedAnswers", "pack_measurements", "table_to_csv", "table_to_parquet"]
+__all__ = [
+    "PackedAnswers",
+    "guard_formulas",
+    "pack_measurements",
+    "restore_formulas",
+    "table_to_csv",
+    "table_to_parquet",
+]
 
 
 def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
@@ -53,16 +66,16 @@ def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
 
 
 class PackedAnswers:
-    """The rows of a packed file, taken one batch of questions after the other."""
+    """The rows of a packed file, taken one batch of questions after the other; at most `rows` of them."""
 
     __slots__ = ("_rows", "_start", "_table")
 
-    def __init__(self, payload: bytes, table: Table) -> None:
+    def __init__(self, payload: bytes, table: Table, *, rows: int = MOST_ANSWERS) -> None:
         self._table = table
         self._start = 0
         try:
-            self._rows = pq.read_table(io.BytesIO(payload))
-        except (pa.ArrowInvalid, OSError) as error:
+            self._rows = read_parquet(payload, rows=rows)
+        except (pa.ArrowException, OSError) as error:
             message = f"measurements.parquet cannot be read ({type(error).__name__})"
             raise ReleaseError(message) from None
         if self._rows.column_names != list(_COLUMNS):
@@ -159,8 +172,44 @@ def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...], statistics: bo
     return sink.getvalue()
 
 
+def guard_formulas(table: pa.Table) -> pa.Table:
+    """`table` with a single quote before every text and name that a spreadsheet would run as a formula.
+
+    Numbers stay as they are, and so does text that is a number with a sign, or a sign alone.
+
+    >>> guard_formulas(pa.table({"a": ["=1+1", "-5", "+", "'@x"], "b": [-1, -2, -3, -4]})).to_pydict()
+    {'a': ["'=1+1", '-5', '+', "''@x"], 'b': [-1, -2, -3, -4]}
+    """
+    return _change_words(table, lambda word: f"'{word}" if _FORMULA.match(word) else word)
+
+
+def restore_formulas(table: pa.Table) -> pa.Table:
+    """`table` as it was before `guard_formulas`."""
+    return _change_words(table, lambda word: word[1:] if word[:1] == "'" and _FORMULA.match(word) else word)
+
+
+def _change_words(table: pa.Table, change: Callable[[str], str]) -> pa.Table:
+    columns = []
+    for column in table.columns:
+        words = column.unique().to_pylist() if _holds_text(column.type) else []
+        changed = {word: change(word) for word in words if word is not None and change(word) != word}
+        if changed:
+            known = pa.array(list(changed), pa.string())
+            places = pc.index_in(column.cast(pa.string()), value_set=known)
+            column = pc.coalesce(
+                pa.array(changed.values(), pa.string()).take(places), column.cast(pa.string())
+            )
+        columns.append(column)
+    return pa.table(columns, names=[change(name) for name in table.column_names])
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind))
+
+
 def table_to_csv(table: pa.Table) -> bytes:
     """`table` as CSV with a header line, text quoted only if some of it must be."""
+    table = guard_formulas(table)
     quoting = "needed" if _needs_quotes(table) else "none"
     rows = max(1, -(-table.num_rows // (os.cpu_count() or 1)))
     slices = [table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)]
@@ -182,6 +231,8 @@ def _needs_quotes(table: pa.Table) -> bool:
     for column in table.columns:
         if pa.types.is_dictionary(column.type) and column.num_chunks:
             texts += column.chunk(0).dictionary.to_pylist()
+        elif pa.types.is_string(column.type):
+            texts += column.unique().drop_null().to_pylist()
     # An empty text must not look like a missing value.
     return any(not text or not _SPECIAL.isdisjoint(text) for text in texts)
 

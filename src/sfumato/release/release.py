@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import ReleaseError
 from sfumato.measurement import Measurement
-from sfumato.recipes import follow_recipe
+from sfumato.recipes import MOST_ANSWERS, follow_recipe
 from sfumato.release.certificate import build_certificate, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers, table_to_csv, table_to_parquet
 from sfumato.release.folder import write_folder
@@ -106,10 +106,10 @@ def repeat_release(
 
 
 def replay_answers(
-    plan: Plan, packed: bytes, *, progress: Callable[[str], None] = lambda _: None
+    plan: Plan, packed: bytes, *, most: int = MOST_ANSWERS, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[tuple[Answer, ...], Product]:
     """The recipe followed once more: `packed` must answer exactly what it asks, in order."""
-    rows = PackedAnswers(packed, plan.table)
+    rows = PackedAnswers(packed, plan.table, rows=most)
     answers, product = follow_recipe(plan, answer=rows.take, progress=progress)
     if rows.left:
         message = f"measurements.parquet has {rows.left:,} rows more than its plan asks for"

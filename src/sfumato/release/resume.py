@@ -8,7 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import ReleaseError, SfumatoError
-from sfumato.recipes import Plan, Recipe, parse_delta, parse_epsilons, parse_recipe
+from sfumato.exact import parse_delta
+from sfumato.reading import MOST_TEXT, read_regular
+from sfumato.recipes import Plan, Recipe, parse_epsilons, parse_recipe
 from sfumato.release.certificate import pack_json
 from sfumato.release.folder import RESUME, check_folder, write_file, write_folder
 
@@ -49,7 +51,7 @@ def write_note(out: Path, plan: Plan, *, project: str, force: bool) -> None:
 def read_note(out: Path) -> Begun:
     """What the note in `out` says, or an error that says what to do instead."""
     try:
-        note: dict[str, Any] = json.loads((out / RESUME).read_bytes())
+        note: dict[str, Any] = json.loads(read_regular(out / RESUME, most=MOST_TEXT))
     except FileNotFoundError:
         message = (
             f"{out.name!r} has no {RESUME}, so no unfinished release is kept there; run `sfumato release "
@@ -59,7 +61,7 @@ def read_note(out: Path) -> Begun:
     except OSError as error:
         message = f"{out.name!r}: {RESUME} cannot be read ({type(error).__name__})"
         raise ReleaseError(message) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         message = f"{out.name!r}: {RESUME} is not valid JSON; run the same release again"
         raise ReleaseError(message) from None
     try:

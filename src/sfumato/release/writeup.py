@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +11,13 @@ from sfumato.exact import format_exact, round_up
 from sfumato.measurement import Request, ask_cost, request_grid, request_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sfumato.measurement import Answer, Ask
     from sfumato.recipes import Plan
     from sfumato.schema import Table
 
 __all__ = ["build_writeup"]
+
+_DIGEST = re.compile(r"\(sha256 [0-9a-f]{64}\)$")
 
 
 def build_writeup(
@@ -91,7 +93,24 @@ def _public_facts(plan: Plan) -> str:
             f"- `{name}`: {column.size} values, from {column.origin}; a value outside the domain: "
             f"{column.outside}.{warning}"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *_public_files(plan)])
+
+
+def _public_files(plan: Plan) -> list[str]:
+    """The files that were read as public, with their digests, and what nobody can check of them."""
+    recipe = plan.recipe.to_record()
+    read = [recipe[key] for key in ("public", "asked") if isinstance(recipe.get(key), Mapping)]
+    files = [f"`{each['file']}` (sha256 {each['sha256']})" for each in read]
+    origins = [plan.table.columns[name].origin for name in plan.columns]
+    files += [origin for origin in origins if _DIGEST.search(origin)]
+    if not files:
+        return []
+    return [
+        "",
+        f"Read as public: {'; '.join(dict.fromkeys(files))}. None of them is a source of records, by any "
+        "name or as a plain copy; a copy of the records in another form cannot be recognised, so that "
+        "they are about nobody in the table is the data holder's word.",
+    ]
 
 
 def _sensitivity(plan: Plan) -> str:

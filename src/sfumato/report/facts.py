@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,17 +9,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.errors import ReleaseError, VerificationFailed
+from sfumato.release.opening import failing_closed, open_folder
 from sfumato.report.fields import Field, encode_column, read_fields
 from sfumato.report.measured import Measured, read_measured
 from sfumato.report.posterior import Total, read_total
 
 __all__ = ["Facts", "read_facts"]
-
-_FORMAT = "sfumato certificate "
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,50 +143,20 @@ class Facts:
 
 def read_facts(folder: Path | str) -> Facts:
     """The release in `folder`, with every file held to the digest that the certificate states."""
-    folder = Path(folder)
-    name = folder.resolve().name
-    certificate = _read_certificate(folder, name)
-    digests = certificate.get("files")
-    files = dict(digests) if isinstance(digests, dict) else {}
-    for file, stated in sorted(files.items()):
-        path = folder / Path(file).name
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != stated:
-            message = (
-                f"{file} in {name!r} is not the file that its certificate describes; run `sfumato verify`"
-            )
-            raise VerificationFailed(message)
-    try:
-        table = pq.read_table(folder / "table.parquet")
-        answers = pq.read_table(folder / "measurements.parquet")
-    except (OSError, pa.ArrowException) as error:
-        message = f"the tables of the release {name!r} cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
-    spec: dict[str, Any] = next(iter((certificate["plan"].get("table") or {}).values()), {})
-    fields = read_fields(spec.get("columns") or {}, certificate.get("public") or {})
+    opened = open_folder(folder, wanted=("table.parquet", "measurements.parquet"))
+    certificate = dict(opened.certificate)
+    with failing_closed("certificate.json does not describe the table and its measurements"):
+        spec: dict[str, Any] = next(iter((certificate["plan"].get("table") or {}).values()), {})
+        fields = read_fields(spec.get("columns") or {}, certificate.get("public") or {})
+        measured = read_measured(certificate, opened.table("measurements.parquet"))
     return Facts(
-        name=name,
+        name=opened.name,
         certificate=certificate,
         fields=fields,
-        table=table,
-        measured=read_measured(certificate, answers),
-        files=tuple(sorted({"certificate.json", *files})),
+        table=opened.table("table.parquet"),
+        measured=measured,
+        files=("certificate.json", *sorted(certificate["files"])),
     )
-
-
-def _read_certificate(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        certificate = json.loads((folder / "certificate.json").read_bytes())
-    except FileNotFoundError:
-        message = f"{name!r} is not a release: it has no certificate.json"
-        raise ReleaseError(message) from None
-    except (OSError, ValueError) as error:
-        message = f"{name!r}: certificate.json cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
-    told = isinstance(certificate, dict) and isinstance(certificate.get("plan"), dict)
-    if not told or not str(certificate.get("format", "")).startswith(_FORMAT):
-        message = f"{name!r}: certificate.json is not a certificate that this version can read"
-        raise ReleaseError(message)
-    return dict(certificate)
 
 
 def _number(text: str) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import difflib
 import hashlib
+import io
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact, parse_exact
+from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.ranges import find_ranges, parse_ranges
 
@@ -81,7 +83,9 @@ class Column:
         if self.outside == "clamp" and isinstance(self.domain, (Values, Tuples)):
             message = "outside = 'clamp' needs an ordered domain; for listed values use 'drop' or 'other'"
             raise SchemaError(message)
-        if self.outside == "other" and self.domain is not None and OTHER in self.domain.labels:
+        # Other domains hold numbers, maybe a billion, which are not listed to find a word among them.
+        listed = self.domain.labels if isinstance(self.domain, (Values, Tuples)) else ()
+        if self.outside == "other" and OTHER in listed:
             message = "outside = 'other' adds the value 'other', but the domain lists it already"
             raise SchemaError(message)
         if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
@@ -212,11 +216,14 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
     stored = spec.get("from", name)
     origin = spec.get("origin", "the project file")
     if "values_file" in spec:
-        origin = _describe_file(_value_path(spec["values_file"], folder))
+        path = _value_path(spec["values_file"], folder)
+        content = _read_file(path)
+        origin = f"{path.name} (sha256 {hashlib.sha256(content).hexdigest()})"
+        spec = {**spec, "values_file": _read_values(content, path, name)}
     return Column(
         name=name,
         stored=tuple(stored) if isinstance(stored, list) else (str(stored),),
-        domain=_parse_domain(name, spec, folder),
+        domain=_parse_domain(spec),
         outside=spec.get("outside", "drop"),
         bounds=_parse_bounds(spec.get("bounds")),
         drafted=_flag(spec, "drafted_from_data"),
@@ -229,7 +236,7 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
     )
 
 
-def _parse_domain(name: str, spec: Mapping[str, Any], folder: Path | None) -> Domain | None:
+def _parse_domain(spec: Mapping[str, Any]) -> Domain | None:
     ways = [key for key in ("values", "values_file", "ranges", "bins", "period") if key in spec]
     if "range" in spec and "period" not in spec:
         ways.append("range")
@@ -242,7 +249,7 @@ def _parse_domain(name: str, spec: Mapping[str, Any], folder: Path | None) -> Do
         case "values":
             return _parse_values(spec["values"], spec.get("names"))
         case "values_file":
-            return Values(_read_values(_value_path(spec["values_file"], folder), name))
+            return Values(spec["values_file"])
         case "ranges":
             return Values(parse_ranges(spec["ranges"]), _parse_names(spec.get("names")), runs=True)
         case "bins":
@@ -307,12 +314,21 @@ def _value_path(value: object, folder: Path | None) -> Path:
     return folder / value
 
 
-def _read_values(path: Path, name: str) -> tuple[Label, ...]:
+def _read_file(path: Path) -> bytes:
+    try:
+        return read_regular(path, most=MOST_TEXT)
+    except OSError as error:
+        reason = str(error) if isinstance(error, SourceError) else "check the name and the folder"
+        message = f"values_file {path.name!r} cannot be read; {reason}"
+        raise SchemaError(message) from None
+
+
+def _read_values(content: bytes, path: Path, name: str) -> tuple[Label, ...]:
     """The first field of every line, without a header line that names the column."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            entries = [row[0].strip() for row in csv.reader(lines) if row and row[0].strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        lines = io.StringIO(content.decode("utf-8-sig"), newline="")
+        entries = [row[0].strip() for row in csv.reader(lines) if row and row[0].strip()]
+    except (csv.Error, UnicodeDecodeError) as error:
         message = f"values_file {path.name!r} cannot be read ({type(error).__name__})"
         raise SchemaError(message) from None
     if entries and entries[0].lower() in (name.lower(), "value", "values", "code", "codes"):
@@ -325,11 +341,3 @@ def _read_values(path: Path, name: str) -> tuple[Label, ...]:
 def _is_plain_integer(text: str) -> bool:
     # "07" stays text: a leading zero means a code, not a number.
     return text.lstrip("-").isdecimal() and str(int(text)) == text
-
-
-def _describe_file(path: Path) -> str:
-    try:
-        return f"{path.name} (sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
-    except OSError:
-        message = f"values_file {path.name!r} cannot be read; check the name and the folder"
-        raise SchemaError(message) from None

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.errors import SchemaError
 from sfumato.exact import parse_exact, parse_positive
+from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.schema.column import Column
 from sfumato.schema.domain import Tuples, Values
 
@@ -44,15 +45,15 @@ class Parameters:
 def read_parameters(path: Path) -> Parameters:
     """The runs and columns of the contest parameter file at `path`."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path, most=MOST_TEXT)
         document = json.loads(content)
-        origin = f"{path.name} (sha256 {hashlib.sha256(content).hexdigest()[:16]})"
+        origin = f"{path.name} (sha256 {hashlib.sha256(content).hexdigest()})"
         columns, unit = _parse_columns(document["schema"])
         runs = tuple(_parse_run(run) for run in document.get("runs", []))
     except OSError:
         message = f"parameters file {path.name!r} cannot be read; check the name and the folder"
         raise SchemaError(message) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecipeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         message = f"parameters file {path.name!r} is not a contest parameter file: {error}"
         raise SchemaError(message) from None
     columns = {name: replace(column, origin=origin) for name, column in columns.items()}

@@ -9,10 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sfumato.errors import RecipeError, SchemaError
+from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
+from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.schema.column import refuse_unknown_keys
-from sfumato.schema.location import find_place
+from sfumato.schema.private import find_private, list_files
 from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
 
 if TYPE_CHECKING:
@@ -51,16 +52,16 @@ def read_project(path: Path | str) -> Project:
 def read_toml(path: Path, *, what: str) -> dict[str, Any]:
     """The content of a TOML file, decimals kept exact."""
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file, parse_float=_parse_float)
+        return tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=_parse_float)
     except FileNotFoundError:
         hint = "; `sfumato init` drafts one" if what == "project file" else ""
         message = f"{what} {path.name!r} does not exist{hint}"
         raise SchemaError(message) from None
     except OSError as error:
-        message = f"{what} {path.name!r} cannot be read ({type(error).__name__})"
+        reason = str(error) if isinstance(error, SourceError) else type(error).__name__
+        message = f"{what} {path.name!r} cannot be read ({reason})"
         raise SchemaError(message) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"{what} {path.name!r} is not valid TOML: {error}"
         raise SchemaError(message) from None
 
@@ -92,6 +93,7 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     if not isinstance(tables, dict) or not tables:
         message = "the project file describes no table; add [tables.NAME]"
         raise SchemaError(message)
+    _refuse_private_files(tables, folder)
     return Project(
         folder=folder,
         epsilon=parse_positive(budget["epsilon"], name="[budget] epsilon"),
@@ -116,14 +118,30 @@ def _parse_float(text: str) -> Decimal:
     return Decimal(text.replace("_", ""))
 
 
-def refuse_private_file(path: Path | str, project: Project) -> None:
-    """Nothing, or an error if `path` is a source of a private table: by any name, pattern or link."""
-    path = Path(path)
-    for table in project.tables.values():
-        if find_place(table.source) != "file":
-            continue
-        source = project.folder / table.source
-        files = source.parent.glob(source.name) if "*" in source.name else [source]
-        if path.exists() and any(each.exists() and path.samefile(each) for each in files):
-            message = f"{path.name!r} is the source of table {table.name!r} itself, which is not public"
-            raise RecipeError(message)
+def refuse_private_file(public: PublicTable | Path | str, project: Project) -> None:
+    """Nothing, or an error if `public` is a source of a private table: by any name, pattern, link or copy."""
+    sources = {table.name: table.source for table in project.tables.values()}
+    if isinstance(public, PublicTable):
+        files = list(list_files(public.source, project.folder))
+    else:
+        files = [Path(public)]
+    reason = find_private(files, sources, folder=project.folder)
+    if reason is not None:
+        raise RecipeError(reason)
+
+
+def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
+    """Nothing, or an error if a file that the tables take for public is a source of one that is not."""
+    described = {name: spec for name, spec in tables.items() if isinstance(spec, dict)}
+    sources = {name: str(spec.get("source")) for name, spec in described.items() if not _is_public(spec)}
+    for name, spec in described.items():
+        columns = spec.get("columns")
+        listed = columns.values() if isinstance(columns, dict) else ()
+        named = [each.get("values_file") for each in listed if isinstance(each, dict)]
+        files = [folder / each for each in (*named, spec.get("parameters")) if isinstance(each, str)]
+        if _is_public(spec):
+            files += list_files(str(spec.get("source")), folder)
+        reason = find_private(files, sources, folder=folder)
+        if reason is not None:
+            message = f"table {name!r}: {reason}"
+            raise SchemaError(message)

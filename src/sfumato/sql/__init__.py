@@ -7,7 +7,7 @@ from sfumato.sql.explain import describe_scales, explain_query
 from sfumato.sql.finish import NoisyAggregates, finish_query
 from sfumato.sql.intervals import half_width
 from sfumato.sql.modes import label_counts, take_out
-from sfumato.sql.plan import CELLS, Noise, QueryPlan, plan_query
+from sfumato.sql.plan import CELLS, Noise, QueryPlan, plan_query, prepare_query
 from sfumato.sql.public import plan_public
 from sfumato.sql.quantiles import Ranks, quantile_ranks, quantile_scores
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
@@ -43,6 +43,7 @@ __all__ = [
     "plan_public",
     "plan_query",
     "plan_rows",
+    "prepare_query",
     "quantile_ranks",
     "quantile_scores",
     "read_statement",

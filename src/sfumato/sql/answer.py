@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sfumato.arrays import to_arrow
+from sfumato.arrays import read_parquet, to_arrow
 from sfumato.errors import LedgerError, ReleaseError
 from sfumato.sql.finish import NoisyAggregates
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sfumato.sql.plan import QueryPlan
 
 __all__ = ["Answer", "pack_noisy", "unpack_noisy"]
+
+_MOST_GROUPS = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +82,7 @@ def pack_noisy(noisy: NoisyAggregates) -> bytes:
 def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
     """The noisy aggregates of a stored answer to `plan`."""
     try:
-        table = pq.read_table(io.BytesIO(payload))
+        table = read_parquet(payload, rows=_MOST_GROUPS)
         values = []
         for index, noise in enumerate(plan.noises):
             parts = range(len(noise.costs) if noise.kind == "exponential" else 1)
@@ -89,7 +91,7 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         keys = None
         if plan.selection is not None:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
-    except (pa.ArrowInvalid, KeyError, OSError, ValueError):
+    except (pa.ArrowException, KeyError, OSError, ValueError):
         message = "a stored answer cannot be read; verify the ledger"
         raise LedgerError(message) from None
     return NoisyAggregates(values=tuple(values), keys=keys)

@@ -8,14 +8,15 @@ the engine, which wraps each finished expression in TRY.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from sqlglot import exp
 
 from sfumato.errors import UnsupportedQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "AGGREGATE",
@@ -26,7 +27,11 @@ __all__ = [
     "find_aggregates",
     "is_top",
     "refuse",
+    "refuse_deep",
 ]
+
+_Given = ParamSpec("_Given")
+_Planned = TypeVar("_Planned")
 
 AGGREGATE = "aggregate of sfumato"
 KEY = "key of sfumato"
@@ -174,6 +179,20 @@ _LOGIC = (exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, ex
 def refuse(reason: str) -> UnsupportedQuery:
     """The error for a statement that is not answered."""
     return UnsupportedQuery(f"not answered: {reason}. Nothing was spent")
+
+
+def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
+    """`plan`, which refuses what is nested deeper than Python can follow, before anything is charged."""
+
+    @wraps(plan)
+    def planned(*arguments: _Given.args, **options: _Given.kwargs) -> _Planned:
+        try:
+            return plan(*arguments, **options)
+        except RecursionError:
+            message = "a statement that is nested too deep"
+            raise refuse(message) from None
+
+    return planned
 
 
 def check_scalar(node: exp.Expr, *, where: str) -> None:

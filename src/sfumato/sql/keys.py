@@ -162,7 +162,7 @@ def read_whole(clause: exp.Expr | None, name: str) -> int | None:
     if clause is None:
         return None
     node = clause.expression
-    if not isinstance(node, exp.Literal) or not node.is_int:
-        message = f"{name} takes a whole number"
+    if not isinstance(node, exp.Literal) or not node.is_int or clause.args.get("limit_options"):
+        message = f"{name} takes a whole number of rows, not a share"
         raise refuse(message)
     return int(node.this)

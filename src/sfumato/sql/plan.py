@@ -18,14 +18,14 @@ from sfumato.canonical import digest
 from sfumato.sql.aggregates import Aggregate, Measure, read_aggregate
 from sfumato.sql.bounds import CELLS
 from sfumato.sql.calibrate import Noise, Selection, calibrate_noise, plan_selection
-from sfumato.sql.check import AGGREGATE, KEY, check_output, find_aggregates, refuse
+from sfumato.sql.check import AGGREGATE, KEY, check_output, find_aggregates, refuse, refuse_deep
 from sfumato.sql.keys import Key, name_item, read_keys, read_whole, spell_position
 from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.scope import resolve_sources
 from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sfumato.sql.statement import Statement
 
@@ -39,6 +39,7 @@ __all__ = [
     "name_columns",
     "plan_counts",
     "plan_query",
+    "prepare_query",
 ]
 
 _LARGEST_ANSWER = 2**24
@@ -106,13 +107,17 @@ class QueryPlan:
 
 
 def plan_query(
-    statement: Statement,
-    catalog: Catalog,
-    *,
-    epsilon: Fraction,
-    selection_delta: Fraction,
+    statement: Statement, catalog: Catalog, *, epsilon: Fraction, selection_delta: Fraction
 ) -> QueryPlan:
     """The plan of a private statement whose select list aggregates; `epsilon` is what it may spend."""
+    return prepare_query(statement, catalog, selection_delta=selection_delta)(epsilon)
+
+
+@refuse_deep
+def prepare_query(
+    statement: Statement, catalog: Catalog, *, selection_delta: Fraction
+) -> Callable[[Fraction], QueryPlan]:
+    """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon."""
     query = statement.query
     _refuse_clauses(query)
     relation = resolve_sources(query, catalog)
@@ -161,31 +166,39 @@ def plan_query(
     groups = _bound_groups(relation.unit, keys, statement.max_groups)
     measures = tuple(dict.fromkeys(m for each in reader.aggregates for m in each.measures))
     _refuse_large(keys, measures)
-    selection, rest, delta = plan_selection(
-        relation.unit, keys, groups, epsilon, statement.delta, selection_delta, parts=len(measures)
-    )
-    noises = calibrate_noise(measures, relation.unit, groups, epsilon=rest, delta=delta)
-    plan = QueryPlan(
-        text=query.sql(dialect="duckdb", normalize=True),
-        epsilon=epsilon,
-        delta=statement.delta,
-        relation=relation,
-        unit=relation.unit,
-        max_groups=groups,
-        keys=keys,
-        aggregates=tuple(reader.aggregates),
-        noises=noises,
-        outputs=outputs,
-        selection=selection,
-        having=having_tree,
-        order=order_trees,
-        limit=read_whole(query.args.get("limit"), "LIMIT"),
-        offset=read_whole(query.args.get("offset"), "OFFSET") or 0,
-    )
-    from sfumato.sql.finish import rehearse_query
+    unit = relation.unit
+    text = query.sql(dialect="duckdb", normalize=True)
+    limit = read_whole(query.args.get("limit"), "LIMIT")
+    offset = read_whole(query.args.get("offset"), "OFFSET") or 0
 
-    rehearse_query(plan)
-    return plan
+    @refuse_deep
+    def plan_at(epsilon: Fraction) -> QueryPlan:
+        selection, rest, delta = plan_selection(
+            unit, keys, groups, epsilon, statement.delta, selection_delta, parts=len(measures)
+        )
+        plan = QueryPlan(
+            text=text,
+            epsilon=epsilon,
+            delta=statement.delta,
+            relation=relation,
+            unit=unit,
+            max_groups=groups,
+            keys=keys,
+            aggregates=tuple(reader.aggregates),
+            noises=calibrate_noise(measures, unit, groups, epsilon=rest, delta=delta),
+            outputs=outputs,
+            selection=selection,
+            having=having_tree,
+            order=order_trees,
+            limit=limit,
+            offset=offset,
+        )
+        from sfumato.sql.finish import rehearse_query
+
+        rehearse_query(plan)
+        return plan
+
+    return plan_at
 
 
 def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, ...]:
@@ -273,38 +286,27 @@ class _Reader:
         return self.aggregates.index(aggregate)
 
     def _replace_keys(self, node: exp.Expr) -> exp.Expr:
-        def visit(part: exp.Expr) -> exp.Expr:
-            if isinstance(part, exp.Column) and part.table == AGGREGATE:
+        def name_table(part: exp.Expr) -> exp.Expr:
+            if not isinstance(part, exp.Column) or part.table in (AGGREGATE, KEY):
                 return part
-            text = _qualified_text(part, self._relation)
-            if text is not None and text in self._keys:
-                return exp.column(str(self._keys[text]), table=KEY)
-            if isinstance(part, exp.Column):
-                if part.table == KEY:
-                    return part
-                message = f"column {part.sql()[:60]!r} is neither aggregated nor in GROUP BY"
+            alias, found = self._relation.find(part)
+            return exp.column(found.name, table=alias, quoted=True)
+
+        def name_key(part: exp.Expr) -> exp.Expr:
+            named = self._keys and not isinstance(part, (exp.Literal, exp.Identifier))
+            key = self._keys.get(part.sql()) if named else None
+            if key is not None:
+                return exp.column(str(key), table=KEY)
+            if isinstance(part, exp.Column) and part.table not in (AGGREGATE, KEY):
+                message = f"column {part.name[:60]!r} is neither aggregated nor in GROUP BY"
                 raise refuse(message)
             return part
 
-        return node.transform(visit)
+        return node.transform(name_table).transform(name_key)
 
 
 def _replace(node: exp.Expr, found: exp.Expr, column: exp.Expr) -> exp.Expr:
     return node.transform(lambda part: column.copy() if part is found or part == found else part)
-
-
-def _qualified_text(part: exp.Expr, relation: Relation) -> str | None:
-    """The text under which a key would be known, or None if the part cannot be one."""
-    if isinstance(part, (exp.Literal, exp.Identifier)):
-        return None
-    copy = part.copy()
-    for column in list(copy.find_all(exp.Column)):
-        if column.table in (AGGREGATE, KEY):
-            return None
-        alias, found = relation.find(column)
-        named = exp.column(found.name, table=alias, quoted=True)
-        copy = named if column is copy else _replace(copy, column, named)
-    return copy.sql()
 
 
 def _bound_groups(unit: PrivacyUnit, keys: tuple[Key, ...], wanted: int | None) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from sfumato.sql.check import check_scalar, find_aggregates, is_top, refuse
+from sfumato.sql.check import check_scalar, find_aggregates, is_top, refuse, refuse_deep
+from sfumato.sql.keys import read_whole
 from sfumato.sql.relation import Catalog
 from sfumato.sql.scope import resolve_sources
 
 __all__ = ["plan_public"]
 
 
+@refuse_deep
 def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[str, ...]]:
     """The checked tree of a query of public tables, and the tables it reads."""
     relation = resolve_sources(query, catalog)
@@ -20,6 +22,8 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
             "epsilon in place of SELECT"
         )
         raise refuse(message)
+    for name in ("limit", "offset"):
+        read_whole(query.args.get(name), name.upper())
     tree = relation.tree.select(append=False)
     for item in query.expressions:
         tree = tree.select(_check(item))

@@ -15,8 +15,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.arrays import label_array, to_arrow
-from sfumato.sql.check import find_aggregates, refuse
-from sfumato.sql.keys import Key, read_key
+from sfumato.sql.check import find_aggregates, refuse, refuse_deep
+from sfumato.sql.keys import Key, read_key, read_whole
 from sfumato.sql.plan import QueryPlan, plan_counts
 from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.scope import expand_star, resolve_sources
@@ -53,6 +53,7 @@ def selects_rows(query: exp.Select) -> bool:
     return not any(True for item in query.expressions for _ in find_aggregates(item))
 
 
+@refuse_deep
 def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
     """The plan of a row selection."""
     query = statement.query
@@ -90,14 +91,12 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
         )
         for chosen in sets
     )
-    limit = query.args.get("limit")
-    most = int(limit.expression.this) if limit is not None and limit.expression.is_int else None
     return RowPlan(
         parts=parts,
         names=tuple(name for name, _ in items),
         keys=tuple(keys),
         widths=tuple(widths),
-        limit=most,
+        limit=read_whole(query.args.get("limit"), "LIMIT"),
     )
 
 

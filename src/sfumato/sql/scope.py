@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["expand_star", "resolve_sources"]
 
 
-_MOST_JOINS = 8
 _CAST_KINDS: dict[str, Kind] = {
     "BOOLEAN": "boolean",
     "TINYINT": "integer",
@@ -45,9 +44,11 @@ _CAST_KINDS: dict[str, Kind] = {
 }
 
 
-def resolve_sources(query: exp.Select, catalog: Catalog) -> Relation:
-    """The relation that the FROM, JOIN and WHERE of `query` describe."""
-    ctes = _read_ctes(query, catalog)
+def resolve_sources(
+    query: exp.Select, catalog: Catalog, outer: Mapping[str, Relation] | None = None
+) -> Relation:
+    """The relation that the FROM, JOIN and WHERE of `query` describe; `outer` are names of WITH around it."""
+    ctes = _resolve_ctes(query, catalog) if query.args.get("with_") is not None else outer or {}
     from_ = query.args.get("from_")
     if from_ is None:
         message = "a statement needs FROM"
@@ -56,9 +57,6 @@ def resolve_sources(query: exp.Select, catalog: Catalog) -> Relation:
         if query.args.get(name):
             message = f"{name.upper()} is not supported"
             raise refuse(message)
-    if len(list(query.find_all(exp.Join))) > _MOST_JOINS:
-        message = f"more than {_MOST_JOINS} joins in one statement"
-        raise refuse(message)
     relation = _resolve_item(from_.this, catalog, ctes)
     for join in query.args.get("joins") or []:
         right = _resolve_item(join.this, catalog, ctes)
@@ -71,14 +69,13 @@ def resolve_sources(query: exp.Select, catalog: Catalog) -> Relation:
     return relation
 
 
-def _read_ctes(query: exp.Select, catalog: Catalog) -> dict[str, exp.Select]:
-    clause = query.args.get("with_")
-    if clause is None:
-        return {}
+def _resolve_ctes(query: exp.Select, catalog: Catalog) -> dict[str, Relation]:
+    """Every query of WITH, resolved once; each may name those before it."""
+    clause = query.args["with_"]
     if clause.args.get("recursive"):
         message = "WITH RECURSIVE is not supported"
         raise refuse(message)
-    ctes: dict[str, exp.Select] = {}
+    ctes: dict[str, Relation] = {}
     for cte in clause.expressions:
         name = cte.alias.lower()
         if not isinstance(cte.this, exp.Select) or name in ctes or name in catalog:
@@ -87,11 +84,11 @@ def _read_ctes(query: exp.Select, catalog: Catalog) -> dict[str, exp.Select]:
         if cte.args.get("alias") is not None and cte.args["alias"].columns:
             message = "WITH name(columns) is not supported; name the columns inside with AS"
             raise refuse(message)
-        ctes[name] = cte.this
+        ctes[name] = _resolve_rows(cte.this, catalog, ctes)
     return ctes
 
 
-def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: dict[str, exp.Select]) -> Relation:
+def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
     if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
         if not item.alias:
             message = "a subquery in FROM needs a name: (SELECT ...) AS name"
@@ -105,8 +102,7 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: dict[str, exp.Select])
         raise refuse(message)
     name, alias = item.name.lower(), (item.alias or item.name).lower()
     if name in ctes:
-        inner = {key: tree for key, tree in ctes.items() if key != name}
-        return _wrap(_resolve_rows(ctes[name], catalog, inner), alias)
+        return _wrap(ctes[name], alias)
     source = {key.lower(): value for key, value in catalog.items()}.get(name)
     if source is None:
         message = f"no table {item.name!r} (described: {', '.join(sorted(catalog))})"
@@ -176,7 +172,7 @@ def _wrap(relation: Relation, alias: str) -> Relation:
     """A finished row-level select as a source of its own."""
     ((_, fields),) = relation.fields.items()
     source = exp.Subquery(
-        this=relation.tree, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
+        this=relation.tree.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
     )
     return Relation(
         tree=exp.Select().from_(source),
@@ -188,7 +184,7 @@ def _wrap(relation: Relation, alias: str) -> Relation:
     )
 
 
-def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: dict[str, exp.Select]) -> Relation:
+def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
     """An inner select: one output row per input row, with its individual carried along."""
     for name, words in (
         ("distinct", "DISTINCT"),
@@ -201,7 +197,7 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: dict[str, exp.Selec
         if query.args.get(name):
             message = f"{words} in an inner query; inner queries choose and compute columns, row by row"
             raise refuse(message)
-    relation = resolve_sources(_with_ctes(query, ctes), catalog)
+    relation = resolve_sources(query, catalog, ctes)
     projections: list[exp.Expr] = []
     fields: dict[str, Field] = {}
     for item in expand_star(query, relation):
@@ -230,15 +226,6 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: dict[str, exp.Selec
         unit = exp.column(UNIT, table=relation.unit_alias, quoted=True)
         projections.append(exp.alias_(unit, UNIT, quoted=True))
     return replace(relation, tree=relation.tree.select(*projections), fields={"": fields})
-
-
-def _with_ctes(query: exp.Select, ctes: dict[str, exp.Select]) -> exp.Select:
-    if not ctes or query.args.get("with_"):
-        return query
-    query = query.copy()
-    for name, tree in ctes.items():
-        query = query.with_(name, as_=tree.copy())
-    return query
 
 
 def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:

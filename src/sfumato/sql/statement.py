@@ -21,7 +21,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from sfumato.errors import RecipeError, UnsupportedQuery
-from sfumato.exact import parse_exact, parse_positive
+from sfumato.exact import parse_delta, parse_positive
+from sfumato.sql.check import refuse_deep
+from sfumato.sql.size import refuse_large
 
 __all__ = ["Statement", "Within", "mask_text", "read_statement", "select_texts"]
 
@@ -58,6 +60,7 @@ class Statement:
     texts: tuple[str, ...] = ()
 
 
+@refuse_deep
 def read_statement(text: str) -> Statement:
     """The statement that `text` holds, or a refusal that says why.
 
@@ -154,8 +157,11 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
     rest = rest[match.end() :]
     delta = _DELTA.match(rest)
     if delta:
-        options["delta"] = _delta(delta[1])
+        options["delta"] = parse_delta(delta[1])
         rest = rest[delta.end() :]
+        if _DELTA.match(rest):
+            message = "DELTA stands twice; say once what may be spent"
+            raise UnsupportedQuery(message)
     return rest, options
 
 
@@ -167,11 +173,15 @@ def _read_options(text: str) -> dict[str, Any]:
             message = f"cannot read the option {part.strip()!r}; write epsilon = 0.5, delta = 1e-9"
             raise UnsupportedQuery(message)
         name, value = match[1].lower(), match[2].strip("'\"")
+        name = "max_groups" if name == "max_groups_contributed" else name
+        if name in options:
+            message = f"option {name!r} stands twice; say once what may be spent"
+            raise UnsupportedQuery(message)
         if name == "epsilon":
             options["epsilon"] = _epsilon(value)
         elif name == "delta":
-            options["delta"] = _delta(value)
-        elif name in ("max_groups_contributed", "max_groups"):
+            options["delta"] = parse_delta(value)
+        elif name == "max_groups":
             groups = parse_positive(value, name=name)
             if groups.denominator != 1:
                 message = f"{name} must be a whole number"
@@ -193,18 +203,10 @@ def _epsilon(text: str) -> Fraction:
     return parse_positive(text, name="epsilon")
 
 
-def _delta(text: str) -> Fraction:
-    delta = parse_exact(text, name="delta")
-    if not 0 <= delta < 1:
-        message = "delta must be at least 0 and below 1"
-        raise RecipeError(message)
-    return delta
-
-
 def _parse(body: str) -> exp.Select:
     try:
         trees = sqlglot.parse(body, dialect="duckdb")
-    except (SqlglotError, RecursionError) as error:
+    except SqlglotError as error:
         reason = str(error).split("\n", maxsplit=1)[0]
         message = f"the statement cannot be parsed: {reason[:200]}"
         raise UnsupportedQuery(message) from None
@@ -216,6 +218,7 @@ def _parse(body: str) -> exp.Select:
         raise UnsupportedQuery(message)
     for node in trees[0].walk():
         node.comments = None
+    refuse_large(trees[0])
     return trees[0]
 
 

@@ -451,7 +451,7 @@ def test_changed_files_are_noticed(folder, tmp_path, name):
     ],
 )
 def test_a_broken_certificate_is_refused(folder, tmp_path, change):
-    with pytest.raises(sf.ReleaseError):
+    with pytest.raises(sf.VerificationFailed):
         open_model(tampered(folder, tmp_path, change))
 
 
@@ -462,16 +462,14 @@ def test_a_column_whose_size_is_another_cannot_be_asked(folder, tmp_path):
             document.update(measurements=[]),
         )
     )
-    model = open_model(tampered(folder, tmp_path, change))
-    assert model.columns == ("region", "age", "code", "year", "half")
-    with pytest.raises(sf.UnsupportedQuery, match="no column"):
-        model.sql("SELECT COUNT(*) FROM t WHERE month = 1")
+    with pytest.raises(sf.VerificationFailed, match="plan"):
+        open_model(tampered(folder, tmp_path, change))
 
 
 def test_measurements_that_lack_what_the_certificate_names(folder, tmp_path):
     change = edit(lambda document: document["measurements"][0].update(name="another"))
     model = open_model(tampered(folder, tmp_path, change))
-    with pytest.raises(sf.ReleaseError, match="does not hold 'another'"):
+    with pytest.raises(sf.VerificationFailed, match="does not hold 'another'"):
         model.sql("SELECT COUNT(*) FROM t WHERE month = 1 AND region = 'a'")
 
 

@@ -5,27 +5,23 @@ Everything in it is public, so no question costs anything, and no project file o
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from sfumato.arrays import to_numpy
-from sfumato.errors import RecipeError, ReleaseError, SfumatoError, UnsupportedQuery, VerificationFailed
+from sfumato.arrays import read_parquet, to_numpy
+from sfumato.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.inference.files import unpack_models
 from sfumato.measurement import NORM_GRID, Request
-from sfumato.release.certificate import FORMAT
-from sfumato.schema import parse_table
+from sfumato.recipes import MOST_ANSWERS
+from sfumato.release.opening import failing_closed, open_folder
 from sfumato.sql.answer import Answer
-from sfumato.sql.check import refuse
+from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.model.enclose import Evidence
 from sfumato.sql.model.fields import read_fields
 from sfumato.sql.model.question import read_question
@@ -34,6 +30,7 @@ from sfumato.sql.statement import read_statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -85,6 +82,7 @@ class ReleasedModel:
         """The columns that may be asked about."""
         return tuple(field.name for field in self._fields.named.values())
 
+    @refuse_deep
     def sql(self, text: str) -> Answer:
         """The answer to a plain SELECT about the model, with intervals where a measurement gives them."""
         statement = read_statement(text)
@@ -97,9 +95,6 @@ class ReleasedModel:
             expected = self.model.marginal(question.columns).reshape(-1)
             evidence = self._find_evidence(question.columns)
             table = respond(question, self.model.domain, expected, evidence)
-        except RecursionError:
-            message = "a condition that is nested too deep"
-            raise refuse(message) from None
         except RecipeError as error:
             raise UnsupportedQuery(str(error)) from None
         told = _tell(evidence)
@@ -145,16 +140,13 @@ class ReleasedModel:
         """The noisy counts of a measurement in records, summed up to `columns`, flat."""
         names = measured.request.columns
         try:
-            rows = pq.read_table(
-                io.BytesIO(self._packed),
-                columns=["noisy_value"],
-                filters=[("measurement", "=", measured.request.name)],
-            )
-            flat = to_numpy(rows["noisy_value"].combine_chunks()).astype(np.float64)
+            rows = read_parquet(self._packed, columns=["measurement", "noisy_value"], rows=MOST_ANSWERS)
+            mine = rows.filter(pc.equal(rows["measurement"], measured.request.name))
+            flat = to_numpy(mine["noisy_value"].combine_chunks()).astype(np.float64)
             counts = flat.reshape([self.table.cells((name,)) for name in names]) / measured.grid
         except (pa.ArrowException, LookupError, ValueError, OSError) as error:
             message = f"{_MEASUREMENTS} does not hold {measured.request.name!r} ({type(error).__name__})"
-            raise ReleaseError(message) from None
+            raise VerificationFailed(message) from None
         summed = counts.sum(axis=tuple(at for at, name in enumerate(names) if name not in columns))
         left = [name for name in names if name in columns]
         return np.asarray(summed.transpose([left.index(name) for name in columns])).reshape(-1)
@@ -166,59 +158,22 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
     The files are compared with the digests in the certificate; that they follow from the measurements is
     for `verify` to say.
     """
-    folder = Path(folder)
-    certificate = _read_certificate(folder)
-    packed = {name: _read_file(folder, name, certificate) for name in (_MODEL, _MEASUREMENTS)}
-    key, model = _choose(unpack_models(packed[_MODEL]), epsilon)
-    try:
-        (name, spec), *_ = certificate["plan"]["table"].items()
-        table = parse_table(name, spec)
-        measured = _read_measured(table, certificate["measurements"])
-    except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        message = f"certificate.json does not describe the table and its measurements: {str(error)[:200]}"
-        raise ReleaseError(message) from None
+    opened = open_folder(folder, wanted=(_MODEL, _MEASUREMENTS))
+    if _MODEL not in opened.files:
+        message = f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model"
+        raise ReleaseError(message)
+    table = opened.plan().table
+    with failing_closed("the release cannot be asked"):
+        models = unpack_models(opened.files[_MODEL])
+        measured = _read_measured(table, opened.certificate["measurements"])
+    key, model = _choose(models, epsilon)
     released = ReleasedModel(
-        table=table, model=model, epsilon=key, measured=measured, packed=packed[_MEASUREMENTS]
+        table=table, model=model, epsilon=key, measured=measured, packed=opened.files[_MEASUREMENTS]
     )
     if not released.columns:
         message = f"{_MODEL} is of no column that the certificate describes"
-        raise ReleaseError(message)
-    return released
-
-
-def _read_certificate(folder: Path) -> dict[str, Any]:
-    try:
-        certificate = json.loads((folder / "certificate.json").read_bytes())
-    except FileNotFoundError:
-        message = f"{folder.name!r} is not a release: it has no certificate.json"
-        raise ReleaseError(message) from None
-    except OSError as error:
-        message = f"{folder.name!r} cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
-    except (ValueError, RecursionError):
-        message = f"{folder.name!r}: certificate.json is not valid JSON"
-        raise ReleaseError(message) from None
-    if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
-        message = f"{folder.name!r}: certificate.json is not of the format {FORMAT!r}"
-        raise ReleaseError(message)
-    return certificate
-
-
-def _read_file(folder: Path, name: str, certificate: Mapping[str, Any]) -> bytes:
-    try:
-        content = (folder / name).read_bytes()
-    except FileNotFoundError:
-        advice = "; its recipe makes no model" if name == _MODEL else ""
-        message = f"the release {folder.resolve().name!r} has no {name}{advice}"
-        raise ReleaseError(message) from None
-    except OSError as error:
-        message = f"{name} cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
-    stated = certificate.get("files")
-    if not isinstance(stated, dict) or stated.get(name) != hashlib.sha256(content).hexdigest():
-        message = f"{name} is not the file that the certificate names; see `sfumato verify`"
         raise VerificationFailed(message)
-    return content
+    return released
 
 
 def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:

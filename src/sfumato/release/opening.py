@@ -1,0 +1,150 @@
+"""A release folder opened: the one way in for everything that reads a release.
+
+What lies in a folder may come from anybody. So nothing of it is looked at before its size, the form of
+its certificate and the digests that the certificate states are checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato.arrays import read_parquet
+from sfumato.errors import ReleaseError, SourceError, VerificationFailed
+from sfumato.reading import MOST_TEXT, read_regular
+from sfumato.recipes import EXTRA_FILES, MOST_ANSWERS, refuse_large_answers
+from sfumato.release.certificate import FORMAT, read_plan, sum_costs
+from sfumato.release.folder import FILES, RESUME
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sfumato.recipes import Plan
+
+__all__ = ["OpenedRelease", "failing_closed", "open_folder"]
+
+_CERTIFICATE = "certificate.json"
+_MOST_BYTES = 2**33
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpenedRelease:
+    """A release as it lies in its folder: its certificate, and the files that were asked for."""
+
+    name: str
+    certificate: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    @property
+    def cells(self) -> int:
+        """The cells that the certificate says were measured; no more than a release may have."""
+        listed = self.certificate.get("measurements")
+        stated = [each.get("cells", 0) for each in listed] if isinstance(listed, list) else []
+        return min(sum(each for each in stated if isinstance(each, int)), MOST_ANSWERS)
+
+    def table(self, file: str) -> pa.Table:
+        """The table in the Parquet file `file`."""
+        with failing_closed(f"{file} cannot be read"):
+            return read_parquet(self.files[file], rows=self.cells)
+
+    def plan(self) -> Plan:
+        """The plan that the certificate states, which must cost what the certificate says."""
+        with failing_closed("the certificate does not describe a release that could have been made"):
+            plan = read_plan(self.certificate)
+            refuse_large_answers(plan)
+            total = sum_costs(plan.costs, delta=plan.delta)
+            same = (plan.digest, total) == (self.certificate["plan_sha256"], self.certificate["total"])
+        if not same:
+            message = "certificate.json: what it says was spent is not what its plan costs"
+            raise VerificationFailed(message)
+        return plan
+
+
+@contextmanager
+def failing_closed(what: str) -> Iterator[None]:
+    """Whatever fails while a release is read is a failed verification, which says `what` and why."""
+    try:
+        yield
+    except VerificationFailed:
+        raise
+    except Exception as error:  # what can fail in reading a damaged file is nowhere listed
+        message = f"{what}: {str(error)[:300] or type(error).__name__}"
+        raise VerificationFailed(message) from None
+
+
+def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA_FILES)) -> OpenedRelease:
+    """The release in `folder` with its `wanted` files; all are held to the digests of the certificate.
+
+    A folder without a certificate is no release (ReleaseError); one that holds another thing than its
+    certificate describes fails verification.
+    """
+    folder = Path(folder)
+    name = folder.resolve().name
+    held = _list_files(folder, name)
+    content = _read_file(folder / _CERTIFICATE, name, most=MOST_TEXT)
+    with failing_closed(f"{name!r}: certificate.json is not valid JSON"):
+        certificate = json.loads(content)
+    stated = _check_form(certificate, name)
+    others = sorted(held - {_CERTIFICATE, *stated})
+    if others:
+        message = f"{name!r} holds {others[0]!r}, which is not part of this release"
+        raise VerificationFailed(message)
+    files = {_CERTIFICATE: content}
+    for file, digest in stated.items():
+        if file not in held:
+            message = f"{file} is missing from the release {name!r}"
+            raise VerificationFailed(message)
+        content = _read_file(folder / file, name, most=_MOST_BYTES)
+        if hashlib.sha256(content).hexdigest() != digest:
+            message = f"{file} in {name!r} is not the file that its certificate describes"
+            raise VerificationFailed(message)
+        if file in wanted:
+            files[file] = content
+    return OpenedRelease(name=name, certificate=certificate, files=files)
+
+
+def _list_files(folder: Path, name: str) -> set[str]:
+    try:
+        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    except OSError as error:
+        message = f"{name!r} cannot be read ({type(error).__name__})"
+        raise ReleaseError(message) from None
+    if held == {RESUME}:
+        message = f"{name!r} holds a release that is not finished; run `sfumato release --resume`"
+        raise ReleaseError(message)
+    if _CERTIFICATE not in held:
+        message = f"{name!r} is not a release: it has no {_CERTIFICATE}"
+        raise ReleaseError(message)
+    return held
+
+
+def _read_file(path: Path, name: str, *, most: int) -> bytes:
+    try:
+        return read_regular(path, most=most)
+    except SourceError as error:
+        message = f"the release {name!r}: {error}"
+        raise VerificationFailed(message) from None
+    except OSError as error:
+        message = f"{path.name} in {name!r} cannot be read ({type(error).__name__})"
+        raise ReleaseError(message) from None
+
+
+def _check_form(certificate: object, name: str) -> dict[str, str]:
+    """The digests that a certificate states of its files, if it has the form of one."""
+    if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
+        message = f"{name!r}: certificate.json is not of the format {FORMAT!r}"
+        raise VerificationFailed(message)
+    stated, needed = certificate.get("files"), set(FILES) - {_CERTIFICATE}
+    if (
+        not isinstance(certificate.get("plan"), dict)
+        or not isinstance(stated, dict)
+        or not needed <= set(stated) <= needed | set(EXTRA_FILES)
+    ):
+        message = f"{name!r}: certificate.json does not state its plan, or not the files of a release"
+        raise VerificationFailed(message)
+    return stated
