@@ -1,8 +1,8 @@
 """A tiny table through every command of an installed package.
 
-`smoke.py make FOLDER` fails if a command does. `smoke.py verify FOLDER...` checks releases that another version
-of Python or of a package made.
-Nothing but the standard library is imported here, so that what is missing from the package shows.
+`smoke.py make FOLDER` fails if a command does. `smoke.py verify FOLDER...` checks releases that another
+version of Python or of a package made. `smoke.py notebook FOLDER` asks in a Jupyter kernel. Nothing but the
+standard library is imported otherwise, so that what is missing from the package shows.
 """
 
 import csv
@@ -89,6 +89,21 @@ def verify(folder: Path) -> None:
         run("verify", name, folder=folder)
 
 
+def ask_in_notebook(folder: Path) -> None:
+    """A statement in a Jupyter kernel without ipywidgets, where DuckDB cannot draw its progress bar."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder))
+    try:
+        cell = 'import sfumato\nsfumato.open("sfumato.toml").sql("DP-SELECT 0.5 COUNT(*) FROM visits")'
+        reply = client.execute_interactive(cell, output_hook=lambda message: None, timeout=120)["content"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    if reply["status"] != "ok":
+        sys.exit(f"in a notebook: {reply.get('ename')}: {reply.get('evalue')}")
+
+
 if __name__ == "__main__":
     if not (resources.files("sfumato") / "py.typed").is_file():
         sys.exit("the package has no py.typed")
@@ -96,6 +111,8 @@ if __name__ == "__main__":
         sys.exit("pandas is installed here, so this shows nothing about those who have it not")
     if sys.argv[1] == "make":
         make(Path(sys.argv[2]))
+    elif sys.argv[1] == "notebook":
+        ask_in_notebook(Path(sys.argv[2]))
     else:
         for each in sys.argv[2:]:
             verify(Path(each))
