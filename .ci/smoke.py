@@ -85,15 +85,20 @@ def make(folder: Path) -> None:
 
 def verify(folder: Path) -> None:
     """All releases in a folder that `make` made, with this version."""
+    import sfumato
+
     for name in RECIPES:
-        run("verify", name, folder=folder)
+        try:
+            sfumato.verify(folder / name, ledger=folder / "ledger.db")
+        except sfumato.SfumatoError as error:
+            sys.exit(f"{folder.name}/{name}: {error}")
 
 
 def ask_in_notebook(folder: Path) -> None:
     """A statement in a Jupyter kernel without ipywidgets, where DuckDB cannot draw its progress bar."""
     from jupyter_client.manager import start_new_kernel
 
-    manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder))
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder), stderr=subprocess.DEVNULL)
     try:
         cell = 'import sfumato\nsfumato.open("sfumato.toml").sql("DP-SELECT 0.5 COUNT(*) FROM visits")'
         reply = client.execute_interactive(cell, output_hook=lambda message: None, timeout=120)["content"]
