@@ -217,7 +217,7 @@ def test_a_quantile_spends_three_fifths_on_its_answer():
     (noise,) = found.noises
     assert [cost.scale for cost in noise.costs] == [Fraction(3, 5), Fraction(1, 5), Fraction(1, 5)]
     assert spent(found) == 1
-    ranks = quantile_ranks(noise, found.unit)
+    ranks = quantile_ranks(noise, found)
     # A score moves by max(1, 2 - 1) per record; the mechanism's rate is epsilon / (2 sensitivity).
     assert [each.rate for each in ranks] == [Fraction(3, 200), Fraction(1, 200), Fraction(1, 200)]
     # An end misses with 5 %: odds of 19 to 1 against it.
@@ -229,22 +229,24 @@ def test_an_extreme_is_one_choice(aggregate, sign):
     found = plan(f"DP-SELECT 1 {aggregate} FROM t")
     (noise,) = found.noises
     assert [cost.scale for cost in noise.costs] == [1]
-    (ranks,) = quantile_ranks(noise, found.unit)
+    (ranks,) = quantile_ranks(noise, found)
     assert ranks.shift == sign * math.ceil(math.log(19 * 1027) / float(ranks.rate))
 
 
-def test_intervals_that_hold_together_are_wider():
-    alone, joined = (
-        plan("DP-SELECT 1 MEDIAN(amount) FROM t"),
-        plan("DP-SELECT 1 MEDIAN(amount) * 2 + 1 FROM t"),
-    )
-    assert [noise.parts for found in (alone, joined) for noise in found.noises] == [1, 1]
-    found = plan("DP-SELECT 1 MEDIAN(amount) AS m, MEDIAN(amount) - AVG(amount) AS d, COUNT(*) FROM t")
-    parts = {noise.measure.statistic: noise.parts for noise in found.noises}
-    assert parts == {"quantile": 2, "sum": 2, "present": 2, "records": 1}
-    assert quantile_ranks(found.noises[0], found.unit)[2].shift == math.ceil(
-        math.log(39) / float(quantile_ranks(found.noises[0], found.unit)[2].rate)
-    )
+@pytest.mark.parametrize(
+    ("outputs", "odds"),
+    [
+        ("MEDIAN(amount)", 19),
+        ("MEDIAN(amount) * 2 + 1, COUNT(*)", 19),
+        ("MEDIAN(amount), MEDIAN(amount) - AVG(amount)", 39),
+        ("MEDIAN(amount) - AVG(amount) + COUNT(*)", 59),
+    ],
+)
+def test_intervals_that_hold_together_are_wider(outputs, odds):
+    found = plan(f"DP-SELECT 1 {outputs} FROM t")
+    (noise,) = [each for each in found.noises if each.kind == "exponential"]
+    _, _, high = quantile_ranks(noise, found)
+    assert high.shift == math.ceil(math.log(odds) / float(high.rate))
 
 
 def test_within_is_the_least_epsilon():

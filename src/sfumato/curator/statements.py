@@ -274,7 +274,7 @@ def _add_noise(
             noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
         elif noise.kind == "exponential":
             steps: list[NDArray[np.int64]] = []
-            for ranks in quantile_ranks(noise, plan.unit):
+            for ranks in quantile_ranks(noise, plan):
                 answers = steps[0] if steps else None
                 places = choose(quantile_scores(values, noise, ranks, answers), rate=ranks.rate)
                 steps.append(choose_step(places, ranks, answers))

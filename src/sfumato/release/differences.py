@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-__all__ = ["Difference", "count_units", "find_differences", "tell_differences", "tell_lines"]
+from sfumato.errors import VerificationFailed
+
+__all__ = ["Difference", "check_file", "count_units", "find_differences", "tell_differences", "tell_lines"]
 
 # Doubles that are so many units in the last place apart are the same but for how they were added up. The
 # tables of a model are rounded to 24 bits afterwards, so theirs are rarely one apart.
 _LAST_BITS, _LAST_BITS_SHORT = 2**16, 2
+
+_WRITER = re.compile(r"parquet-cpp-arrow version [\w.+-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,34 @@ class Difference:
             return f"{self.field} differs"
         name = "unit" if self.units == 1 else "units"
         return f"{self.field} differs by {self.units:,.0f} {name} in the last place"
+
+
+def check_file(name: str, stored: bytes | None, derived: bytes | None) -> str:
+    """What is found right of a file, or VerificationFailed with where it differs from what was derived.
+
+    Another version of the Parquet writer may lay out the same rows differently, and another version of numpy
+    give the numbers of a model other last bits. Text must be the same byte for byte.
+    """
+    if stored == derived:
+        return f"{name} follows from the measurements, byte for byte"
+    failed = f"{name} does not follow from measurements.parquet"
+    if stored is None or derived is None:
+        raise VerificationFailed(failed)
+    if not name.endswith(".parquet"):
+        message = f"{failed}: {tell_lines(stored, derived)}"
+        raise VerificationFailed(message)
+    try:
+        about = pq.ParquetFile(io.BytesIO(stored)).metadata
+        plain = about.metadata is None and _WRITER.fullmatch(about.created_by or "")
+        found = find_differences(stored, derived)
+    except (pa.ArrowException, OSError, ValueError):
+        raise VerificationFailed(failed) from None
+    if not plain or not all(each.is_small for each in found):
+        message = f"{failed}: {tell_differences(found)}"
+        raise VerificationFailed(message)
+    if found:
+        return f"{name} follows from the measurements, but for last bits: {tell_differences(found)}"
+    return f"{name} follows from the measurements, row for row (another writer version)"
 
 
 def find_differences(stored: bytes, derived: bytes) -> tuple[Difference, ...]:

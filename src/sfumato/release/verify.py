@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pyarrow.parquet as pq
 
 from sfumato.accounting import Ledger
 from sfumato.errors import LedgerError, ReleaseError, SfumatoError, VerificationFailed
@@ -23,7 +20,7 @@ from sfumato.release.certificate import (
     read_plan,
     sum_costs,
 )
-from sfumato.release.differences import find_differences, tell_differences, tell_lines
+from sfumato.release.differences import check_file
 from sfumato.release.folder import FILES, RESUME
 from sfumato.release.release import derive_files, replay_answers
 
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Verification", "check_claim", "verify"]
 
 _VERSION = re.compile(r"[\w.+-]{1,40}")
-_WRITER = re.compile(r"parquet-cpp-arrow version [\w.+-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,42 +145,8 @@ def _check_certificate(stated: bytes, again: Mapping[str, Any], versions: object
 
 def _check_tables(files: Mapping[str, bytes], derived: Mapping[str, bytes]) -> list[str]:
     extra = [name for name in EXTRA_FILES if name in files or name in derived]
-    names = ("table.csv", "writeup.md", *extra)
-    checked = [_check_file(name, files.get(name), derived.get(name)) for name in names]
-    if files["table.parquet"] == derived["table.parquet"]:
-        checked.append("table.parquet follows from the measurements, byte for byte")
-    else:
-        # Another version of the Parquet writer may lay out the same rows differently.
-        stored, expected = (pq.ParquetFile(io.BytesIO(each["table.parquet"])) for each in (files, derived))
-        writer = stored.metadata.created_by or ""
-        plain = stored.metadata.metadata is None and _WRITER.fullmatch(writer)
-        if not plain or not stored.read().equals(expected.read(), check_metadata=True):
-            told = tell_differences(find_differences(files["table.parquet"], derived["table.parquet"]))
-            message = f"table.parquet does not follow from measurements.parquet: {told}"
-            raise VerificationFailed(message)
-        checked.append("table.parquet follows from the measurements, row for row (another writer version)")
-    return checked
-
-
-def _check_file(name: str, stored: bytes | None, derived: bytes | None) -> str:
-    """That a file follows from the measurements, but for last bits of a model's numbers at most."""
-    if stored == derived:
-        return f"{name} follows from the measurements, byte for byte"
-    failed = f"{name} does not follow from measurements.parquet"
-    if stored is None or derived is None:
-        raise VerificationFailed(failed)
-    if not name.endswith(".parquet"):
-        message = f"{failed}: {tell_lines(stored, derived)}"
-        raise VerificationFailed(message)
-    about = pq.ParquetFile(io.BytesIO(stored)).metadata
-    plain = about.metadata is None and _WRITER.fullmatch(about.created_by or "")
-    found = find_differences(stored, derived)
-    if not plain or not all(each.is_small for each in found):
-        message = f"{failed}: {tell_differences(found)}"
-        raise VerificationFailed(message)
-    if found:
-        return f"{name} follows from the measurements, but for last bits: {tell_differences(found)}"
-    return f"{name} follows from the measurements, row for row (another writer version)"
+    names = ("table.csv", "writeup.md", *extra, "table.parquet")
+    return [check_file(name, files.get(name), derived.get(name)) for name in names]
 
 
 def _check_ledger(place: Path | str, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:

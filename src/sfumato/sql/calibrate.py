@@ -26,15 +26,13 @@ class Noise:
     """How one measure is answered: by noise of a scale, or by exponential choices, one for each cost.
 
     The scale of a quantile is the epsilon of its choices; that of a mode is in records: a label that
-    leads by so many weighs e times as much. `parts` is the most aggregates that one output is made of
-    together with this measure: their intervals hold at once, so each has a smaller share of the misses.
+    leads by so many weighs e times as much.
     """
 
     measure: Measure
     kind: Literal["laplace", "gaussian", "exponential"]
     scale: Fraction
     costs: tuple[Cost, ...]
-    parts: int = 1
 
     def to_record(self) -> dict[str, Any]:
         """The noise as a plain record."""

@@ -7,7 +7,7 @@ derived from the bounds the engine enforces; docs/proofs/sql.md has the derivati
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +165,6 @@ def plan_query(
         relation.unit, keys, groups, epsilon, statement.delta, selection_delta, parts=len(measures)
     )
     noises = calibrate_noise(measures, relation.unit, groups, epsilon=rest, delta=delta)
-    noises = tuple(_count_parts(noise, outputs, reader.aggregates) for noise in noises)
     plan = QueryPlan(
         text=query.sql(dialect="duckdb", normalize=True),
         epsilon=epsilon,
@@ -208,16 +207,6 @@ def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None
         if aggregate.kind == "mode":
             return aggregate.measures[0]
     return None
-
-
-def _count_parts(noise: Noise, outputs: Sequence[Output], aggregates: Sequence[Aggregate]) -> Noise:
-    """The noise with the most aggregates that one output is made of together with its measure."""
-    parts = 1
-    for output in outputs:
-        used = {node.name for node in output.tree.find_all(exp.Column) if node.table == AGGREGATE}
-        if any(noise.measure in aggregates[int(name)].measures for name in used):
-            parts = max(parts, len(used))
-    return replace(noise, parts=parts)
 
 
 def plan_counts(

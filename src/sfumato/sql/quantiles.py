@@ -21,14 +21,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from sqlglot import exp
 
 from sfumato.sql.calibrate import Noise
+from sfumato.sql.check import AGGREGATE
 from sfumato.sql.plan import CELLS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.unit import PrivacyUnit
+    from sfumato.sql.plan import QueryPlan
 
 __all__ = ["Ranks", "cell_edges", "choose_step", "quantile_ranks", "quantile_scores"]
 
@@ -49,20 +51,21 @@ class Ranks:
     side: Literal["answer", "low", "high"] = "answer"
 
 
-def quantile_ranks(noise: Noise, unit: PrivacyUnit) -> tuple[Ranks, ...]:
+def quantile_ranks(noise: Noise, plan: QueryPlan) -> tuple[Ranks, ...]:
     """The choices of a quantile: the answer, then a block of cells below it and one above it.
 
     Only an end on the side where the true quantile lies can miss it, and does so with a probability of at
-    most exp(-rate * shift) / (1 + exp(-rate * shift)). The ends aim far enough for that to be 5 %.
+    most exp(-rate * shift) / (1 + exp(-rate * shift)). The ends aim far enough for that to be 5 %; less if
+    an output is made of several aggregates, whose intervals must hold at once.
 
     MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most; on
     the other side one record more could lie anywhere, so the interval goes to the bound.
     """
-    share = noise.measure.quantile or Fraction(0)
+    share, unit = noise.measure.quantile or Fraction(0), plan.unit
     largest = max(share.numerator, share.denominator - share.numerator)
     sensitivity = Fraction(unit.max_records * largest * (2 if unit.neighbours == "replace" else 1))
     rates = [cost.scale / (2 * sensitivity) for cost in noise.costs]
-    odds = noise.parts / _MISS - 1
+    odds = _count_parts(noise, plan) / _MISS - 1
     if share in (0, 1):
         edge = math.ceil(math.log(_CANDIDATES * odds) / float(rates[0]))
         return (Ranks(shift=edge if share == 0 else -edge, rate=rates[0]),)
@@ -73,6 +76,16 @@ def quantile_ranks(noise: Noise, unit: PrivacyUnit) -> tuple[Ranks, ...]:
         Ranks(shift=-reach, rate=low, side="low"),
         Ranks(shift=reach, rate=high, side="high"),
     )
+
+
+def _count_parts(noise: Noise, plan: QueryPlan) -> int:
+    """The most aggregates that one output is made of together with the measure of `noise`."""
+    parts = 1
+    for output in plan.outputs:
+        used = {node.name for node in output.tree.find_all(exp.Column) if node.table == AGGREGATE}
+        if any(noise.measure in plan.aggregates[int(name)].measures for name in used):
+            parts = max(parts, len(used))
+    return parts
 
 
 def quantile_scores(
