@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test engines check audit bench clean
+.PHONY: demo test engines check versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -18,6 +18,10 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The wheel, with the lowest versions that pyproject.toml admits and on newer Pythons; makes environments of its own.
+versions:
+	.ci/versions
 
 # The long settings; the fast ones are part of the tests.
 audit: .venv/ready

@@ -17,6 +17,9 @@ __all__ = ["label_array", "read_parquet", "to_arrow", "to_numpy"]
 # What a Parquet file may unpack to: so much, and so many times its own size, since codes pack very well.
 _UNPACKED, _TIMES = 2**30, 256
 
+# Arrow's names of numbers that are not numpy's. Arrow's own translation needs pandas in some versions.
+_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
 
 def to_arrow(values: NDArray[Any]) -> pa.Array:
     """A one-dimensional array of numbers as an Arrow array over the same memory.
@@ -37,7 +40,7 @@ def to_numpy(column: pa.Array) -> NDArray[Any]:
     if column.null_count:
         message = "a column of codes has missing values"
         raise ValueError(message)
-    dtype = np.dtype(column.type.to_pandas_dtype())
+    dtype = np.dtype(_DTYPES.get(str(column.type), str(column.type)))
     data = column.buffers()[1]
     if data is None:
         return np.empty(0, dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.errors import ReleaseError
+from sfumato.schema import quote_toml
 from sfumato.simulate import City, incident_names, neighbourhood_names, simulate_incidents
 
 __all__ = ["draw_bars", "write_demo"]
@@ -50,8 +50,8 @@ def draw_bars(table: pa.Table, *, width: int = 40) -> str:
 
 
 def _project_file(city: City) -> str:
-    neighbourhoods = ",\n  ".join(json.dumps(name) for name in neighbourhood_names(city))
-    incidents = ",\n  ".join(json.dumps(name) for name in incident_names(city))
+    neighbourhoods = ",\n  ".join(quote_toml(name) for name in neighbourhood_names(city))
+    incidents = ",\n  ".join(quote_toml(name) for name in incident_names(city))
     return f"""{_MARK}
 
 [budget]

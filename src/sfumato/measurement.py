@@ -20,6 +20,8 @@ from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sfumato.headcounts import HeadCounts
     from sfumato.queries import Queries
     from sfumato.schema import Table
@@ -40,10 +42,12 @@ __all__ = [
     "ask_cost",
     "in_records",
     "is_dense",
+    "note_total",
     "request_cost",
     "request_grid",
     "request_sensitivity",
     "request_size",
+    "total_in_records",
 ]
 
 NoiseKind = Literal["laplace", "gaussian"]
@@ -220,6 +224,62 @@ def in_records(measurement: Measurement) -> tuple[NDArray[np.float64], float]:
     """The noisy values and the standard deviation of their noise, in records."""
     grid = measurement.grid
     return measurement.noisy_values / grid, measurement.request.standard_deviation / grid
+
+
+def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, float] | None:
+    """The noisy total of all counts, and what the total of an empty table stays below with 97.5 %.
+
+    Of the measurements whose answers add up to all that was counted, the one with the least noise of the
+    sum is taken. None if there is no such measurement: queries need not give all cells the same weight.
+    """
+    found = []
+    for measurement in answers:
+        if not isinstance(measurement, Measurement):
+            continue
+        request, values = measurement.request, measurement.noisy_values
+        weight = _weight_of_cells(request.queries)
+        if weight is None:
+            continue
+        if request.threshold is not None:
+            width = _reach_of_passing(request, table.cells(request.columns))
+        elif values.size == 1:
+            width = request.interval
+        else:
+            width = 1.959964 * request.standard_deviation * math.sqrt(values.size)
+        unit = weight * measurement.grid
+        found.append((width / unit, int(values.sum(dtype=object)) / unit))
+    if not found:
+        return None
+    reach, total = min(found)
+    return total, reach
+
+
+def note_total(total: float, reach: float, *, of: str) -> str | None:
+    """What is said of a total that its noise alone may explain; None of any other."""
+    if total > reach:
+        return None
+    return (
+        f"the total of this {of}, {total:,.0f}, lies within its noise (+-{reach:,.0f}): it may be noise "
+        "alone; if you expected more records, check `source`, formats and domains with `sfumato doctor`"
+    )
+
+
+def _reach_of_passing(request: Request, cells: int) -> float:
+    """What the sum of the noise that passes the threshold of `request` in empty cells stays below."""
+    # Noise that passes is the threshold and more, and how much more has a geometric law.
+    step = math.expm1(min(700.0, float(1 / request.scale)))
+    mean = (request.threshold or 0) + 1 / step
+    square = mean**2 + (1 + step) / step**2
+    passing = cells * request.passing
+    return passing * mean + 1.959964 * math.sqrt(passing * square)
+
+
+def _weight_of_cells(queries: Queries | None) -> float | None:
+    """The weight of a cell in the sum of all answers, if it is the same for all cells."""
+    if queries is None:
+        return 1.0
+    sums = np.bincount(queries.members, weights=queries.weights, minlength=queries.cells)
+    return float(sums[0]) / queries.grid if sums[0] > 0 and (sums == sums[0]).all() else None
 
 
 def request_sensitivity(table: Table, request: Request) -> Fraction:

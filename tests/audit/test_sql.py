@@ -143,7 +143,8 @@ class Bench:
 
         def exponential_choice(scores, *, rate):
             requests.append(("exponential", rate, scores.copy()))
-            return scores.argmax(axis=1)
+            # Later choices depend on earlier answers, so the answers are the same for all tables.
+            return (np.arange(len(scores)) * 389 + len(requests) * 97) % scores.shape[1]
 
         answered = []
         with self.monkeypatch.context() as patch:

@@ -63,18 +63,27 @@ def test_every_make_target_that_is_named_exists(page):
 
 
 def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    """Every block, in order, as a newcomer would: commands run, files are written, statements are asked."""
     monkeypatch.chdir(tmp_path)
     Path("visits.csv").write_text(VISITS, encoding="utf-8")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    commands = []
+
+    def run(command):
+        shell = isinstance(command, str)
+        done = subprocess.run(
+            command, shell=shell, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert "Warning" not in done.stderr, f"{command}: {done.stderr}"
+        return done.stdout
+
+    commands, languages = [], []
     for language, body in FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+        languages.append(language)
         if language == "sh":
             for line in body.splitlines():
                 if not line.startswith("make "):
-                    done = subprocess.run(
-                        line, shell=True, env=environment, capture_output=True, text=True, check=False
-                    )
-                    assert done.returncode == 0, f"{line}: {done.stderr}"
+                    run(line)
                     commands.append(line.split()[1])
         elif language == "toml":
             file = body.splitlines()[0].removeprefix("# ")
@@ -82,7 +91,14 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path, monkeypatch, ca
             Path(file).write_text(body, encoding="utf-8")
         elif language == "python":
             exec(compile(body, "README.md", "exec"), {})
-    assert commands == ["init", "check", "release", "verify", "budget"]
+        elif language == "sql":
+            answer = run(["sfumato", "sql", "--format", "csv", body])
+            assert answer.splitlines()[0].startswith("clinic,visits,visits_low,visits_high,people")
+            assert {line.split(",")[0] for line in answer.splitlines()[1:]} == {"North", "South", "Harbour"}
+    assert set(languages) == {"sh", "toml", "python", "sql"}, "a block that no test runs"
+    assert commands == ["init", "check", "release", "verify", "budget", "release", "sql", "report", "score"]
     assert capsys.readouterr().out == "True\n['clinic', 'count'] 2.5\n"
     for file in ("table.csv", "table.parquet", "measurements.parquet", "certificate.json", "writeup.md"):
         assert (tmp_path / "out" / file).is_file()
+    assert (tmp_path / "rows" / "model.parquet").is_file()
+    assert list(tmp_path.rglob("*.html"))

@@ -2,9 +2,11 @@ import tomllib
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError, SchemaError
-from sfumato.schema import draft_project, parse_project, parse_table, read_project, table_spec
+from sfumato.schema import draft_project, parse_project, parse_table, quote_toml, read_project, table_spec
 
 BUDGET = "[budget]\nepsilon = 1\n"
 TABLE = '[tables.t]\nsource = "t.csv"\nunit = "p"\nmax_records = 3\n'
@@ -122,3 +124,38 @@ def test_a_draft_holds_names_and_types_only():
     assert all(spec == {} for spec in document["tables"]["my_calls"]["columns"].values())
     with pytest.raises(SchemaError, match="unit"):
         parse_project(document, folder=None)
+
+
+NASTY = [
+    "\U0001f600",
+    "a\x7fb",
+    'a"b',
+    "a\\b",
+    "a\nb",
+    "\t\r\b\f\x00\x1b\x85\u2028",
+    "",
+    " ",
+    "ä.ö",
+    "a.b",
+    "'",
+    '"""',
+    "#",
+]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_draft_of_any_name_is_valid(name):
+    document = tomllib.loads(draft_project(f"data/{name}.csv", {name: "text", "b": "integer"}))
+    ((table, spec),) = document["tables"].items()
+    assert table
+    assert spec["source"] == f"data/{name}.csv"
+    assert list(spec["columns"]) == [name, "b"]
+
+
+@given(st.text())
+def test_every_text_survives_its_quotes(text):
+    assert tomllib.loads(f"{quote_toml(text)} = {quote_toml(text)}") == {text: text}
+
+
+def test_half_a_character_is_replaced():
+    assert tomllib.loads(f"a = {quote_toml('x' + chr(0xDC80))}") == {"a": "x\ufffd"}

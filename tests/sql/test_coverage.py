@@ -7,6 +7,7 @@ interval with a probability of 1 - 1e-6. Noise comes from the operating system, 
 
 import math
 import statistics
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -144,6 +145,27 @@ def test_spreads_are_covered(name, epsilon, delta):
         assert count_misses(table, column, truth, slack=0.2) <= binomial_limits(trials)[1], column
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [("0.5", "0"), ("6", "0"), ("2", "1e-7")])
+def test_spreads_of_big_groups_are_not_too_wide(epsilon, delta):
+    values, trials = RECORDS["big"], 6000
+    select = "VAR_POP(x) AS population, VARIANCE(x) AS sample"
+    table = draw_answers(select, values, groups=trials, epsilon=epsilon, delta=delta, records=1)
+    _, most = binomial_limits(trials)
+    fewest, _ = binomial_limits(trials, 0.035)
+    for column, truth in (
+        ("population", statistics.pvariance(values)),
+        ("sample", statistics.variance(values)),
+    ):
+        assert fewest <= count_misses(table, column, truth, slack=0.02) <= most, column
+
+
+def test_intervals_warn_of_nothing_where_one_noise_is_nothing_beside_the_other():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw_answers("AVG(x) AS a, STDDEV(x) AS s", [0.0, 80.0], groups=200, epsilon="1000")
+        draw_answers("AVG(x) AS a, STDDEV(x) AS s", [0.0, 40.0], groups=200, epsilon="0.001")
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_arithmetic_over_aggregates_is_covered(name):
     values, trials = RECORDS[name], 3000
@@ -200,6 +222,40 @@ def test_quantiles_are_covered_where_many_records_share_a_value(select):
 @pytest.mark.parametrize("name", ["one", "two", "three", "thirty"])
 def test_medians_of_rare_groups_are_covered(name):
     assert quantile_misses("MEDIAN(x)", RECORDS[name]) <= binomial_limits(600)[1]
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "6"])
+@pytest.mark.parametrize(("low", "high"), [(1001, 999), (1000, 1001)])
+def test_medians_beside_a_gap_are_covered_and_not_too_wide(epsilon, low, high):
+    """The worst case: the median is one of many equal records, and beside them nothing is for a long way."""
+    values, trials = [9.0] * low + [75.0] * high, 3000
+    misses = quantile_misses("MEDIAN(x)", values, trials=trials, epsilon=epsilon)
+    # With much epsilon the one record more on the right side is noticed, and fewer miss.
+    assert misses <= binomial_limits(trials)[1]
+    if epsilon != "6":
+        assert misses >= binomial_limits(trials, 0.035)[0]
+
+
+@pytest.mark.parametrize(("select", "value"), [("MIN(x)", 79.99), ("MAX(x)", 0.01)])
+@pytest.mark.parametrize("epsilon", ["0.1", "6"])
+def test_extremes_at_the_far_bound_are_covered_and_not_too_wide(select, value, epsilon):
+    trials = 3000
+    misses = quantile_misses(select, [value] * 3000, trials=trials, epsilon=epsilon)
+    assert binomial_limits(trials, 0.04)[0] <= misses <= binomial_limits(trials)[1]
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "6"])
+@pytest.mark.parametrize("records", [1, 2, 7, 40, 300])
+@pytest.mark.parametrize("select", ["MEDIAN(x)", "MIN(x)"])
+def test_quantiles_of_skewed_groups_are_covered(select, records, epsilon):
+    values = [2 + 70 * (index / records) ** 3 for index in range(records)]
+    assert quantile_misses(select, values, trials=1500, epsilon=epsilon) <= binomial_limits(1500)[1]
+
+
+def test_the_difference_of_two_quantiles_is_covered():
+    values, trials = [9.0] * 501 + [75.0] * 499, 1500
+    table = draw_answers("MAX(x) - MEDIAN(x) AS q", values, groups=trials, epsilon="1", records=1)
+    assert count_misses(table, "q", 66.0, slack=HIGH / CELLS) <= binomial_limits(trials)[1]
 
 
 def test_a_too_narrow_interval_is_noticed():

@@ -217,15 +217,41 @@ def test_open_groups_are_selected_at_a_threshold():
     assert plan("DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region").selection is None
 
 
-def test_a_quantile_spends_a_half_and_two_quarters():
+def test_a_quantile_spends_three_fifths_on_its_answer():
     found = plan("DP-SELECT 1 MEDIAN(amount) FROM t")
     (noise,) = found.noises
-    assert [cost.scale for cost in noise.costs] == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)]
+    assert [cost.scale for cost in noise.costs] == [Fraction(3, 5), Fraction(1, 5), Fraction(1, 5)]
     assert spent(found) == 1
-    ranks = quantile_ranks(noise, found.unit)
+    ranks = quantile_ranks(noise, found)
     # A score moves by max(1, 2 - 1) per record; the mechanism's rate is epsilon / (2 sensitivity).
-    assert [each.rate for each in ranks] == [Fraction(1, 80), Fraction(1, 160), Fraction(1, 160)]
-    assert ranks[1].shift < 0 < ranks[2].shift
+    assert [each.rate for each in ranks] == [Fraction(3, 200), Fraction(1, 200), Fraction(1, 200)]
+    # An end misses with 5 %: odds of 19 to 1 against it.
+    assert -ranks[1].shift == ranks[2].shift == math.ceil(200 * math.log(19))
+
+
+@pytest.mark.parametrize(("aggregate", "sign"), [("MIN(amount)", 1), ("MAX(amount)", -1)])
+def test_an_extreme_is_one_choice(aggregate, sign):
+    found = plan(f"DP-SELECT 1 {aggregate} FROM t")
+    (noise,) = found.noises
+    assert [cost.scale for cost in noise.costs] == [1]
+    (ranks,) = quantile_ranks(noise, found)
+    assert ranks.shift == sign * math.ceil(math.log(19 * 1027) / float(ranks.rate))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "odds"),
+    [
+        ("MEDIAN(amount)", 19),
+        ("MEDIAN(amount) * 2 + 1, COUNT(*)", 19),
+        ("MEDIAN(amount), MEDIAN(amount) - AVG(amount)", 39),
+        ("MEDIAN(amount) - AVG(amount) + COUNT(*)", 59),
+    ],
+)
+def test_intervals_that_hold_together_are_wider(outputs, odds):
+    found = plan(f"DP-SELECT 1 {outputs} FROM t")
+    (noise,) = [each for each in found.noises if each.kind == "exponential"]
+    _, _, high = quantile_ranks(noise, found)
+    assert high.shift == math.ceil(math.log(odds) / float(high.rate))
 
 
 def test_within_is_the_least_epsilon():

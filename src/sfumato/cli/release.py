@@ -54,6 +54,9 @@ def release(
         raise
     report = curator.budget()
     total = result.certificate["total"]
+    notes = result.certificate.get("notes", [])
+    for each in notes:
+        note(each)
     if json:
         print_json(
             {
@@ -64,6 +67,7 @@ def release(
                 "total": total,
                 "left": str(report.left),
                 "files": sorted(result.files),
+                **({"notes": notes} if notes else {}),
             }
         )
         return

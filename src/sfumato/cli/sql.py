@@ -143,6 +143,8 @@ class _Curated:
         _announce(self._curator, text)
         with progress(quiet=quiet) as stage:
             answer = self._curator.sql(text, progress=stage)
+        for each in answer.notes:
+            note(each)
         if not quiet:
             note(f"{_describe(answer)}; epsilon {self._curator.budget().left} left")
         return answer

@@ -26,6 +26,7 @@ from sfumato.sql import (
     QueryPlan,
     Source,
     check_within,
+    choose_step,
     describe_scales,
     explain_query,
     finish_query,
@@ -33,6 +34,7 @@ from sfumato.sql import (
     half_width,
     label_counts,
     least_epsilon,
+    note_counts,
     pack_noisy,
     plan_public,
     plan_rows,
@@ -271,10 +273,11 @@ def _add_noise(
         if noise.measure.labels is not None:
             noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
         elif noise.kind == "exponential":
-            steps = [
-                choose(quantile_scores(values, noise, ranks), rate=ranks.rate)
-                for ranks in quantile_ranks(noise, plan.unit)
-            ]
+            steps: list[NDArray[np.int64]] = []
+            for ranks in quantile_ranks(noise, plan):
+                answers = steps[0] if steps else None
+                places = choose(quantile_scores(values, noise, ranks, answers), rate=ranks.rate)
+                steps.append(choose_step(places, ranks, answers))
             noisy.append(np.stack(steps))
         else:
             noisy.append(add(values, kind=noise.kind, scale=noise.scale))
@@ -309,4 +312,5 @@ def _finish(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
         delta=plan.delta if spent else Fraction(0),
         repeated=spent == 0,
         scales=describe_scales(plan),
+        notes=note_counts(plan, noisy),
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from sfumato.exact import format_exact
 from sfumato.grouping.text import plain_text
+from sfumato.schema import quote_toml
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,18 +44,18 @@ def draft_recipe(
     lines += [
         "",
         'recipe = "field-groups"',
-        f"table = {_quote('TODO' if table is None else table)}"
+        f"table = {quote_toml('TODO' if table is None else table)}"
         + ("   # the table's name in the project file" if table is None else ""),
         f"epsilon = {_number(epsilon)}",
     ]
     if columns is not None:
-        lines.append(f"columns = [{', '.join(_quote(name) for name in columns)}]")
+        lines.append(f"columns = [{', '.join(quote_toml(name) for name in columns)}]")
     lines += ["groups = [", *(_line(group) for group in found.groups), "]", ""]
     return "\n".join(lines)
 
 
 def _line(group: Group) -> str:
-    names = ", ".join(_quote(name) for name in group.columns)
+    names = ", ".join(quote_toml(name) for name in group.columns)
     told = "" if group.association is None else f", association {group.association:.2f}"
     return f"  [{names}],   # {group.cells:,} {'cell' if group.cells == 1 else 'cells'}{told}"
 
@@ -63,8 +63,3 @@ def _line(group: Group) -> str:
 def _number(epsilon: Fraction) -> str:
     text = format_exact(epsilon)
     return f'"{text}"' if "/" in text else text
-
-
-def _quote(text: str) -> str:
-    """A TOML string; JSON's escapes are TOML's, and DEL must be escaped too."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_delta, round_up
-from sfumato.measurement import Request, ask_cost
+from sfumato.measurement import Request, ask_cost, note_total, total_in_records
 from sfumato.recipes import Plan, parse_epsilons, parse_recipe
 from sfumato.schema import parse_table
 
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from sfumato.measurement import Answer, Ask
     from sfumato.schema import Table
 
-__all__ = ["FORMAT", "build_certificate", "describe_entry", "pack_json", "read_plan", "sum_costs"]
+__all__ = [
+    "FORMAT",
+    "build_certificate",
+    "describe_entry",
+    "list_notes",
+    "pack_json",
+    "read_plan",
+    "sum_costs",
+]
 
 FORMAT = "sfumato certificate 1"
 
@@ -77,6 +85,7 @@ def build_certificate(
             for name in plan.columns
         },
         **({"postprocessing": dict(facts)} if facts else {}),
+        **({"notes": notes} if (notes := list_notes(table, answers)) else {}),
         "ledger": dict(ledger),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
         "versions": {
@@ -84,6 +93,13 @@ def build_certificate(
             **{name: version(name) for name in ("sfumato", "numpy", "pyarrow", "duckdb")},
         },
     }
+
+
+def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
+    """What should be known of a release before it is used; nothing in most cases."""
+    total = total_in_records(table, answers)
+    found = None if total is None else note_total(*total, of="release")
+    return [] if found is None else [found]
 
 
 def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:

@@ -214,16 +214,23 @@ def table_to_csv(table: pa.Table) -> bytes:
     rows = max(1, -(-table.num_rows // (os.cpu_count() or 1)))
     slices = [table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)]
 
-    def write(part: pa.Table, *, header: bool) -> bytes:
+    def write(part: pa.Table) -> bytes:
         sink = io.BytesIO()
-        options = pyarrow.csv.WriteOptions(
-            include_header=header, batch_size=65536, quoting_style=quoting, quoting_header=quoting
-        )
+        options = pyarrow.csv.WriteOptions(include_header=False, batch_size=65536, quoting_style=quoting)
         pyarrow.csv.write_csv(part, sink, options)
         return sink.getvalue()
 
     with ThreadPoolExecutor(len(slices)) as pool:
-        return b"".join(pool.map(lambda item: write(item[1], header=item[0] == 0), enumerate(slices)))
+        return _header_line(table.column_names, quoted=quoting == "needed") + b"".join(
+            pool.map(write, slices)
+        )
+
+
+def _header_line(names: list[str], *, quoted: bool) -> bytes:
+    # Written here, because older versions of Arrow quote names always.
+    if quoted:
+        names = ['"{}"'.format(name.replace('"', '""')) for name in names]
+    return (",".join(names) + "\n").encode()
 
 
 def _needs_quotes(table: pa.Table) -> bool:

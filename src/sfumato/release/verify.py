@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from sfumato.accounting import Ledger
-from sfumato.arrays import read_parquet
 from sfumato.errors import LedgerError, VerificationFailed
 from sfumato.recipes import EXTRA_FILES
 from sfumato.release.certificate import build_certificate, describe_entry, pack_json
+from sfumato.release.differences import check_file
 from sfumato.release.opening import OpenedRelease, failing_closed, open_folder
 from sfumato.release.release import derive_files, replay_answers
 
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Verification", "check_charge", "verify"]
 
 _VERSION = re.compile(r"[\w.+-]{1,40}")
-_WRITER = re.compile(r"parquet-cpp-arrow version [\w.+-]{1,40}")
 _NO_LEDGER = (
     "the charge: no ledger was given, so that the measurements, and every number that follows from them, "
     "may be invented"
@@ -107,31 +103,9 @@ def _check_certificate(opened: OpenedRelease, again: Mapping[str, Any]) -> str:
 
 
 def _check_tables(files: Mapping[str, bytes], derived: Mapping[str, bytes], *, rows: int) -> list[str]:
-    checked = []
     extra = [name for name in EXTRA_FILES if name in files or name in derived]
-    for name in ("table.csv", "writeup.md", *extra):
-        if files.get(name) != derived.get(name):
-            message = f"{name} does not follow from measurements.parquet"
-            raise VerificationFailed(message)
-        checked.append(f"{name} follows from the measurements, byte for byte")
-    if files["table.parquet"] == derived["table.parquet"]:
-        checked.append("table.parquet follows from the measurements, byte for byte")
-    else:
-        # Another version of the Parquet writer may lay out the same rows differently.
-        if not _has_same_rows(files["table.parquet"], derived["table.parquet"], rows=rows):
-            message = "table.parquet does not follow from measurements.parquet"
-            raise VerificationFailed(message)
-        checked.append("table.parquet follows from the measurements, row for row (another writer version)")
-    return checked
-
-
-def _has_same_rows(stored: bytes, derived: bytes, *, rows: int) -> bool:
-    """Whether a Parquet file holds the same rows as another, and no note besides."""
-    about = pq.ParquetFile(pa.BufferReader(stored)).metadata
-    if about.metadata is not None or not _WRITER.fullmatch(about.created_by or ""):
-        return False
-    mine, theirs = (read_parquet(each, spelled=True, rows=rows) for each in (stored, derived))
-    return bool(mine.equals(theirs, check_metadata=True))
+    names = ("table.csv", "writeup.md", *extra, "table.parquet")
+    return [check_file(name, files.get(name), derived.get(name), rows=rows) for name in names]
 
 
 def _check_ledger(place: Path | str, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:

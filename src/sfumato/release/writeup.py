@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.exact import format_exact, round_up
 from sfumato.measurement import Request, ask_cost, request_grid, request_size
+from sfumato.release.certificate import list_notes
 
 if TYPE_CHECKING:
     from sfumato.measurement import Answer, Ask
@@ -29,6 +30,7 @@ def build_writeup(
     sections = [
         f"# Privacy write-up: {plan.recipe.kind} of `{plan.table.name}`",
         _summary(plan, total),
+        *(f"**Note:** {note}." for note in list_notes(plan.table, answers)),
         "## Main idea",
         told["idea"],
         "## Pre-processing",

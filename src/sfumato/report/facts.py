@@ -66,6 +66,12 @@ class Facts:
         return tuple(str(each) for each in self.certificate.get("plan", {}).get("epsilons") or ())
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the release says should be known before it is used."""
+        told = self.certificate.get("notes")
+        return tuple(map(str, told)) if isinstance(told, list) else ()
+
+    @property
     def best(self) -> str | None:
         """The largest epsilon of a release of several; None if there is one only."""
         if len(self.epsilons) < 2:

@@ -130,6 +130,10 @@ def _build_header(story: Story, title: str) -> Html:
         paragraph(clip_text(kicker, 120), class_="kicker"),
         tag("h1", clip_text(title, 120)),
         tag("div", *figures, class_="figures"),
+        *(
+            paragraph(tag("b", "Note: "), clip_text(note, 400), ".", class_="warn strong")
+            for note in facts.notes
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from sfumato.schema.column import OTHER, Column, Policy, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
-from sfumato.schema.draft import draft_project
+from sfumato.schema.draft import draft_project, quote_toml
 from sfumato.schema.project import (
     Project,
     parse_project,
@@ -36,6 +36,7 @@ __all__ = [
     "parse_column",
     "parse_project",
     "parse_table",
+    "quote_toml",
     "read_parameters",
     "read_project",
     "read_toml",

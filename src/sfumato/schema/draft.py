@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["draft_project"]
+__all__ = ["draft_project", "quote_toml"]
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 
 _HINTS = {
     "integer": "range = [1, 12]          # or values = [...], bins = [...]",
@@ -36,7 +37,7 @@ def draft_project(source: str, kinds: Mapping[str, str]) -> str:
         "# delta = 1e-9      # needed for Gaussian noise",
         "",
         f"[tables.{_key(name)}]",
-        f"source = {json.dumps(source)}",
+        f"source = {quote_toml(source)}",
         'unit = "TODO"       # the column that names the individual, or "row" if every row is one',
         'max_records = "TODO"   # the most records of one individual that may count',
     ]
@@ -49,5 +50,22 @@ def draft_project(source: str, kinds: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def quote_toml(text: str) -> str:
+    r"""A text as a basic string of TOML, whatever it holds.
+
+    >>> print(quote_toml('a "b"\n'))
+    "a \"b\"\n"
+    """
+    return '"' + "".join(_ESCAPES.get(char) or _escape(char) for char in text) + '"'
+
+
+def _escape(char: str) -> str:
+    # Control characters and DEL may not stand in TOML. Half a surrogate pair is no character at all: what a
+    # file's name holds beyond UTF-8 arrives as one, and no spelling of TOML brings it back.
+    if char < " " or char == "\x7f":
+        return f"\\u{ord(char):04X}"
+    return "\\uFFFD" if "\ud800" <= char <= "\udfff" else char
+
+
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote_toml(name)

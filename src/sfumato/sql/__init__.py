@@ -4,12 +4,12 @@ from sfumato.sql.aggregates import Aggregate, Measure
 from sfumato.sql.answer import Answer, pack_noisy, unpack_noisy
 from sfumato.sql.check import refuse
 from sfumato.sql.explain import describe_scales, explain_query
-from sfumato.sql.finish import NoisyAggregates, finish_query
+from sfumato.sql.finish import NoisyAggregates, finish_query, note_counts
 from sfumato.sql.intervals import half_width
 from sfumato.sql.modes import label_counts, take_out
 from sfumato.sql.plan import CELLS, Noise, QueryPlan, plan_query, prepare_query
 from sfumato.sql.public import plan_public
-from sfumato.sql.quantiles import Ranks, quantile_ranks, quantile_scores
+from sfumato.sql.quantiles import Ranks, choose_step, quantile_ranks, quantile_scores
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rows import RowPlan, finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import Statement, Within, read_statement
@@ -31,6 +31,7 @@ __all__ = [
     "Statement",
     "Within",
     "check_within",
+    "choose_step",
     "code_name",
     "describe_scales",
     "explain_query",
@@ -39,6 +40,7 @@ __all__ = [
     "half_width",
     "label_counts",
     "least_epsilon",
+    "note_counts",
     "pack_noisy",
     "plan_public",
     "plan_query",

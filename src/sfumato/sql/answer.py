@@ -85,8 +85,8 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         table = read_parquet(payload, rows=_MOST_GROUPS)
         values = []
         for index, noise in enumerate(plan.noises):
-            parts = range(len(noise.costs) if noise.kind == "exponential" else 1)
-            rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in parts]
+            stored = sum(name.startswith(f"{index}/") for name in table.column_names)
+            rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
             values.append(np.stack(rows) if noise.kind == "exponential" else rows[0])
         keys = None
         if plan.selection is not None:

@@ -137,8 +137,10 @@ def _mode_noise(measure: Measure, share: Fraction, unit: PrivacyUnit, facts: dic
 
 
 def _quantile_noise(measure: Measure, share: Fraction, facts: dict[str, Any]) -> Noise:
-    # Half for the answer, a quarter for each end of its interval.
-    costs = tuple(Cost(kind="exponential", scale=part, **facts) for part in (share / 2, share / 4, share / 4))
+    # Three fifths for the answer, a fifth for each end of its interval. The interval of MIN and MAX goes from
+    # the answer to the bound and needs no choice of its own.
+    parts = (share,) if measure.quantile in (0, 1) else (share * 3 / 5, share / 5, share / 5)
+    costs = tuple(Cost(kind="exponential", scale=part, **facts) for part in parts)
     return Noise(measure=measure, kind="exponential", scale=share, costs=costs)
 
 

@@ -5,7 +5,9 @@ A pure function of the plan and the noisy values, so it costs nothing and gives 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +15,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.arrays import label_array, to_arrow
+from sfumato.measurement import note_total
 from sfumato.sql.check import AGGREGATE, KEY, refuse
-from sfumato.sql.intervals import half_width, ratio_interval
+from sfumato.sql.intervals import Term, half_width, ratio_interval, variance_interval
 from sfumato.sql.plan import find_mode, name_columns
 from sfumato.sql.quantiles import cell_edges
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from sfumato.sql.aggregates import Aggregate, Measure
     from sfumato.sql.plan import Noise, QueryPlan
 
-__all__ = ["NoisyAggregates", "finish_query", "rehearse_query"]
+__all__ = ["NoisyAggregates", "finish_query", "note_counts", "rehearse_query"]
 
 _SHARE = 0.05
 
@@ -78,6 +81,28 @@ def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
         for suffix, array in (("", band.value), ("_low", band.low), ("_high", band.high)):
             columns[output.name + suffix] = to_arrow(array)
     return pa.table(columns)
+
+
+def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
+    """That all counts of an answer together may be noise alone, if they may."""
+    found = []
+    for noise, values in zip(plan.noises, noisy.values, strict=True):
+        if noise.measure.statistic in ("records", "present", "individuals") and values.size:
+            # A sum of many has a normal law, and one count the law of its noise.
+            width = half_width(noise, _SHARE)
+            if values.size > 1:
+                width = NormalDist().inv_cdf(1 - _SHARE / 2) * _deviation(noise) * math.sqrt(values.size)
+            found.append((width, float(values.sum(dtype=object))))
+    if not found or plan.selection is not None:
+        return ()
+    reach, total = min(found)
+    told = note_total(total, reach, of="answer")
+    return () if told is None else (told,)
+
+
+def _deviation(noise: Noise) -> float:
+    scale = float(noise.scale)
+    return scale if noise.kind == "gaussian" else math.sqrt(2) * scale
 
 
 def rehearse_query(plan: QueryPlan) -> None:
@@ -239,6 +264,8 @@ def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> _Band:
     if noise.kind == "exponential":
         cells = [cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
         value = (cells[0][0] + cells[0][1]) / 2
+        if len(cells) == 1:
+            return _extreme(measure, value, cells[0])
         return _Band(value, np.minimum(value, cells[1][0]), np.maximum(value, cells[2][1]))
     width = half_width(noise, share)
     if measure.grid == 1:
@@ -246,6 +273,15 @@ def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> _Band:
         return _Band(noisy, noisy - whole, noisy + whole)
     value = noisy / measure.grid
     return _Band(value, value - width / measure.grid, value + width / measure.grid)
+
+
+def _extreme(
+    measure: Measure, value: NDArray[np.float64], edges: tuple[NDArray[np.float64], NDArray[np.float64]]
+) -> _Band:
+    """MIN or MAX, whose one choice lies inside with 95 %: the extreme is between it and the bound."""
+    if measure.quantile == 0:
+        return _Band(value, np.full_like(value, float(measure.low)), edges[1])
+    return _Band(value, edges[0], np.full_like(value, float(measure.high)))
 
 
 def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> _Band:
@@ -256,36 +292,24 @@ def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> _Ban
     ends = (low - centre) * grid, (high - centre) * grid
     total, count = top.astype(float), bottom.astype(float)
     ratio = np.divide(total, count, out=np.zeros_like(total), where=count >= 1)
-    first, last = ratio_interval(total, count, (top_noise, bottom_noise), ends, share)
+    first, last = ratio_interval(Term(total, top_noise), Term(count, bottom_noise), ends, share)
     shift = [np.clip(centre + each / grid, low, high) for each in (ratio, first, last)]
     return _Band(*shift)
 
 
 def _spread(parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, sample: bool, root: bool) -> _Band:
-    """Variance or standard deviation, enclosed by a box around its three measures."""
-    (sum_noise, sums), (square_noise, squares), (_, counts) = parts
-    measure = sum_noise.measure
-    half = float(measure.high - measure.low) / 2
-    unit = half**2 / square_noise.measure.grid
-
-    def variance(total: NDArray[Any], square: NDArray[Any], count: NDArray[Any]) -> NDArray[np.float64]:
-        count = np.maximum(count.astype(float), 1)
-        mean = np.clip(total / measure.grid / count, -half, half)
-        spread = square * unit / count - mean**2
-        spread = spread * count / np.maximum(count - 1, 1) if sample else spread
-        clipped: NDArray[np.float64] = np.clip(spread, 0, half**2 * (2 if sample else 1))
-        return clipped
-
-    boxes = []
-    for noise, noisy in parts:
-        width = half_width(noise, share / 3)
-        boxes.append((noisy - width, noisy + width))
-    corners = []
-    for count in boxes[2]:
-        inner = np.where(boxes[0][0] * boxes[0][1] <= 0, 0, np.minimum(*map(np.abs, boxes[0])))
-        outer = np.maximum(*map(np.abs, boxes[0]))
-        corners += [variance(outer, boxes[1][0], count), variance(inner, boxes[1][1], count)]
-    value, low, high = variance(sums, squares, counts), np.min(corners, 0), np.max(corners, 0)
+    """Variance or standard deviation from noisy sums, sums of squares and counts."""
+    (sum_noise, sums), (square_noise, squares), (count_noise, counts) = parts
+    half = float(sum_noise.measure.high - sum_noise.measure.low) / 2
+    total = Term(sums.astype(float), sum_noise, 1 / sum_noise.measure.grid)
+    square = Term(squares.astype(float), square_noise, half**2 / square_noise.measure.grid)
+    count = np.maximum(counts.astype(float), 1)
+    value = square.values / count - np.clip(total.values / count, -half, half) ** 2
+    value = value * count / np.maximum(count - 1, 1) if sample else value
+    value = np.clip(value, 0, half**2 * (2 if sample else 1))
+    low, high = variance_interval(
+        total, square, Term(counts.astype(float), count_noise), half, share, sample=sample
+    )
     if root:
         value, low, high = np.sqrt(value), np.sqrt(low), np.sqrt(high)
     return _Band(value, np.minimum(low, value), np.maximum(high, value))

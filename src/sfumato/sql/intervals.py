@@ -7,21 +7,42 @@ clamped values, and no more records of an individual than the bounds let count.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from fractions import Fraction
 
     from numpy.typing import NDArray
 
     from sfumato.sql.plan import Noise
 
-__all__ = ["half_width", "ratio_interval"]
+__all__ = ["Term", "half_width", "ratio_interval", "variance_interval"]
 
 _STEPS = 60
+# Scales closer than this are taken apart, and smaller ones enlarged, so that the law of a sum of noises
+# can be computed from its partial fractions without cancellation. Widths grow by a thousandth or two.
+_APART = 1e-3
+# Of the misses of a variance, what the mean that it is taken about may have.
+_MEAN_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Noisy values of one measure, with their noise, in a unit of its own."""
+
+    noisy: NDArray[np.float64]
+    noise: Noise
+    unit: float = 1.0
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The noisy values in plain numbers."""
+        return self.noisy * self.unit
 
 
 def half_width(noise: Noise, share: float) -> float:
@@ -32,11 +53,7 @@ def half_width(noise: Noise, share: float) -> float:
 
 
 def ratio_interval(
-    top: NDArray[np.float64],
-    bottom: NDArray[np.float64],
-    noises: tuple[Noise, Noise],
-    ends: tuple[float, float],
-    share: float,
+    top: Term, bottom: Term, ends: tuple[float, float], share: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The ratios between `ends` that the noisy `top` and `bottom` do not speak against.
 
@@ -44,16 +61,73 @@ def ratio_interval(
     the draws. That set holds the true ratio with probability 1 - share whatever the size of the bottom
     (Fieller's argument), also where few records or none are behind it.
     """
-    guess = np.clip(np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0), *ends)
+    above, below = top.values, bottom.values
+    guess = np.clip(np.divide(above, below, out=np.zeros_like(above), where=below > 0), *ends)
     # The best ratio is kept by itself; between it and an end that is not kept there is one edge.
-    guess = np.where(np.abs(top - guess * bottom) <= np.abs(top), guess, np.clip(0.0, *ends))
+    guess = np.where(np.abs(above - guess * below) <= np.abs(above), guess, np.clip(0.0, *ends))
 
     def speaks_against(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return np.abs(top - ratio * bottom) > _combined_width(noises, np.abs(ratio), share)
+        width = _combined_width((top, bottom), (np.ones_like(ratio), np.abs(ratio)), share)
+        against: NDArray[np.bool_] = np.abs(above - ratio * below) > width
+        return against
 
+    return _find_edges(guess, ends, speaks_against)
+
+
+def variance_interval(
+    total: Term, square: Term, count: Term, half: float, share: float, *, sample: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The variances that noisy sums, sums of squares and counts of values in [-half, half] allow.
+
+    With the true mean m and variance v, square - 2 m total + (m^2 - v) count is noise alone, whose law is
+    known; with `sample` there is one v more. First the means are found that the sums do not speak
+    against, with a tenth of the share. A variance is kept if for one of these means the expression is no
+    further from zero than its noise is, but for the rest of the share. By the union bound the variances
+    that are kept hold the true one with probability 1 - share, however few records there are.
+
+    For large groups that is hardly more than 1 - 0.9 share: about the mean the expression has its least
+    value, so which mean near it is taken matters little.
+    """
+    sums, squares, counts = total.values, square.values, count.values
+    first, last = ratio_interval(total, count, (-half, half), _MEAN_SHARE * share)
+    middle = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), first, last)
+    means = np.stack([first, middle, last])
+    outermost = np.maximum(np.abs(first), np.abs(last))
+    innermost = np.where(first * last <= 0, 0, np.minimum(np.abs(first), np.abs(last)))
+    about_means = squares - 2 * means * sums + means**2 * counts
+    ends = 0.0, half**2 * (2 if sample else 1)
+
+    def distance(variance: NDArray[np.float64]) -> NDArray[np.float64]:
+        rest = about_means - variance * counts + (variance if sample else 0)
+        apart: NDArray[np.float64] = np.maximum(0, np.maximum(rest.min(0), -rest.max(0)))
+        return apart
+
+    def speaks_against(variance: NDArray[np.float64]) -> NDArray[np.bool_]:
+        weights = (
+            2 * outermost,
+            np.ones_like(variance),
+            np.maximum(np.abs(outermost**2 - variance), np.abs(innermost**2 - variance)),
+        )
+        width = _combined_width((total, square, count), weights, (1 - _MEAN_SHARE) * share)
+        against: NDArray[np.bool_] = distance(variance) > width
+        return against
+
+    plain = np.divide(about_means[1], counts, out=np.zeros_like(sums), where=counts > 0)
+    guesses = np.clip(np.stack([plain, np.zeros_like(plain), np.full_like(plain, ends[1])]), *ends)
+    nearest = np.argmin([distance(guess) for guess in guesses], axis=0)
+    guess = np.take_along_axis(guesses, nearest[None], axis=0)[0]
+    return _find_edges(guess, ends, speaks_against)
+
+
+def _find_edges(
+    guess: NDArray[np.float64],
+    ends: tuple[float, float],
+    speaks_against: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Where, from a value that is kept towards each end, values begin that are not."""
     edges = []
     for end in ends:
-        far = np.full_like(top, end)
+        far = np.full_like(guess, end)
         refused = speaks_against(far)
         inside, outside = guess.copy(), far.copy()
         for _ in range(_STEPS):
@@ -73,29 +147,39 @@ def _laplace_width(scale: Fraction, share: float) -> int:
 
 
 def _combined_width(
-    noises: tuple[Noise, Noise], ratio: NDArray[np.float64], share: float
+    terms: tuple[Term, ...], weights: tuple[NDArray[np.float64], ...], share: float
 ) -> NDArray[np.float64]:
-    """The width of (noise of the top) - ratio * (noise of the bottom)."""
-    top, bottom = (float(noise.scale) for noise in noises)
-    if all(noise.kind == "gaussian" for noise in noises):
-        widths: NDArray[np.float64] = NormalDist().inv_cdf(1 - share / 2) * np.hypot(top, ratio * bottom)
+    """The width of the sum of independent noises, each times its weight."""
+    steps = np.stack([term.unit * weight for term, weight in zip(terms, weights, strict=True)])
+    scales = steps * np.array([float(term.noise.scale) for term in terms])[:, None]
+    if all(term.noise.kind == "gaussian" for term in terms):
+        widths: NDArray[np.float64] = NormalDist().inv_cdf(1 - share / 2) * np.sqrt((scales**2).sum(0))
         return widths
-    a, c = top, ratio * bottom
-    large, small = np.maximum(a, c), np.minimum(a, c)
-    small = np.where(small > large * (1 - 1e-6), large * (1 - 1e-6), small)
+    scales = np.sort(scales, axis=0)
+    largest = np.maximum(scales[-1], np.finfo(float).tiny * 2**60)
+    scales = scales / largest
+    scales[0] = np.maximum(scales[0], _APART)
+    for index in range(1, len(scales)):
+        scales[index] = np.maximum(scales[index], scales[index - 1] * (1 + _APART))
+    # For two-sided exponentials of different scales b_i, P(|sum| > t) = sum of A_i exp(-t / b_i), where
+    # A_i is the product of b_i^2 / (b_i^2 - b_j^2) over all other j.
+    squares = scales**2
+    parts = [
+        np.prod([squares[i] / (squares[i] - squares[j]) for j in range(len(scales)) if j != i], axis=0)
+        for i in range(len(scales))
+    ]
 
-    # P(|A + C| > t) = (a^2 exp(-t/a) - c^2 exp(-t/c)) / (a^2 - c^2) for two-sided exponentials.
     def tail(t: NDArray[np.float64]) -> NDArray[np.float64]:
-        safe = np.maximum(small, 1e-300)
-        difference = large**2 * np.exp(-t / large) - small**2 * np.exp(-t / safe)
-        share_beyond: NDArray[np.float64] = difference / (large**2 - small**2)
-        return share_beyond
+        beyond: NDArray[np.float64] = sum(
+            (part * np.exp(-t / scale) for part, scale in zip(parts, scales, strict=True)), np.zeros_like(t)
+        )
+        return beyond
 
-    low, high = np.zeros_like(large), large * (math.log(1 / share) + 2) + small
+    low, high = np.zeros_like(largest), scales.sum(0) * (math.log(1 / share) + 2)
     for _ in range(_STEPS):
         middle = (low + high) / 2
         heavy = tail(middle) > share
         low, high = np.where(heavy, middle, low), np.where(heavy, high, middle)
     # Half a step of each lattice is added, because the noise is discrete.
-    result: NDArray[np.float64] = high + 0.5 + ratio * 0.5
+    result: NDArray[np.float64] = high * largest + 0.5 * steps.sum(0)
     return result

@@ -1,4 +1,4 @@
-"""Private quantiles: which ranks the exponential mechanism aims at, and how cells are scored.
+"""Private quantiles: which ranks the exponential mechanism aims at, and how candidates are scored.
 
 Between the public bounds lie CELLS + 1 cells; one more candidate stands for the lower bound itself and one
 for the upper. A cell with L records below it and h inside covers the ranks from d L to d (L + h), for the
@@ -6,6 +6,11 @@ quantile k/d; the bounds cover all ranks below 0 and above d n. The score of a c
 distance of the wanted rank k n + shift from what it covers. One record moves a score by at most
 max(k, d - k), an individual with r records in the group by r times that, and over all groups r adds up to
 max_records at most.
+
+The ends of the interval are chosen after the answer, among blocks of cells next to it: the cell itself, the
+next one, then 2, 4, 8, ... cells. A block is drawn as often as it has cells, so it weighs as much as all
+nearer ones together: however wide a gap without records the answer lies in, the ends leave it.
+docs/proofs/sql.md shows that the interval holds the quantile with 95 %, whatever the records are.
 """
 
 from __future__ import annotations
@@ -13,22 +18,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from sqlglot import exp
 
 from sfumato.sql.calibrate import Noise
+from sfumato.sql.check import AGGREGATE
 from sfumato.sql.plan import CELLS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.unit import PrivacyUnit
+    from sfumato.sql.plan import QueryPlan
 
-__all__ = ["Ranks", "cell_edges", "quantile_ranks", "quantile_scores"]
+__all__ = ["Ranks", "cell_edges", "choose_step", "quantile_ranks", "quantile_scores"]
 
-_MISS = 0.025
+_MISS = 0.05
 _CANDIDATES = CELLS + 3
+_LAST = _CANDIDATES - 1
+# Offsets from the answer at which blocks begin; the last block reaches beyond every candidate.
+_STARTS = np.array([0, *(2**power for power in range(_LAST.bit_length()))])
+_ENDS = np.array([*(_STARTS[1:] - 1), 2 ** _LAST.bit_length() - 1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,38 +48,84 @@ class Ranks:
 
     shift: int
     rate: Fraction
+    side: Literal["answer", "low", "high"] = "answer"
 
 
-def quantile_ranks(noise: Noise, unit: PrivacyUnit) -> tuple[Ranks, Ranks, Ranks]:
-    """The three choices of a quantile: the answer, then a cell below it and one above it.
+def quantile_ranks(noise: Noise, plan: QueryPlan) -> tuple[Ranks, ...]:
+    """The choices of a quantile: the answer, then a block of cells below it and one above it.
 
-    The mechanism misses its aim by more than ln(candidates / p) / rate with probability p at most. The
-    ends aim that far off, so that each lies on its side of the true quantile with 97.5 %.
+    Only an end on the side where the true quantile lies can miss it, and does so with a probability of at
+    most exp(-rate * shift) / (1 + exp(-rate * shift)). The ends aim far enough for that to be 5 %; less if
+    an output is made of several aggregates, whose intervals must hold at once.
+
+    MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most; on
+    the other side one record more could lie anywhere, so the interval goes to the bound.
     """
-    share = noise.measure.quantile or Fraction(0)
+    share, unit = noise.measure.quantile or Fraction(0), plan.unit
     largest = max(share.numerator, share.denominator - share.numerator)
     sensitivity = Fraction(unit.max_records * largest * (2 if unit.neighbours == "replace" else 1))
-    answer, low, high = (cost.scale / (2 * sensitivity) for cost in noise.costs)
-    edge = 0
+    rates = [cost.scale / (2 * sensitivity) for cost in noise.costs]
+    odds = _count_parts(noise, plan) / _MISS - 1
     if share in (0, 1):
-        # Aimed at the extreme itself, half of all misses would be at the bound; aim inside.
-        edge = math.ceil(math.log(_CANDIDATES) / float(answer))
-        edge = edge if share == 0 else -edge
-    reach = math.ceil(math.log(_CANDIDATES / _MISS) / float(low))
-    return Ranks(shift=edge, rate=answer), Ranks(shift=-reach, rate=low), Ranks(shift=reach, rate=high)
+        edge = math.ceil(math.log(_CANDIDATES * odds) / float(rates[0]))
+        return (Ranks(shift=edge if share == 0 else -edge, rate=rates[0]),)
+    answer, low, high = rates
+    reach = math.ceil(math.log(odds) / float(low))
+    return (
+        Ranks(shift=0, rate=answer),
+        Ranks(shift=-reach, rate=low, side="low"),
+        Ranks(shift=reach, rate=high, side="high"),
+    )
 
 
-def quantile_scores(true_histogram: NDArray[np.int64], noise: Noise, ranks: Ranks) -> NDArray[np.int64]:
-    """The score of every candidate, for every group."""
+def _count_parts(noise: Noise, plan: QueryPlan) -> int:
+    """The most aggregates that one output is made of together with the measure of `noise`."""
+    parts = 1
+    for output in plan.outputs:
+        used = {node.name for node in output.tree.find_all(exp.Column) if node.table == AGGREGATE}
+        if any(noise.measure in plan.aggregates[int(name)].measures for name in used):
+            parts = max(parts, len(used))
+    return parts
+
+
+def quantile_scores(
+    true_histogram: NDArray[np.int64], noise: Noise, ranks: Ranks, answers: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """The score of every candidate for every group; those of an end lie next to the chosen `answers`."""
     share = noise.measure.quantile or Fraction(0)
     total = true_histogram.sum(axis=1, keepdims=True)
     upto = np.cumsum(true_histogram, axis=1)
     far = np.full_like(total, 2**60)
     first = np.hstack([-far, share.denominator * (upto - true_histogram), share.denominator * total])
     last = np.hstack([np.zeros_like(total), share.denominator * upto, far])
+    if answers is not None:
+        lower, upper = _blocks(answers, ranks)
+        first, last = np.take_along_axis(first, lower, axis=1), np.take_along_axis(last, upper, axis=1)
     wanted = share.numerator * total + ranks.shift
     scores: NDArray[np.int64] = -np.maximum(0, np.maximum(first - wanted, wanted - last))
+    if answers is not None:
+        return np.repeat(scores, _ENDS - _STARTS + 1, axis=1)
     return scores
+
+
+def choose_step(
+    places: NDArray[np.int64], ranks: Ranks, answers: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """The cell that a chosen candidate stands for: of a block of cells the outermost."""
+    if answers is None:
+        return places
+    outermost = _ENDS[np.searchsorted(_ENDS, places)]
+    steps: NDArray[np.int64] = answers - outermost if ranks.side == "low" else answers + outermost
+    return np.clip(steps, 0, _LAST)
+
+
+def _blocks(answers: NDArray[np.int64], ranks: Ranks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and the last cell of every block beside the answers; beyond a bound it is the bound."""
+    if ranks.side == "low":
+        lower, upper = answers[:, None] - _ENDS, answers[:, None] - _STARTS
+    else:
+        lower, upper = answers[:, None] + _STARTS, answers[:, None] + _ENDS
+    return np.clip(lower, 0, _LAST), np.clip(upper, 0, _LAST)
 
 
 def cell_edges(
