@@ -710,7 +710,7 @@ def run_world(name, *, cases, broken=0.15, counts=None):
     counts = Counter() if counts is None else counts
     try:
         sides = [Side(place) for place in make_sides(world, folder)]
-        with nullcontext() if world.draw.random() < 0.1 else nasty.share_database():
+        with nullcontext() if world.draw.random() < 0.04 else nasty.share_database():
             ran += [run_case(world, sides, random.Random(f"case {name} {case}")) for case in range(cases)]
         for side in sides:
             side.read_charges()
@@ -730,14 +730,14 @@ def run_world(name, *, cases, broken=0.15, counts=None):
 
 def run_case(world, sides, draw):
     """What is asked, and the outcomes on both sides; now and then also with the rows in another order."""
-    is_statement = draw.random() < 0.94
+    is_statement = draw.random() < 0.95
     asked, opened = Statements(world, draw).make() if is_statement else (make_recipe(world, draw), 0)
     one = sides[0].ask(asked, opened=opened)
     if one.error is not None and one.charges and not is_statement:
         one = sides[0].ask(asked, mode="on")  # exact answers may be more than a recipe was made for
     two = sides[1].ask(asked, opened=opened, answers=one.watch.given)
     again = None
-    if one.error is None and draw.random() < 0.2:
+    if one.error is None and draw.random() < 0.15:
         again = sides[2].ask(asked, opened=opened, answers=one.watch.given)
     return asked, opened, one, two, again
 
