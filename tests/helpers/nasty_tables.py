@@ -23,6 +23,7 @@ TEXTS = [
     *("9" * 400, "1,5", "294247-01-10 04:00:54", "99999-12-31"),
     *("2020-01-01T24:00:00", "12:34", "01/02/2020", "0001-01-01 (BC)"),
     *('say "no"', "a,b", "line\nbreak", "cr\rhere", "crlf\r\n", "nul\x00here", "tab\t", "semi;colon"),
+    *(" of somebody else, for sure", "x" * 32),
     *("e\u0301", "\u00e9", "\U0001f469\u200d\U0001f469\u200d\U0001f467", "\ufeffbom"),
     *("\u202eback", "ß", "İ", "ǅ"),
     *("%", "_", "\\", "';--", "$$", "{}", None, None),
@@ -82,13 +83,14 @@ SEEN_AS = {
 # fmt: on
 
 
-def write_table(path, columns, rows, size):
+def write_table(path, columns, rows, size, *, dictionary=True):
+    """Writes `rows`, pairs of an individual and a record, to a file of the kind that its name tells."""
     arrays = {}
     for place, (name, kind) in enumerate(columns):
         values = [person if place == 0 else record[place - 1] for person, record in rows]
         arrays[name] = make_array(values, kind)
     if path.suffix == ".parquet":
-        pq.write_table(pa.table(arrays), path, row_group_size=size)
+        pq.write_table(pa.table(arrays), path, row_group_size=size, use_dictionary=dictionary)
     else:
         write_text(path, arrays)
 
