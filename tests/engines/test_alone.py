@@ -7,7 +7,7 @@ and once as a table of one record for each. What a statement counts for a record
 import importlib.util
 import math
 import random
-import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,16 +18,16 @@ from sfumato.curator import Curator
 from sfumato.schema import read_project
 
 
-def load():
-    path = Path(__file__).parents[1] / "audit" / "fuzz.py"
-    spec = importlib.util.spec_from_file_location("fuzz_for_the_grid", path)
+def load(name):
+    """A helper of the tests, by its name."""
+    path = Path(__file__).parents[1] / "helpers" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-fuzz = load()
+nasty = load("nasty_tables")
 
 PROJECT = """
 [budget]
@@ -124,14 +124,14 @@ class Grid:
         self.folder, self.kind, self.values, self.form = folder, kind, values, form
         self.turn = 0
 
-    def count(self, places, probes, *, size=1000):
-        """For every probe, the counts by the number of the value."""
+    def count(self, places, probes, *, size=10**6, dictionary=True):
+        """For every probe, the counts by the number of the value, which may stand at several places."""
         self.turn += 1
         folder = self.folder / str(self.turn)
         folder.mkdir()
-        rows = [(f"u{place}", (place, self.values[place])) for place in places]
+        rows = [(f"u{row}", (place, self.values[place])) for row, place in enumerate(places)]
         columns = [("p", "text"), ("id", "integer"), ("v", self.kind)]
-        fuzz.write_table(folder / f"t.{self.form}", columns, rows, size)
+        nasty.write_table(folder / f"t.{self.form}", columns, rows, size, dictionary=dictionary)
         (folder / "sfumato.toml").write_text(PROJECT.format(format=self.form, last=len(self.values) - 1))
         watch = Watch()
         curator = Curator(read_project(folder / "sfumato.toml"), noise=watch)
@@ -144,7 +144,7 @@ class Grid:
         """The probes that the planner accepts; most are."""
         self.count([0], ["v IS NULL"])
         curator = sf.open(self.folder / str(self.turn) / "sfumato.toml")
-        as_seen = "text" if self.form != "parquet" else fuzz.SEEN_AS[self.kind]
+        as_seen = "text" if self.form != "parquet" else nasty.SEEN_AS[self.kind]
         expressions = EXPRESSIONS[as_seen]
         probes = [
             probe.format(f"({each})" if kind == "condition" else each)
@@ -169,20 +169,20 @@ def _keep(probes, curator):
 
 
 GRIDS = {
-    "text": ("text", [*fuzz.TEXTS, "2020-05-05", "2.5", "xyz", fuzz.LONG_TEXT], "parquet"),
-    "text in a text file": ("text", [*fuzz.TEXTS[1::2], "2020-05-05", "2.5"], "csv"),
-    "double": ("double", fuzz.NUMBERS, "parquet"),
-    "float": ("float", [*fuzz.NUMBERS[:9], 1.0, 2.5, 5.0, math.pi], "parquet"),
-    "integer": ("integer", fuzz.INTEGERS, "parquet"),
-    "natural": ("natural", fuzz.NATURALS, "parquet"),
-    "decimal": ("decimal", fuzz.DECIMALS, "parquet"),
-    "day": ("day", fuzz.DAYS, "parquet"),
-    "moment": ("moment", fuzz.MOMENTS, "parquet"),
-    "milli": ("milli", fuzz.MOMENTS, "parquet"),
-    "zoned": ("zoned", fuzz.MOMENTS, "parquet"),
-    "nano": ("nano", fuzz.MOMENTS, "parquet"),
-    "truth": ("truth", fuzz.TRUTHS, "parquet"),
-    "text that is not UTF-8": ("text", [*fuzz.BROKEN_TEXTS, "a", "5", None], "parquet"),
+    "text": ("text", [*nasty.TEXTS, "2020-05-05", "2.5", "xyz", nasty.LONG_TEXT], "parquet"),
+    "text in a text file": ("text", [*nasty.TEXTS[1::2], "2020-05-05", "2.5"], "csv"),
+    "double": ("double", nasty.NUMBERS, "parquet"),
+    "float": ("float", [*nasty.NUMBERS[:9], 1.0, 2.5, 5.0, math.pi], "parquet"),
+    "integer": ("integer", nasty.INTEGERS, "parquet"),
+    "natural": ("natural", nasty.NATURALS, "parquet"),
+    "decimal": ("decimal", nasty.DECIMALS, "parquet"),
+    "day": ("day", nasty.DAYS, "parquet"),
+    "moment": ("moment", nasty.MOMENTS, "parquet"),
+    "milli": ("milli", nasty.MOMENTS, "parquet"),
+    "zoned": ("zoned", nasty.MOMENTS, "parquet"),
+    "nano": ("nano", nasty.MOMENTS, "parquet"),
+    "truth": ("truth", nasty.TRUTHS, "parquet"),
+    "text that is not UTF-8": ("text", [*nasty.BROKEN_TEXTS, "a", "5", None], "parquet"),
 }
 
 
@@ -190,23 +190,29 @@ GRIDS = {
 def test_a_record_has_the_value_it_has_alone(tmp_path, name):
     kind, values, form = GRIDS[name]
     grid = Grid(tmp_path, kind, distinct(values), form=form)
-    with fuzz.share_database():
+    with nasty.share_database():
         places = list(range(len(grid.values)))
         probes = grid.accepted()
         alone = [grid.count([place], probes) for place in places]
-        shuffled = [random.Random(seed).sample(places, len(places)) for seed in range(2)]
-        orders = [places, places[::-1], *shuffled]
+        # Every value stands once before every other, in memory as in the file.
+        pairs = [place for one in places for two in places for place in (one, two)]
+        tables = [
+            (places, {"size": 7}),
+            (random.Random(0).sample(places, len(places)), {}),
+            (pairs, {"dictionary": False}),
+            (pairs, {"size": 100}),
+        ]
         wrong = set()
-        for number, order in enumerate(orders):
-            beside = grid.count(order, probes, size=(1000, 1000, 7, 1)[number])
+        for order, options in tables:
+            beside, often = grid.count(order, probes, **options), Counter(order)
             for turn, probe in enumerate(probes):
                 wrong |= {
                     (probe, repr(grid.values[place])[:60])
                     for place in places
-                    if beside[turn][place] != alone[place][turn][place]
+                    if beside[turn][place] != often[place] * alone[place][turn][place]
                 }
-                assert all(beside[turn][place] in (0, 1) for place in places)
-    assert not wrong, sorted(wrong)[:20]
+    told = f"{sorted({value for _, value in wrong})} by {sorted({probe for probe, _ in wrong})}"
+    assert not wrong, told
 
 
 def test_the_grid_uses_all_that_statements_may_use():
