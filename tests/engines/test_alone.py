@@ -190,29 +190,30 @@ GRIDS = {
 def test_a_record_has_the_value_it_has_alone(tmp_path, name):
     kind, values, form = GRIDS[name]
     grid = Grid(tmp_path, kind, distinct(values), form=form)
-    with nasty.share_database():
-        places = list(range(len(grid.values)))
-        probes = grid.accepted()
-        alone = [grid.count([place], probes) for place in places]
-        # Every value stands once before every other, in memory as in the file.
-        pairs = [place for one in places for two in places for place in (one, two)]
-        tables = [
-            (places, {"size": 7}),
-            (random.Random(0).sample(places, len(places)), {}),
-            (pairs, {"dictionary": False}),
-            (pairs, {"size": 100}),
-        ]
-        wrong = set()
-        for order, options in tables:
-            beside, often = grid.count(order, probes, **options), Counter(order)
-            for turn, probe in enumerate(probes):
-                wrong |= {
-                    (probe, repr(grid.values[place])[:60])
-                    for place in places
-                    if beside[turn][place] != often[place] * alone[place][turn][place]
-                }
-    told = f"{sorted({value for _, value in wrong})} by {sorted({probe for probe, _ in wrong})}"
-    assert not wrong, told
+    places = list(range(len(grid.values)))
+    probes = grid.accepted()
+    alone = [grid.count([place], probes) for place in places]
+    # Every value stands once before every other, in memory as in the file.
+    pairs = [place for one in places for two in places for place in (one, two)]
+    tables = [
+        (places, {"size": 7}),
+        (random.Random(0).sample(places, len(places)), {}),
+        (pairs, {"dictionary": False}),
+        (pairs, {"size": 100}),
+    ]
+    wrong = set()
+    for order, options in tables:
+        beside, often = grid.count(order, probes, **options), Counter(order)
+        for turn, probe in enumerate(probes):
+            wrong |= {
+                (probe, repr(grid.values[place])[:60])
+                for place in places
+                if beside[turn][place] != often[place] * alone[place][turn][place]
+            }
+
+
+told = f"{sorted({value for _, value in wrong})} by {sorted({probe for probe, _ in wrong})}"
+assert not wrong, told
 
 
 def test_the_grid_uses_all_that_statements_may_use():

@@ -6,11 +6,8 @@ all the same.
 
 import gzip
 import math
-from contextlib import contextmanager
 from decimal import Decimal
-from unittest import mock
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -140,13 +137,3 @@ def field_bytes(value):
     if raw == b"" or any(each in raw for each in b',"\r\n;\t|') or raw != raw.strip():
         return b'"' + raw.replace(b'"', b'""') + b'"'
     return raw
-
-
-@contextmanager
-def share_database():
-    """Within it every connection is to one empty database, which saves most of the time of a small case."""
-    with (
-        duckdb.connect(config={"threads": 1}) as database,
-        mock.patch.object(duckdb, "connect", side_effect=lambda: database.cursor()),
-    ):
-        yield
