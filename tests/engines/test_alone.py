@@ -211,9 +211,8 @@ def test_a_record_has_the_value_it_has_alone(tmp_path, name):
                 if beside[turn][place] != often[place] * alone[place][turn][place]
             }
 
-
-told = f"{sorted({value for _, value in wrong})} by {sorted({probe for probe, _ in wrong})}"
-assert not wrong, told
+    told = f"{sorted({value for _, value in wrong})} by {sorted({probe for probe, _ in wrong})}"
+    assert not wrong, told
 
 
 def test_the_grid_uses_all_that_statements_may_use():
