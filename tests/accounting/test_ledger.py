@@ -150,7 +150,7 @@ def test_a_budget_changes_by_a_chained_entry(path, ledger):
 
 def test_the_reserve_for_selection_is_spent_and_refused_with_the_way_to_raise_it(path):
     select = Cost(kind="selection", scale=Fraction(100), sensitivity=Fraction(2), delta="6e-8")
-    ledger = Ledger(path, Budget(1, "1e-6"))
+    ledger = Ledger(path, Budget(1, "1e-6", selection="1e-7"))
     entry = charge(ledger, select)
     assert Ledger(path).entries()[1].costs == entry.costs == (select,)
     words = r"fail with probability 0\.00000006; 0\.00000004 of the 0\.0000001 .*`\[budget\] selection_delta`"

@@ -83,7 +83,7 @@ class Ledger:
             secret = secrets.token_bytes(32)
             self._store.create(secret=secret, first=chain.open_chain(budget, secret), timeout=timeout)
         history = self._load_secret()
-        if budget is not None and budget != history.limit:
+        if budget is not None and not _same_budget(budget, history.limit):
             message = (
                 f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
                 f"{budget.describe()}; to accept the change, open it without a budget and call "
@@ -374,6 +374,18 @@ class Ledger:
         return LedgerError(
             f"ledger {self._store.name!r} cannot be trusted: {reason}; restore it from a backup"
         )
+
+
+def _same_budget(budget: Budget, limit: Budget) -> bool:
+    """Whether a ledger opened with `limit` is the one that `budget` asks for.
+
+    A budget that does not choose a way of counting is right for a ledger that was opened with one.
+    """
+    if budget.accounting != "any":
+        return budget == limit
+    way = limit.accounting
+    alike = Budget(budget.epsilon, budget.delta, accounting=way, selection=budget.selection)
+    return limit in (budget, budget.under(way), alike)
 
 
 def _append(

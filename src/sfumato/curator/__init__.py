@@ -77,7 +77,6 @@ class Curator:
         self._budget = Budget(
             epsilon=project.epsilon,
             delta=project.delta,
-            accounting=project.accounting,
             selection=project.selection_delta,
         )
 
@@ -119,8 +118,9 @@ class Curator:
     def accept_budget(self) -> BudgetReport:
         """Enters the project file's budget into the ledger in place of the one it was opened with."""
         ledger = Ledger(self.ledger_path)
-        if ledger.budget != self._budget:
-            ledger.change_budget(self._budget)
+        wanted = self._budget.under(ledger.budget.accounting)
+        if ledger.budget != wanted:
+            ledger.change_budget(wanted)
         return ledger.report()
 
     def check(
@@ -203,7 +203,6 @@ class Curator:
             text,
             project=self._project,
             engine=self._engine,
-            budget=self._budget,
             report=self.budget,
             open_ledger=self._ledger,
             progress=progress,

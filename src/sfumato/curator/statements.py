@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.accounting import admits
+from sfumato.accounting import add_costs, admits
 from sfumato.canonical import digest
 from sfumato.errors import BudgetExceeded, RecipeError, SfumatoError, SourceError
 from sfumato.noise import add_noise, exponential_choice
@@ -48,7 +48,7 @@ from sfumato.sql import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.accounting import Budget, BudgetReport, Ledger
+    from sfumato.accounting import BudgetReport, Ledger
     from sfumato.engines import Engine
     from sfumato.engines.query import TrueAggregates
     from sfumato.noise import NoiseSource
@@ -68,16 +68,13 @@ def answer_statement(
     *,
     project: Project,
     engine: Engine,
-    budget: Budget,
     report: Callable[[], BudgetReport],
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
     noise: NoiseSource | None = None,
 ) -> Answer:
     """The answer to one statement about the tables of `project`."""
-    desk = _Desk(
-        project=project, engine=engine, budget=budget, report=report, open_ledger=open_ledger, noise=noise
-    )
+    desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger, noise=noise)
     return desk.answer(text, progress=progress)
 
 
@@ -85,7 +82,6 @@ def answer_statement(
 class _Desk:
     project: Project
     engine: Engine
-    budget: Budget
     report: Callable[[], BudgetReport]
     open_ledger: Callable[[], Ledger]
     noise: NoiseSource | None = None
@@ -117,8 +113,10 @@ class _Desk:
         return _finish(plan, noisy, spent)
 
     def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
+        selection_delta = self.report().budget.selection
+
         def plan_at(epsilon: Fraction) -> QueryPlan:
-            return plan_query(statement, catalog, epsilon=epsilon, selection_delta=self.budget.selection)
+            return plan_query(statement, catalog, epsilon=epsilon, selection_delta=selection_delta)
 
         if statement.delta > 0 and self.project.delta == 0:
             message = "delta above zero needs [budget] delta above zero in the project file"
@@ -163,8 +161,10 @@ class _Desk:
         if statement.explain:
             return self._explain(plan.parts)
         report = self.report()
-        costs = tuple(cost for part in plan.parts for cost in part.costs)
-        if not admits(report.budget, report.sums, costs):
+        sums = report.sums
+        for part in plan.parts:  # each is a charge of its own
+            sums = add_costs(sums, part.costs)
+        if not admits(report.budget, sums):
             message = (
                 f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent"
             )
