@@ -94,7 +94,9 @@ def _pure(epsilon: float) -> Cost:
 
 
 def _laplace(epsilon: float) -> Cost:
-    return Cost(kind="laplace", scale=Fraction(20 / epsilon).limit_denominator(10**6), sensitivity=Fraction(20))
+    return Cost(
+        kind="laplace", scale=Fraction(20 / epsilon).limit_denominator(10**6), sensitivity=Fraction(20)
+    )
 
 
 if __name__ == "__main__":

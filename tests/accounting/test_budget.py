@@ -253,3 +253,15 @@ def test_what_is_reserved_is_taken_from_the_conversion():
     limit = Fraction(rho_to_epsilon(plain.rho, Fraction(1, 2 * 10**6)))
     assert admits(Budget(limit, "1e-6", accounting="zcdp", selection="5e-7"), Spent(), [plain])
     assert not admits(Budget(limit, "1e-6", accounting="zcdp", selection="5.1e-7"), Spent(), [plain])
+
+
+def test_amounts_print_in_formats_as_they_print_alone():
+    third, quarter = Amount(1, 3), Amount(1, 4)
+    assert f"{quarter}" == str(quarter) == f"{quarter:}" == "0.25"
+    assert f"{third}" == "1/3"
+    assert f"{quarter:>8}|{quarter:<8}|{quarter:^8}" == "    0.25|0.25    |  0.25  "
+    assert f"{third:.3f} {third:.2e} {quarter:.0%} {quarter:g}" == "0.333 3.33e-01 25% 0.25"
+    assert "{:*>6}".format(Amount("0.1")) == "***0.1"
+    assert f"epsilon {left(Budget(1), add_costs(Spent(), [TENTH]))} left" == "epsilon 0.9 left"
+    with pytest.raises(ValueError, match="format"):
+        f"{third:Q}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, get_args
@@ -54,6 +55,16 @@ class Amount(Fraction):
 
     def __repr__(self) -> str:
         return format_exact(self)
+
+    def __format__(self, spec: str) -> str:
+        """The amount as `str` has it; with a number's format, such as ".3f", rounded as that says.
+
+        >>> f"{Amount(1, 3)} {Amount(1, 4):>6} {Amount(1, 3):.2f}"
+        '1/3   0.25 0.33'
+        """
+        if spec and spec[-1] in "eEfFgG%":
+            return format(Fraction(self), spec) if sys.version_info >= (3, 12) else format(float(self), spec)
+        return format(str(self), spec)
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -15,6 +15,7 @@ from sfumato.accounting.budget import Amount, Budget, Spent, admits, left
 from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
 from sfumato.accounting.cost import Cost
 from sfumato.accounting.refusal import explain_refusal
+from sfumato.accounting.remaining import MANY, count_more, describe_costs
 from sfumato.accounting.stores import Row, Session, find_store, parse_row, try_again
 from sfumato.errors import LedgerError, RecipeError
 
@@ -29,6 +30,8 @@ __all__ = ["BudgetReport", "Ledger"]
 class BudgetReport:
     """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
 
+    `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
+    matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
     `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
     """
 
@@ -40,6 +43,44 @@ class BudgetReport:
     sums: Spent
     entries: tuple[Entry, ...]
     head: str
+
+    @property
+    def last(self) -> tuple[Cost, ...]:
+        """The costs of the last charge; empty if there is none."""
+        return next((entry.costs for entry in reversed(self.entries) if entry.kind == "charge"), ())
+
+    @property
+    def more_like_last(self) -> int | None:
+        """How many more charges like the last one fit, at most a million; None if there is none yet."""
+        return count_more(self.budget, self.sums, self.last) if self.last else None
+
+    def describe_left(self) -> str:
+        """What is left in one line, as pure epsilon and in charges like the last one.
+
+        >>> empty = Spent()
+        >>> BudgetReport(
+        ...     total=Amount(1),
+        ...     spent=Amount(0),
+        ...     left=Amount(1),
+        ...     delta=Amount(0),
+        ...     budget=Budget(1),
+        ...     sums=empty,
+        ...     entries=(),
+        ...     head="",
+        ... ).describe_left()
+        'epsilon 1 of 1 left'
+        """
+        text = f"epsilon {self.left} of {self.total} left"
+        more = self.more_like_last
+        if more is None:
+            return text
+        pure = all(cost.epsilon is not None for cost in self.last)
+        kind = describe_costs(self.last, self.budget.delta)
+        text += "" if pure else " as pure epsilon"
+        if more == 0:
+            return f"{text}, and none like the last one ({kind}) fits"
+        times = f"{more:,}" if more < MANY else f"more than {MANY:,}"
+        return f"{text}, or {times} more like the last one ({kind})"
 
 
 class Ledger:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sfumato.accounting.budget import Budget, Spent, add_costs, left
+from sfumato.accounting.remaining import describe_costs, largest_like
 from sfumato.errors import BudgetExceeded
 from sfumato.exact import format_exact
 
@@ -19,18 +20,24 @@ def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, na
     remaining = left(budget, spent)
     where = f"ledger {name!r}"
     message = _explain_failures(budget, spent, costs, where=where) or (
-        f"the charge asks for {_describe_costs(costs)}; epsilon {remaining} of "
-        f"{budget.describe()} is left in {where}. Nothing "
+        f"the charge asks for {describe_costs(costs, budget.delta)}; epsilon {remaining} of "
+        f"{budget.describe()} is left in {where}{_explain_kind(budget, spent, costs)}. Nothing "
         "was spent; ask for less or with more noise"
     )
     return BudgetExceeded(message, left=remaining)
 
 
-def _describe_costs(costs: tuple[Cost, ...]) -> str:
-    total = add_costs(Spent(), costs)
-    if total.epsilon is not None:
-        return f"epsilon {format_exact(total.epsilon)}"
-    return f"rho {float(total.rho):.6g}"
+def _explain_kind(budget: Budget, spent: Spent, costs: tuple[Cost, ...]) -> str:
+    """The most of this kind of charge that would fit, where that is not the pure epsilon that is left."""
+    if len(costs) == 1 and costs[0].kind == "pure" and costs[0].count == 1:
+        return ""
+    if budget.delta == 0:
+        pure = all(cost.epsilon is not None for cost in costs)
+        return "" if pure else ", and without delta in the budget no charge of this kind fits"
+    fitting = largest_like(budget, spent, costs)
+    if fitting is None:
+        return ", and nothing of this kind fits"
+    return f", and of this kind {describe_costs(fitting, budget.delta)} would fit"
 
 
 def _explain_failures(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, where: str) -> str:

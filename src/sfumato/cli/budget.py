@@ -44,6 +44,7 @@ def budget(
                 "delta": format_exact(report.delta),
                 "spent": str(report.spent),
                 "left": str(report.left),
+                "more_like_last": report.more_like_last,
                 "charges": charges,
             }
         )
@@ -52,6 +53,8 @@ def budget(
 
     show = console()
     show.print(f"epsilon {report.left} of {report.total} left, {report.spent} spent")
+    if report.last:
+        show.print(report.describe_left())
     if charges:
         table = Table("entry", "when", "table", "by", "epsilon", "rho")
         for charge in charges:
