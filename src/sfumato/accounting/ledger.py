@@ -17,11 +17,12 @@ from sfumato.accounting.cost import Cost
 from sfumato.accounting.refusal import explain_refusal
 from sfumato.accounting.remaining import MANY, count_more, describe_costs
 from sfumato.accounting.stores import Row, Session, find_store, parse_row, try_again
+from sfumato.accounting.turns import take_turn
 from sfumato.errors import LedgerError, RecipeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["BudgetReport", "Ledger"]
 
@@ -166,10 +167,13 @@ class Ledger:
         table_version: str,
         costs: tuple[Cost, ...],
         resumable: bool = False,
+        units: Mapping[str, str] | None = None,
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
 
         With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
+        `units` has the unit of every private table, the column or "row", where `table` names several;
+        otherwise the costs say it.
 
         *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
         spends twice. There is no refund: whether an answer failed may itself depend on the data.
@@ -179,12 +183,15 @@ class Ledger:
         if not costs or not all(isinstance(cost, Cost) for cost in costs):
             message = "a charge needs at least one Cost"
             raise RecipeError(message)
-        if "costs" in description:
-            message = "a description must not have a field 'costs'; pass them as costs"
+        if {"costs", "units"} & set(description):
+            message = "a description must not have a field 'costs' or 'units'; pass them as arguments"
             raise RecipeError(message)
         recorded = {**description, "costs": [cost.to_record() for cost in costs]}
+        if units is not None:
+            recorded["units"] = dict(units)
         with self._history(write=True) as (session, history):
             self._check_neighbours(history, costs)
+            self._check_units(history, units or {table: costs[0].unit})
             if not admits(history.limit, history.spent, costs):
                 raise explain_refusal(history.limit, history.spent, costs, name=self._store.name)
             entry = _append(
@@ -257,6 +264,27 @@ class Ledger:
                 table=entry.table,
                 table_version=entry.table_version,
             )
+
+    @contextmanager
+    def exclusively(self, *, plan_digest: str, table_version: str) -> Iterator[None]:
+        """Holds one question, from the look for an answer to its storage, against all who ask the same.
+
+        Of equal questions at one moment the first is charged; the others wait, and find its answer.
+        Other questions do not wait. What a process holds is free when it ends, however it ends.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(Path(folder, "ledger.db"), Budget(1))
+        ...     with ledger.exclusively(plan_digest="p1", table_version="v1"):
+        ...         ledger.find_answer(plan_digest="p1", table_version="v1") is None
+        True
+        """
+        digest = hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()
+        key = int.from_bytes(digest[:8]) >> 2
+        place = self._store.place
+        where = str(place.resolve() if isinstance(place, Path) else place)
+        with take_turn(where, key), self._store.hold_question(key, timeout=self._timeout):
+            yield
 
     def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
         """The first answered charge for this plan on this version of the table, and its payload."""
@@ -410,6 +438,19 @@ class Ledger:
                 "'add-remove' and 'replace' cannot be mixed"
             )
             raise RecipeError(message)
+
+    def _check_units(self, history: History, units: Mapping[str, str]) -> None:
+        for name, unit in units.items():
+            charged = history.units.get(name, frozenset({unit}))
+            if unit not in charged:
+                before = " and ".join(repr(each) for each in sorted(charged))
+                message = (
+                    f"table {name!r} was charged to ledger {self._store.name!r} with unit {before}, and now "
+                    f"its unit is {unit!r}: what protects the one does not protect the other, so the costs "
+                    "do not add up. Nothing was spent; put the unit back, or keep the table under its new "
+                    "unit in a project with a ledger of its own, whose budget comes on top of this one"
+                )
+                raise RecipeError(message)
 
     def _damaged(self, reason: str) -> LedgerError:
         return LedgerError(

@@ -270,6 +270,27 @@ class Curator:
             check_folder(out, force=force, keep=keep)
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
+        with ledger.exclusively(plan_digest=plan.digest, table_version=version):
+            release = self._find_or_charge(
+                plan, ledger, version, out=out, force=force, charge=charge, progress=progress
+            )
+        if out is not None:
+            progress("writing the release")
+            release.write(out, force=force)
+            release = replace(release, folder=out)
+        return release
+
+    def _find_or_charge(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        version: str,
+        *,
+        out: Path | None,
+        force: bool,
+        charge: bool,
+        progress: Callable[[str], None],
+    ) -> Release:
         found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
         if found is not None:
             entry, packed = found
@@ -288,10 +309,6 @@ class Curator:
                 write_note(out, plan, project=self._file, force=force)
             release = self._converse(plan, ledger=ledger, entry=entry, kept=kept, progress=progress)
             release = replace(release, resumed=begun is not None)
-        if out is not None:
-            progress("writing the release")
-            release.write(out, force=force)
-            release = replace(release, folder=out)
         return release
 
     def _charge(

@@ -181,6 +181,18 @@ class _Desk:
         ledger = self.open_ledger()
         version = self._version(plan, ledger)
         plan_digest = self._digest(plan)
+        with ledger.exclusively(plan_digest=plan_digest, table_version=version):
+            return self._find_or_charge(plan, plan_digest, ledger, version, progress=progress)
+
+    def _find_or_charge(
+        self,
+        plan: QueryPlan,
+        plan_digest: str,
+        ledger: Ledger,
+        version: str,
+        *,
+        progress: Callable[[str], None],
+    ) -> tuple[NoisyAggregates, Fraction]:
         found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
         if found is not None:
             return unpack_noisy(found[1], plan), Fraction(0)
@@ -192,6 +204,7 @@ class _Desk:
             table=", ".join(plan.relation.tables),
             table_version=version,
             costs=plan.costs,
+            units=self._units(plan),
         )
         try:
             true_aggregates = self.engine.aggregate(plan, self._tables, progress=progress)
@@ -224,6 +237,11 @@ class _Desk:
             if name in plan.relation.tables
         }
         return digest({"plan": plan.to_record(), "tables": described})
+
+    def _units(self, plan: QueryPlan) -> dict[str, str]:
+        """The unit of every private table that a plan reads."""
+        private = {name: self.project.tables.get(name) for name in plan.relation.tables}
+        return {name: table.unit.column or "row" for name, table in private.items() if table is not None}
 
     def _version(self, plan: QueryPlan, ledger: Ledger) -> str:
         names = sorted(set(plan.relation.tables))
