@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sfumato.accounting.anchor import Anchor, parse_anchor
 from sfumato.accounting.budget import Accounting, Amount, Budget, Spent, add_costs, admits, left
 from sfumato.accounting.chain import Entry
 from sfumato.accounting.constants import (
@@ -40,6 +41,7 @@ from sfumato.accounting.stores import find_store, locate_ledger
 __all__ = [
     "Accounting",
     "Amount",
+    "Anchor",
     "Budget",
     "BudgetReport",
     "Cost",
@@ -68,6 +70,7 @@ __all__ = [
     "mu_to_delta",
     "mu_to_epsilon",
     "mu_to_pure",
+    "parse_anchor",
     "pure_to_mu",
     "pure_to_rho",
     "rho_to_delta",

@@ -131,8 +131,8 @@ def current_time() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def open_chain(budget: Budget, secret: bytes) -> Entry:
-    """The first entry of a new chain: its budget, a random name, and the digest of its secret."""
+def open_chain(budget: Budget, secret: bytes, *, public_key: str | None = None) -> Entry:
+    """The first entry of a new chain: its budget, a random name, the digest of its secret, its public key."""
     return make_entry(
         history=None,
         recorded_at=current_time(),
@@ -142,6 +142,7 @@ def open_chain(budget: Budget, secret: bytes) -> Entry:
             "format": FORMAT,
             "ledger": secrets.token_hex(16),
             "secret_sha256": hashlib.sha256(secret).hexdigest(),
+            **({} if public_key is None else {"public_key": public_key}),
         },
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from sfumato.accounting import chain
+from sfumato.accounting.anchor import (
+    KEY_VARIABLE,
+    Anchor,
+    find_key,
+    parse_anchor,
+    public_key,
+    read_key,
+    sign_anchor,
+)
 from sfumato.accounting.budget import Amount, Budget, Spent, admits, left
 from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
 from sfumato.accounting.cost import Cost
@@ -18,11 +28,12 @@ from sfumato.accounting.refusal import explain_refusal
 from sfumato.accounting.remaining import MANY, count_more, describe_costs
 from sfumato.accounting.stores import Row, Session, find_store, parse_row, try_again
 from sfumato.accounting.turns import take_turn
-from sfumato.errors import LedgerError, RecipeError
+from sfumato.errors import LedgerError, RecipeError, VerificationFailed
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 __all__ = ["BudgetReport", "Ledger"]
 
@@ -122,8 +133,7 @@ class Ledger:
             if budget is None:
                 message = f"ledger {self._store.name!r} does not exist; give a budget to open one"
                 raise LedgerError(message)
-            secret = secrets.token_bytes(32)
-            self._store.create(secret=secret, first=chain.open_chain(budget, secret), timeout=timeout)
+            self._create(budget)
         history = self._load_secret()
         if budget is not None and not _same_budget(budget, history.limit):
             message = (
@@ -334,6 +344,40 @@ class Ledger:
                 raise LedgerError(message)
             return _append(session, history, kind="budget", description={"budget": budget.to_record()})
 
+    def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
+        """The last entry, signed with the project's key, which is made if the ledger has none yet.
+
+        Kept elsewhere, the line shows later whether entries were cut off or the chain was written anew.
+        `folder` is that of the project, where the key is if the ledger is in a database.
+        """
+        with self._history() as (_, history):
+            entry = history.entries[-1]
+        return sign_anchor(sequence=entry.sequence, head=entry.hash, key=self._key(history, folder))
+
+    def check_anchor(self, text: str, *, folder: Path | None = None) -> Anchor:
+        """The anchor in `text`, if this ledger holds its entry and the project's key signed it.
+
+        Raises VerificationFailed if not. Without the key, the public one in the first entry is enough.
+        """
+        anchor = parse_anchor(text)
+        self.verify()
+        with self._history() as (_, history):
+            known = self._public_key(history, folder)
+        if known is None:
+            message = f"ledger {self._store.name!r} has no key yet, so none of its anchors can be signed"
+            raise VerificationFailed(message)
+        if anchor.public_key != known:
+            message = f"the anchor is signed by another key than that of ledger {self._store.name!r}"
+            raise VerificationFailed(message)
+        entries = history.entries
+        if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
+            message = (
+                f"ledger {self._store.name!r} does not hold entry {anchor.sequence} as the anchor has it: an "
+                "older copy was put back, its end was cut off, or it was written anew"
+            )
+            raise VerificationFailed(message)
+        return anchor
+
     def verify(self, *, anchor: str | None = None) -> str:
         """The head of the chain, after checking every entry and every stored answer.
 
@@ -364,6 +408,37 @@ class Ledger:
         self._writable = writable
         self._secret = b""
         self._verified: tuple[list[Row], History | None] = ([], None)
+
+    def _create(self, budget: Budget) -> None:
+        place = self._store.place
+        path = find_key(place)
+        # Where no ledger can be made, that is what the error is about.
+        possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
+        key = None if path is None else read_key(path, create=possible)
+        secret = secrets.token_bytes(32)
+        first = chain.open_chain(budget, secret, public_key=None if key is None else public_key(key))
+        self._store.create(secret=secret, first=first, timeout=self._timeout)
+
+    def _public_key(self, history: History, folder: Path | None) -> str | None:
+        """The key of the first entry, or else that of the file."""
+        recorded = history.entries[0].description.get("public_key")
+        if recorded is not None:
+            return str(recorded)
+        path = find_key(self._store.place, folder=folder)
+        key = None if path is None else read_key(path, create=False)
+        return None if key is None else public_key(key)
+
+    def _key(self, history: History, folder: Path | None) -> Ed25519PrivateKey:
+        recorded = history.entries[0].description.get("public_key")
+        path = find_key(self._store.place, folder=folder)
+        key = None if path is None else read_key(path, create=recorded is None)
+        if key is None or recorded not in (None, public_key(key)):
+            message = (
+                f"the key that ledger {self._store.name!r} was opened with is missing; restore the file "
+                f"beside it from a backup, or name it in {KEY_VARIABLE}"
+            )
+            raise LedgerError(message)
+        return key
 
     @try_again
     def _load_secret(self) -> History:
