@@ -46,10 +46,10 @@ def reserved_mu_squared(epsilon: Fraction, root: Fraction) -> Fraction:
     erfc(t) = 2 (1 - delta_root(epsilon)) / (1 + e^epsilon). About epsilon^2 (1 + epsilon^2 / 6v) for
     small epsilon, and never more than `pure_to_mu` squared, its value beside nothing.
 
-    >>> round(float(reserved_mu_squared(Fraction(1, 10), Fraction(1))), 6), round(
-    ...     float(pure_to_mu(Fraction(1, 10)) ** 2), 6
-    ... )
-    (0.010006, 0.0157)
+    >>> round(float(reserved_mu_squared(Fraction(1, 10), Fraction(1))), 6)
+    0.010012
+    >>> round(float(pure_to_mu(Fraction(1, 10)) ** 2), 6)
+    0.015702
     """
     alone = round_up(pure_to_mu(epsilon) ** 2, places=PLACES)
     value = float(epsilon)

@@ -76,7 +76,7 @@ def describe_costs(costs: Sequence[Cost], delta: Fraction) -> str:
     >>> describe_costs([Cost(kind="laplace", scale=Fraction(10))], Fraction(0))
     'epsilon 0.1'
     >>> describe_costs([Cost(kind="filter", scale=Fraction(1, 5))], Fraction(1, 10**6))
-    'epsilon 0.87 at delta 0.000001'
+    'epsilon 0.834 at delta 0.000001'
     """
     epsilon = read_epsilon(costs, delta)
     if epsilon is None:
