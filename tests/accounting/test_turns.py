@@ -162,3 +162,28 @@ def test_the_lock_file_is_the_owners(tmp_path):
     assert lock.stat().st_mode & 0o777 == 0o600
     lock.unlink()  # somebody tidied up
     assert ask(ledger, "q") == ask(ledger, "q")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_no_file_stays_open(tmp_path):
+    """An audit makes thousands of ledgers in one process."""
+    ask(Ledger(tmp_path / "first.db", Budget(1)), "p")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for turn in range(5):
+        ask(Ledger(tmp_path / f"{turn}.db", Budget(1)), "p")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_one_thread_that_is_done_does_not_let_go_for_another(tmp_path):
+    """Two questions of one process share the lock file; when the first ends, the second is still held."""
+    path = tmp_path / "ledger.db"
+    ledger = Ledger(path, Budget(1))
+    with ledger.exclusively(plan_digest="p", table_version="v"):
+        ask(ledger, "q")
+        other = start(path, "p")
+        begin(other)
+        time.sleep(0.7)
+        assert other.poll() is None
+        assert charges(ledger) == 1
+    assert other.communicate(timeout=60)[0].strip()
+    assert charges(ledger) == 2

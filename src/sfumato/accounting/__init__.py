@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sfumato.accounting.anchor import Anchor, parse_anchor
 from sfumato.accounting.budget import Accounting, Amount, Budget, Spent, add_costs, admits, left
+from sfumato.accounting.budget_report import BudgetReport
 from sfumato.accounting.chain import Entry
 from sfumato.accounting.constants import (
     discrete_laplace_rho,
@@ -34,7 +35,7 @@ from sfumato.accounting.gaussian import (
     mu_to_epsilon,
     zcdp_sigma_bun_steinke,
 )
-from sfumato.accounting.ledger import BudgetReport, Ledger
+from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.selection import selection_delta_of, selection_threshold
 from sfumato.accounting.stores import find_store, locate_ledger
 

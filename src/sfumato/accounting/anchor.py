@@ -20,7 +20,20 @@ from sfumato.errors import LedgerError, VerificationFailed
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["KEY_VARIABLE", "Anchor", "find_key", "parse_anchor", "public_key", "read_key", "sign_anchor"]
+    from sfumato.accounting.chain import History
+    from sfumato.accounting.stores import Store
+
+__all__ = [
+    "KEY_VARIABLE",
+    "Anchor",
+    "check_held",
+    "find_key",
+    "make_public_key",
+    "parse_anchor",
+    "read_key",
+    "sign_anchor",
+    "sign_last",
+]
 
 KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
 _NAME = "sfumato-anchor-1"
@@ -52,7 +65,7 @@ class Anchor:
 
 def sign_anchor(*, sequence: int, head: str, key: Ed25519PrivateKey) -> Anchor:
     """The anchor of an entry, signed with `key`."""
-    public = public_key(key)
+    public = _public(key)
     signature = key.sign(_message(sequence, head, public)).hex()
     return Anchor(sequence=sequence, head=head, public_key=public, signature=signature)
 
@@ -75,6 +88,53 @@ def parse_anchor(text: str) -> Anchor:
         message = "the signature of the anchor is wrong: it was changed, or never signed"
         raise VerificationFailed(message) from None
     return anchor
+
+
+def sign_last(history: History, store: Store, *, folder: Path | None) -> Anchor:
+    """The anchor of the last entry; the key is made if the ledger was opened without one."""
+    recorded = history.entries[0].description.get("public_key")
+    path = find_key(store.place, folder=folder)
+    key = None if path is None else read_key(path, create=recorded is None)
+    if key is None or recorded not in (None, _public(key)):
+        message = (
+            f"the key that ledger {store.name!r} was opened with is missing; restore the file "
+            f"beside it from a backup, or name it in {KEY_VARIABLE}"
+        )
+        raise LedgerError(message)
+    entry = history.entries[-1]
+    return sign_anchor(sequence=entry.sequence, head=entry.hash, key=key)
+
+
+def check_held(anchor: Anchor, history: History, store: Store, *, folder: Path | None) -> None:
+    """Nothing, or an error if the key of the ledger did not sign `anchor`, or its entry is not there."""
+    known = history.entries[0].description.get("public_key")
+    if known is None:
+        path = find_key(store.place, folder=folder)
+        key = None if path is None else read_key(path, create=False)
+        known = None if key is None else _public(key)
+    if known is None:
+        message = f"ledger {store.name!r} has no key yet, so none of its anchors can be signed"
+        raise VerificationFailed(message)
+    if anchor.public_key != known:
+        message = f"the anchor is signed by another key than that of ledger {store.name!r}"
+        raise VerificationFailed(message)
+    entries = history.entries
+    if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
+        message = (
+            f"ledger {store.name!r} does not hold entry {anchor.sequence} as the anchor has it: an "
+            "older copy was put back, its end was cut off, or it was written anew"
+        )
+        raise VerificationFailed(message)
+
+
+def make_public_key(store: Store) -> str | None:
+    """The public half of the key of a ledger that is about to be made, beside its file; None elsewhere."""
+    place = store.place
+    path = find_key(place)
+    # Where no ledger can be made, that is what the error is about.
+    possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
+    key = None if path is None else read_key(path, create=possible)
+    return None if key is None else _public(key)
 
 
 def find_key(place: Path | str, *, folder: Path | None = None) -> Path | None:
@@ -109,8 +169,7 @@ def read_key(path: Path, *, create: bool) -> Ed25519PrivateKey | None:
         raise LedgerError(message) from None
 
 
-def public_key(key: Ed25519PrivateKey) -> str:
-    """The public half of `key`, which may be told to everybody."""
+def _public(key: Ed25519PrivateKey) -> str:
     return key.public_key().public_bytes_raw().hex()
 
 

@@ -140,6 +140,20 @@ class Budget:
         selection = None if default else self.selection
         return Budget(self.epsilon, self.delta, accounting=accounting, selection=selection)
 
+    def matches(self, limit: Budget) -> bool:
+        """Whether a ledger opened with `limit` is the one that this budget asks for.
+
+        A budget that does not choose a way of counting is right for a ledger that was opened with one.
+
+        >>> Budget(1, "1e-6").matches(Budget(1, "1e-6", accounting="gaussian"))
+        True
+        """
+        if self.accounting != "any":
+            return self == limit
+        way = limit.accounting
+        alike = Budget(self.epsilon, self.delta, accounting=way, selection=self.selection)
+        return limit in (self.under(way), alike)
+
     def describe(self) -> str:
         """The budget in one line.
 

@@ -4,95 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from sfumato.accounting import chain
-from sfumato.accounting.anchor import (
-    KEY_VARIABLE,
-    Anchor,
-    find_key,
-    parse_anchor,
-    public_key,
-    read_key,
-    sign_anchor,
-)
-from sfumato.accounting.budget import Amount, Budget, Spent, admits, left
+from sfumato.accounting.anchor import Anchor, check_held, make_public_key, parse_anchor, sign_last
+from sfumato.accounting.budget import Budget, admits
+from sfumato.accounting.budget_report import BudgetReport, make_report
 from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
 from sfumato.accounting.cost import Cost
-from sfumato.accounting.refusal import explain_refusal
-from sfumato.accounting.remaining import MANY, count_more, describe_costs
+from sfumato.accounting.refusal import explain_refusal, refuse_other_neighbours, refuse_other_units
 from sfumato.accounting.stores import Row, Session, find_store, parse_row, try_again
 from sfumato.accounting.turns import take_turn
-from sfumato.errors import LedgerError, RecipeError, VerificationFailed
+from sfumato.errors import LedgerError, RecipeError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping
 
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-__all__ = ["BudgetReport", "Ledger"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetReport:
-    """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
-
-    `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
-    matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
-    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
-    """
-
-    total: Amount
-    spent: Amount
-    left: Amount
-    delta: Amount
-    budget: Budget
-    sums: Spent
-    entries: tuple[Entry, ...]
-    head: str
-
-    @property
-    def last(self) -> tuple[Cost, ...]:
-        """The costs of the last charge; empty if there is none."""
-        return next((entry.costs for entry in reversed(self.entries) if entry.kind == "charge"), ())
-
-    @property
-    def more_like_last(self) -> int | None:
-        """How many more charges like the last one fit, at most a million; None if there is none yet."""
-        return count_more(self.budget, self.sums, self.last) if self.last else None
-
-    def describe_left(self) -> str:
-        """What is left in one line, as pure epsilon and in charges like the last one.
-
-        >>> empty = Spent()
-        >>> BudgetReport(
-        ...     total=Amount(1),
-        ...     spent=Amount(0),
-        ...     left=Amount(1),
-        ...     delta=Amount(0),
-        ...     budget=Budget(1),
-        ...     sums=empty,
-        ...     entries=(),
-        ...     head="",
-        ... ).describe_left()
-        'epsilon 1 of 1 left'
-        """
-        text = f"epsilon {self.left} of {self.total} left"
-        more = self.more_like_last
-        if more is None:
-            return text
-        pure = all(cost.epsilon is not None for cost in self.last)
-        kind = describe_costs(self.last, self.budget.delta)
-        text += "" if pure else " as pure epsilon"
-        if more == 0:
-            return f"{text}, and none like the last one ({kind}) fits"
-        times = f"{more:,}" if more < MANY else f"more than {MANY:,}"
-        return f"{text}, or {times} more like the last one ({kind})"
+__all__ = ["Ledger"]
 
 
 class Ledger:
@@ -135,7 +67,7 @@ class Ledger:
                 raise LedgerError(message)
             self._create(budget)
         history = self._load_secret()
-        if budget is not None and not _same_budget(budget, history.limit):
+        if budget is not None and not budget.matches(history.limit):
             message = (
                 f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
                 f"{budget.describe()}; to accept the change, open it without a budget and call "
@@ -200,8 +132,8 @@ class Ledger:
         if units is not None:
             recorded["units"] = dict(units)
         with self._history(write=True) as (session, history):
-            self._check_neighbours(history, costs)
-            self._check_units(history, units or {table: costs[0].unit})
+            refuse_other_neighbours(history, costs, name=self._store.name)
+            refuse_other_units(history, units or {table: costs[0].unit}, name=self._store.name)
             if not admits(history.limit, history.spent, costs):
                 raise explain_refusal(history.limit, history.spent, costs, name=self._store.name)
             entry = _append(
@@ -289,8 +221,7 @@ class Ledger:
         ...         ledger.find_answer(plan_digest="p1", table_version="v1") is None
         True
         """
-        digest = hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()
-        key = int.from_bytes(digest[:8]) >> 2
+        key = int.from_bytes(hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()[:8]) >> 2
         place = self._store.place
         where = str(place.resolve() if isinstance(place, Path) else place)
         with take_turn(where, key), self._store.hold_question(key, timeout=self._timeout):
@@ -313,18 +244,7 @@ class Ledger:
     def report(self) -> BudgetReport:
         """What was spent and what is left, recomputed from the verified chain."""
         with self._history() as (_, history):
-            pass
-        remaining = left(history.limit, history.spent)
-        return BudgetReport(
-            total=Amount(history.limit.epsilon),
-            spent=Amount(history.limit.epsilon - remaining),
-            left=remaining,
-            delta=Amount(history.limit.delta),
-            budget=history.limit,
-            sums=history.spent,
-            entries=history.entries,
-            head=history.head,
-        )
+            return make_report(history)
 
     @try_again
     def change_budget(self, budget: Budget) -> Entry:
@@ -351,8 +271,7 @@ class Ledger:
         `folder` is that of the project, where the key is if the ledger is in a database.
         """
         with self._history() as (_, history):
-            entry = history.entries[-1]
-        return sign_anchor(sequence=entry.sequence, head=entry.hash, key=self._key(history, folder))
+            return sign_last(history, self._store, folder=folder)
 
     def check_anchor(self, text: str, *, folder: Path | None = None) -> Anchor:
         """The anchor in `text`, if this ledger holds its entry and the project's key signed it.
@@ -362,20 +281,7 @@ class Ledger:
         anchor = parse_anchor(text)
         self.verify()
         with self._history() as (_, history):
-            known = self._public_key(history, folder)
-        if known is None:
-            message = f"ledger {self._store.name!r} has no key yet, so none of its anchors can be signed"
-            raise VerificationFailed(message)
-        if anchor.public_key != known:
-            message = f"the anchor is signed by another key than that of ledger {self._store.name!r}"
-            raise VerificationFailed(message)
-        entries = history.entries
-        if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
-            message = (
-                f"ledger {self._store.name!r} does not hold entry {anchor.sequence} as the anchor has it: an "
-                "older copy was put back, its end was cut off, or it was written anew"
-            )
-            raise VerificationFailed(message)
+            check_held(anchor, history, self._store, folder=folder)
         return anchor
 
     def verify(self, *, anchor: str | None = None) -> str:
@@ -410,35 +316,9 @@ class Ledger:
         self._verified: tuple[list[Row], History | None] = ([], None)
 
     def _create(self, budget: Budget) -> None:
-        place = self._store.place
-        path = find_key(place)
-        # Where no ledger can be made, that is what the error is about.
-        possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
-        key = None if path is None else read_key(path, create=possible)
         secret = secrets.token_bytes(32)
-        first = chain.open_chain(budget, secret, public_key=None if key is None else public_key(key))
+        first = chain.open_chain(budget, secret, public_key=make_public_key(self._store))
         self._store.create(secret=secret, first=first, timeout=self._timeout)
-
-    def _public_key(self, history: History, folder: Path | None) -> str | None:
-        """The key of the first entry, or else that of the file."""
-        recorded = history.entries[0].description.get("public_key")
-        if recorded is not None:
-            return str(recorded)
-        path = find_key(self._store.place, folder=folder)
-        key = None if path is None else read_key(path, create=False)
-        return None if key is None else public_key(key)
-
-    def _key(self, history: History, folder: Path | None) -> Ed25519PrivateKey:
-        recorded = history.entries[0].description.get("public_key")
-        path = find_key(self._store.place, folder=folder)
-        key = None if path is None else read_key(path, create=recorded is None)
-        if key is None or recorded not in (None, public_key(key)):
-            message = (
-                f"the key that ledger {self._store.name!r} was opened with is missing; restore the file "
-                f"beside it from a backup, or name it in {KEY_VARIABLE}"
-            )
-            raise LedgerError(message)
-        return key
 
     @try_again
     def _load_secret(self) -> History:
@@ -503,66 +383,17 @@ class Ledger:
             )
             raise LedgerError(message)
 
-    def _check_neighbours(self, history: History, costs: tuple[Cost, ...]) -> None:
-        relations = {cost.neighbours for cost in costs}
-        if history.neighbours is not None:
-            relations.add(history.neighbours)
-        if len(relations) > 1:
-            message = (
-                f"ledger {self._store.name!r} adds up costs for one relation of neighbours; "
-                "'add-remove' and 'replace' cannot be mixed"
-            )
-            raise RecipeError(message)
-
-    def _check_units(self, history: History, units: Mapping[str, str]) -> None:
-        for name, unit in units.items():
-            charged = history.units.get(name, frozenset({unit}))
-            if unit not in charged:
-                before = " and ".join(repr(each) for each in sorted(charged))
-                message = (
-                    f"table {name!r} was charged to ledger {self._store.name!r} with unit {before}, and now "
-                    f"its unit is {unit!r}: what protects the one does not protect the other, so the costs "
-                    "do not add up. Nothing was spent; put the unit back, or keep the table under its new "
-                    "unit in a project with a ledger of its own, whose budget comes on top of this one"
-                )
-                raise RecipeError(message)
-
     def _damaged(self, reason: str) -> LedgerError:
         return LedgerError(
             f"ledger {self._store.name!r} cannot be trusted: {reason}; restore it from a backup"
         )
 
 
-def _same_budget(budget: Budget, limit: Budget) -> bool:
-    """Whether a ledger opened with `limit` is the one that `budget` asks for.
-
-    A budget that does not choose a way of counting is right for a ledger that was opened with one.
-    """
-    if budget.accounting != "any":
-        return budget == limit
-    way = limit.accounting
-    alike = Budget(budget.epsilon, budget.delta, accounting=way, selection=budget.selection)
-    return limit in (budget, budget.under(way), alike)
-
-
 def _append(
-    session: Session,
-    history: History,
-    *,
-    kind: EntryKind,
-    description: dict[str, Any],
-    plan_digest: str = "",
-    table: str = "",
-    table_version: str = "",
+    session: Session, history: History, *, kind: EntryKind, description: dict[str, Any], **named: str
 ) -> Entry:
-    entry = make_entry(
-        history=history,
-        recorded_at=chain.current_time(),
-        kind=kind,
-        description=description,
-        plan_digest=plan_digest,
-        table=table,
-        table_version=table_version,
-    )
+    """The next entry, inserted; `named` are the plan, the table and its version where it has them."""
+    now = chain.current_time()
+    entry = make_entry(history=history, recorded_at=now, kind=kind, description=description, **named)
     session.insert_entry(entry)
     return entry

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from sfumato.accounting.budget import Budget, Spent, add_costs, left
 from sfumato.accounting.remaining import describe_costs, largest_like
-from sfumato.errors import BudgetExceeded
+from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import format_exact
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sfumato.accounting.chain import History
     from sfumato.accounting.cost import Cost
 
-__all__ = ["explain_refusal"]
+__all__ = ["explain_refusal", "refuse_other_neighbours", "refuse_other_units"]
 
 
 def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str) -> BudgetExceeded:
@@ -52,3 +55,31 @@ def _explain_failures(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, 
         f"{where}. Nothing was spent; select with a smaller delta, or raise `[budget] selection_delta` "
         "(below delta) and run `sfumato budget --accept`"
     )
+
+
+def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
+    """Nothing, or an error if the costs are for another relation of neighbours than those before."""
+    relations = {cost.neighbours for cost in costs}
+    if history.neighbours is not None:
+        relations.add(history.neighbours)
+    if len(relations) > 1:
+        message = (
+            f"ledger {name!r} adds up costs for one relation of neighbours; "
+            "'add-remove' and 'replace' cannot be mixed"
+        )
+        raise RecipeError(message)
+
+
+def refuse_other_units(history: History, units: Mapping[str, str], *, name: str) -> None:
+    """Nothing, or an error if a table was charged with another unit before."""
+    for table, unit in units.items():
+        charged = history.units.get(table, frozenset({unit}))
+        if unit not in charged:
+            before = " and ".join(repr(each) for each in sorted(charged))
+            message = (
+                f"table {table!r} was charged to ledger {name!r} with unit {before}, and now its unit is "
+                f"{unit!r}: what protects the one does not protect the other, so the costs do not add up. "
+                "Nothing was spent; put the unit back, or keep the table under its new unit in a project "
+                "with a ledger of its own, whose budget comes on top of this one"
+            )
+            raise RecipeError(message)

@@ -2,8 +2,8 @@
 
 A process holds a byte of a lock file for each question that it is answering. The system lets go of it when
 the process ends, however it ends. Locks of this kind belong to the process and go with the first
-descriptor that is closed, so a file is opened once and stays open; threads exclude each other by
-locks of their own.
+descriptor that is closed, so a file is opened once for all threads that hold a part of it, and closed by the
+last; threads exclude each other by locks of their own.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class _Turns:
     """The questions that threads of this process are answering, and the lock files it has open."""
 
     def __init__(self) -> None:
-        self.files: dict[str, int] = {}
         self.forget()
 
     def forget(self) -> None:
-        """A forked process has none of its parent's threads, hence none of their turns; files stay open."""
+        """A forked process has none of its parent's threads, hence none of their turns."""
         self.guard = threading.Lock()
         self.locks: dict[tuple[str, int], tuple[threading.Lock, int]] = {}
+        self.files: dict[tuple[int, int], tuple[int, int]] = {}  # by device and inode: descriptor, users
 
 
 _turns = _Turns()
@@ -73,22 +73,22 @@ def hold_byte(path: Path, key: int) -> Iterator[None]:
     if sys.platform == "win32":  # only threads wait for each other
         yield
         return
-    descriptor = _open_once(path)
+    with _open_once(path) as descriptor:
 
-    def lock() -> bool:
-        # Not the lock that waits: the system would see a deadlock between processes where two threads of
-        # one of them wait for different things.
+        def lock() -> bool:
+            # Not the lock that waits: the system would see a deadlock between processes where two threads
+            # of one of them wait for different things.
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, key)
+            except (BlockingIOError, PermissionError):
+                return False
+            return True
+
+        wait_until(lock)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, key)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
-
-    wait_until(lock)
-    try:
-        yield
-    finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, key)
+            yield
+        finally:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, key)
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -99,19 +99,37 @@ def wait_until(done: Callable[[], bool]) -> None:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _open_once(path: Path) -> int:
+@contextmanager
+def _open_once(path: Path) -> Iterator[int]:
+    """The descriptor of the file at `path`, which all threads of this process share."""
     with _turns.guard:
-        try:
-            there = path.stat()
-            descriptor = _turns.files.get(str(path))
-            if descriptor is not None and os.path.samestat(os.fstat(descriptor), there):
-                return descriptor
-        except FileNotFoundError:
-            pass  # made below; one that was removed is left to those who hold a part of it
-        try:
-            opened = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            message = f"{path.name!r} cannot be opened ({error.strerror}); allow writing to its folder"
-            raise LedgerError(message) from None
-        _turns.files[str(path)] = opened
-        return opened
+        name = _identify(path)
+        if name not in _turns.files:
+            try:
+                opened = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                message = f"{path.name!r} cannot be opened ({error.strerror}); allow writing to its folder"
+                raise LedgerError(message) from None
+            name = _identify(opened)
+            _turns.files[name] = opened, 0
+        descriptor, users = _turns.files[name]
+        _turns.files[name] = descriptor, users + 1
+    try:
+        yield descriptor
+    finally:
+        with _turns.guard:
+            _, users = _turns.files.get(name, (descriptor, 0))
+            if users > 1:
+                _turns.files[name] = descriptor, users - 1
+            elif users == 1:
+                del _turns.files[name]
+                os.close(descriptor)
+
+
+def _identify(file: Path | int) -> tuple[int, int]:
+    """The file itself, whatever its name; nothing that exists if there is none."""
+    try:
+        found = os.fstat(file) if isinstance(file, int) else file.stat()
+    except FileNotFoundError:
+        return (-1, -1)
+    return found.st_dev, found.st_ino

@@ -79,7 +79,10 @@ def budget(
 
 def _anchor(curator: Curator, text: str | None, *, json: bool) -> None:
     """Prints an anchor, or that the ledger holds the one in `text`."""
-    found = curator.sign_anchor() if text is None else curator.check_anchor(text)
+    from sfumato.accounting import Ledger
+
+    ledger, folder = Ledger.read_only(curator.ledger_path), curator.project.folder
+    found = ledger.sign_anchor(folder=folder) if text is None else ledger.check_anchor(text, folder=folder)
     if json:
         print_json({**found.to_record(), **({} if text is None else {"verified": True})})
     elif text is None:

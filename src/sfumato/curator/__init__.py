@@ -40,7 +40,7 @@ from sfumato.unit import PrivacyUnit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sfumato.accounting import Anchor, Entry
+    from sfumato.accounting import Entry
     from sfumato.curator.scores import PublishedScore
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
@@ -122,14 +122,6 @@ class Curator:
         if ledger.budget != wanted:
             ledger.change_budget(wanted)
         return ledger.report()
-
-    def sign_anchor(self) -> Anchor:
-        """The last entry of the ledger, signed; kept elsewhere, it shows whether the ledger only grew."""
-        return Ledger.read_only(self.ledger_path).sign_anchor(folder=self._project.folder)
-
-    def check_anchor(self, text: str) -> Anchor:
-        """The anchor in `text`, if the ledger still holds it; otherwise an error."""
-        return Ledger.read_only(self.ledger_path).check_anchor(text, folder=self._project.folder)
 
     def check(
         self,
