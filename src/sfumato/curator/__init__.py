@@ -74,11 +74,7 @@ class Curator:
         self._file = file
         self._engine: Engine = open_engine(project.folder)
         self._store = find_store(self.ledger_path)
-        self._budget = Budget(
-            epsilon=project.epsilon,
-            delta=project.delta,
-            selection=project.selection_delta,
-        )
+        self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
 
     @property
     def project(self) -> Project:
