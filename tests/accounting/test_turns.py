@@ -187,3 +187,11 @@ def test_one_thread_that_is_done_does_not_let_go_for_another(tmp_path):
         assert charges(ledger) == 1
     assert other.communicate(timeout=60)[0].strip()
     assert charges(ledger) == 2
+
+
+def test_a_thread_does_not_wait_for_itself(path):
+    ledger = Ledger(path, Budget(1))
+    with ledger.exclusively(plan_digest="p", table_version="v"):
+        answer = ask(ledger, "p")
+    assert ask(ledger, "p") == answer
+    assert charges(ledger) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -211,8 +211,7 @@ class Ledger:
     def exclusively(self, *, plan_digest: str, table_version: str) -> Iterator[None]:
         """Holds one question, from the look for an answer to its storage, against all who ask the same.
 
-        Of equal questions at one moment the first is charged; the others wait, and find its answer.
-        Other questions do not wait. What a process holds is free when it ends, however it ends.
+        Of equal questions the first is charged; the others wait, and find its answer. It ends with the process.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -223,8 +222,12 @@ class Ledger:
         """
         key = int.from_bytes(hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()[:8]) >> 2
         place = self._store.place
-        where = str(place.resolve() if isinstance(place, Path) else place)
-        with take_turn(where, key), self._store.hold_question(key, timeout=self._timeout):
+        with (
+            take_turn(str(place.resolve() if isinstance(place, Path) else place), key) as first,
+            ExitStack() as held,
+        ):
+            if first:
+                held.enter_context(self._store.hold_question(key, timeout=self._timeout))
             yield
 
     def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:

@@ -30,6 +30,17 @@ _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.2
 
 
+class _Turn:
+    """One question: who answers it, how many wait or answer, and how often the one has begun."""
+
+    __slots__ = ("depth", "lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.users = 0
+        self.depth = 0
+
+
 class _Turns:
     """The questions that threads of this process are answering, and the lock files it has open."""
 
@@ -39,7 +50,7 @@ class _Turns:
     def forget(self) -> None:
         """A forked process has none of its parent's threads, hence none of their turns."""
         self.guard = threading.Lock()
-        self.locks: dict[tuple[str, int], tuple[threading.Lock, int]] = {}
+        self.locks: dict[tuple[str, int], _Turn] = {}
         self.files: dict[tuple[int, int], tuple[int, int]] = {}  # by device and inode: descriptor, users
 
 
@@ -49,21 +60,27 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def take_turn(place: str, key: int) -> Iterator[None]:
-    """Holds the turn of this thread for one question to the ledger at `place`."""
+def take_turn(place: str, key: int) -> Iterator[bool]:
+    """Holds the turn of this thread for one question to the ledger at `place`.
+
+    Whether it is the first: a thread that asks the same once more while it has its turn, from a function
+    that is told of the progress, say, goes on at once.
+    """
     name = place, key
     with _turns.guard:
-        lock, users = _turns.locks.get(name, (threading.Lock(), 0))
-        _turns.locks[name] = lock, users + 1
+        turn = _turns.locks.setdefault(name, _Turn())
+        turn.users += 1
     try:
-        with lock:
-            yield
+        with turn.lock:
+            turn.depth += 1
+            try:
+                yield turn.depth == 1
+            finally:
+                turn.depth -= 1
     finally:
         with _turns.guard:
-            lock, users = _turns.locks.get(name, (lock, 1))
-            if users > 1:
-                _turns.locks[name] = lock, users - 1
-            else:
+            turn.users -= 1
+            if turn.users == 0:
                 _turns.locks.pop(name, None)
 
 
