@@ -73,7 +73,6 @@ def _project(pack: Path, parameters: Parameters) -> Project:
         folder=pack.resolve(),
         epsilon=sum((run.epsilon for run in parameters.runs), Fraction(0)),
         delta=Fraction(0),
-        accounting="zcdp",
         ledger="ledger.db",
         tables={"incidents": table},
     )

@@ -12,7 +12,15 @@ from fractions import Fraction
 
 from sfumato.errors import RecipeError
 
-__all__ = ["ExactLike", "format_exact", "parse_delta", "parse_exact", "parse_positive", "round_up"]
+__all__ = [
+    "ExactLike",
+    "format_exact",
+    "format_short",
+    "parse_delta",
+    "parse_exact",
+    "parse_positive",
+    "round_up",
+]
 
 _PLAIN = re.compile(r"\s*[+-]?[0-9.eE+-]{1,400}(/[0-9]{1,400})?\s*", re.ASCII)
 
@@ -100,6 +108,24 @@ def format_exact(number: Fraction) -> str:
     if places > 30:
         return f"{number.numerator}/{number.denominator}"
     return f"{sign}{digits[:-places]}.{digits[-places:]}"
+
+
+def format_short(number: Fraction) -> str:
+    """`number` for people: exact if that is short, else six digits, or what tells it from a whole number.
+
+    >>> format_short(Fraction("0.25")), format_short(Fraction(1, 3)), format_short(Fraction("0.9999999999"))
+    ('0.25', '0.333333', '0.9999999999')
+    >>> format_short(1 - Fraction(1, 3**20))
+    '0.9999999997'
+    """
+    text = format_exact(number)
+    if len(text) <= 12 and "/" not in text:
+        return text
+    for digits in range(6, 18):
+        text = f"{float(number):.{digits}g}"
+        if Fraction(text).denominator > 1 or number.denominator == 1:
+            return text
+    return format_exact(number)
 
 
 def round_up(number: Fraction | float, *, places: int) -> Fraction:

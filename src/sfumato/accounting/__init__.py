@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from sfumato.accounting.anchor import Anchor, parse_anchor
 from sfumato.accounting.budget import Accounting, Amount, Budget, Spent, add_costs, admits, left
+from sfumato.accounting.budget_report import BudgetReport
 from sfumato.accounting.chain import Entry
 from sfumato.accounting.constants import (
     discrete_laplace_rho,
@@ -33,13 +35,14 @@ from sfumato.accounting.gaussian import (
     mu_to_epsilon,
     zcdp_sigma_bun_steinke,
 )
-from sfumato.accounting.ledger import BudgetReport, Ledger
+from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.selection import selection_delta_of, selection_threshold
 from sfumato.accounting.stores import find_store, locate_ledger
 
 __all__ = [
     "Accounting",
     "Amount",
+    "Anchor",
     "Budget",
     "BudgetReport",
     "Cost",
@@ -68,6 +71,7 @@ __all__ = [
     "mu_to_delta",
     "mu_to_epsilon",
     "mu_to_pure",
+    "parse_anchor",
     "pure_to_mu",
     "pure_to_rho",
     "rho_to_delta",

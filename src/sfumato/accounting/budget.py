@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+import sys
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -16,6 +17,14 @@ from sfumato.accounting.convert import (
     rho_to_pure,
 )
 from sfumato.accounting.cost import Cost
+from sfumato.accounting.filter import (
+    Limits,
+    Trail,
+    admits_trail,
+    choose_limits,
+    find_whole_limits,
+    guess_pure,
+)
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive
 
@@ -24,9 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Accounting", "Amount", "Budget", "Spent", "add_costs", "admits", "left"]
 
-Accounting = Literal["zcdp", "gaussian"]
+Accounting = Literal["any", "zcdp", "gaussian"]
+"""How the part with delta is counted. Ledgers are opened with "any"; older ones keep what they have."""
 
 _GRAIN = 10**6
+_SELECTION = {"any": Fraction(1, 20), "zcdp": Fraction(1, 10), "gaussian": Fraction(0)}
 _BITS = 2048
 
 
@@ -45,6 +56,16 @@ class Amount(Fraction):
     def __repr__(self) -> str:
         return format_exact(self)
 
+    def __format__(self, spec: str) -> str:
+        """The amount as `str` has it; with a number's format, such as ".3f", rounded as that says.
+
+        >>> f"{Amount(1, 3)} {Amount(1, 4):>6} {Amount(1, 3):.2f}"
+        '1/3   0.25 0.33'
+        """
+        if spec and spec[-1] in "eEfFgG%":
+            return format(Fraction(self), spec) if sys.version_info >= (3, 12) else format(float(self), spec)
+        return format(str(self), spec)
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
@@ -52,10 +73,11 @@ class Budget:
 
     A delta of zero leaves pure epsilon as the only currency. `selection` is the part of delta that
     is kept for mechanisms that may fail, such as the selection of groups; sums are converted at what
-    is left of delta. By default it is a tenth of delta with zcdp and nothing with gaussian.
+    is left of delta. By default it is a twentieth of delta; a tenth in ledgers that count zCDP, and
+    nothing in those that count Gaussian privacy alone.
 
     >>> Budget("0.5", "0.01")
-    Budget(epsilon=Fraction(1, 2), delta=Fraction(1, 100), accounting='zcdp', selection=Fraction(1, 1000))
+    Budget(epsilon=Fraction(1, 2), delta=Fraction(1, 100), accounting='any', selection=Fraction(1, 2000))
     """
 
     epsilon: Fraction
@@ -68,7 +90,7 @@ class Budget:
         epsilon: ExactLike,
         delta: ExactLike = 0,
         *,
-        accounting: Accounting = "zcdp",
+        accounting: Accounting = "any",
         selection: ExactLike | None = None,
     ) -> None:
         epsilon = Fraction(parse_positive(epsilon, name="epsilon"))
@@ -83,7 +105,7 @@ class Budget:
             message = f"accounting must be one of {get_args(Accounting)}, got {accounting!r}"
             raise RecipeError(message)
         if selection is None:
-            selection = delta / 10 if accounting == "zcdp" else 0
+            selection = delta * _SELECTION[accounting]
         selection = Fraction(parse_exact(selection, name="selection"))
         if not 0 <= selection <= delta or selection == delta > 0:
             message = (
@@ -103,10 +125,34 @@ class Budget:
     def conversion_delta(self) -> Fraction:
         """The delta at which sums are converted: what the part for selection leaves.
 
-        >>> Budget(1, "1e-6").conversion_delta
+        >>> Budget(1, "1e-6", selection="1e-7").conversion_delta
         Fraction(9, 10000000)
         """
         return self.delta - self.selection
+
+    def under(self, accounting: Accounting) -> Budget:
+        """The same budget counted in another way; a `selection` that is the default stays the default.
+
+        >>> Budget(1, "1e-6").under("zcdp") == Budget(1, "1e-6", accounting="zcdp")
+        True
+        """
+        default = self.selection == self.delta * _SELECTION[self.accounting]
+        selection = None if default else self.selection
+        return Budget(self.epsilon, self.delta, accounting=accounting, selection=selection)
+
+    def matches(self, limit: Budget) -> bool:
+        """Whether a ledger opened with `limit` is the one that this budget asks for.
+
+        A budget that does not choose a way of counting is right for a ledger that was opened with one.
+
+        >>> Budget(1, "1e-6").matches(Budget(1, "1e-6", accounting="gaussian"))
+        True
+        """
+        if self.accounting != "any":
+            return self == limit
+        way = limit.accounting
+        alike = Budget(self.epsilon, self.delta, accounting=way, selection=self.selection)
+        return limit in (self.under(way), alike)
 
     def describe(self) -> str:
         """The budget in one line.
@@ -114,20 +160,21 @@ class Budget:
         >>> Budget(1).describe()
         'epsilon 1'
         >>> Budget(1, "1e-6").describe()
-        'epsilon 1 at delta 0.000001, of which 0.0000001 for selection (zcdp)'
+        'epsilon 1 at delta 0.000001, of which 0.00000005 for selection'
         """
         if self.delta == 0:
             return f"epsilon {format_exact(self.epsilon)}"
         delta = format_exact(self.delta)
         if self.selection > 0:
             delta += f", of which {format_exact(self.selection)} for selection"
-        return f"epsilon {format_exact(self.epsilon)} at delta {delta} ({self.accounting})"
+        counted = "" if self.accounting == "any" else f" ({self.accounting})"
+        return f"epsilon {format_exact(self.epsilon)} at delta {delta}{counted}"
 
     def to_record(self) -> dict[str, str]:
         """The budget as plain text.
 
         >>> Budget(1).to_record()
-        {'accounting': 'zcdp', 'delta': '0', 'epsilon': '1', 'selection': '0'}
+        {'accounting': 'any', 'delta': '0', 'epsilon': '1', 'selection': '0'}
         """
         return {
             "accounting": self.accounting,
@@ -143,7 +190,7 @@ class Budget:
         >>> Budget.from_record(Budget("1/3").to_record()) == Budget("1/3")
         True
         """
-        if set(record) != {field.name for field in fields(cls)}:
+        if set(record) != {each.name for each in fields(cls)}:
             message = "a recorded budget holds exactly the fields accounting, delta, epsilon and selection"
             raise RecipeError(message)
         budget = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
@@ -157,28 +204,34 @@ class Budget:
 class Spent:
     """Exact sums over all charges; None where some charge has no finite amount of that kind.
 
-    `delta` is the sum of the probabilities with which they may fail.
+    `delta` is the sum of the probabilities with which they may fail; `trail` has the charges one by one,
+    for the rules that need more than these sums.
     """
 
     epsilon: Fraction | None = Fraction(0)
     rho: Fraction = Fraction(0)
     mu_squared: Fraction | None = Fraction(0)
     delta: Fraction = Fraction(0)
+    trail: Trail | None = field(default=None, compare=False, repr=False)
 
 
 def add_costs(spent: Spent, costs: Iterable[Cost]) -> Spent:
-    """What is spent once `costs` are added to `spent`.
+    """What is spent once `costs`, one charge, are added to `spent`.
 
     >>> add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 10))] * 10).epsilon
     Fraction(1, 1)
     """
+    charge = tuple(costs)
+    if not charge:
+        return spent
     epsilon, rho, mu_squared, delta = spent.epsilon, spent.rho, spent.mu_squared, spent.delta
-    for cost in costs:
+    for cost in charge:
         epsilon = _sum(epsilon, cost.epsilon)
         rho += cost.rho
         mu_squared = _sum(mu_squared, cost.mu_squared)
         delta += cost.failure
-    return Spent(epsilon=epsilon, rho=rho, mu_squared=mu_squared, delta=delta)
+    trail = Trail(charge, spent.trail)
+    return Spent(epsilon=epsilon, rho=rho, mu_squared=mu_squared, delta=delta, trail=trail)
 
 
 def admits(budget: Budget, spent: Spent, costs: Iterable[Cost] = ()) -> bool:
@@ -186,20 +239,24 @@ def admits(budget: Budget, spent: Spent, costs: Iterable[Cost] = ()) -> bool:
 
     *Privacy:* everything charged under this rule, each cost chosen on seeing all earlier answers,
     is (epsilon, delta)-private together: the probabilities of failure add up to at most the part of
-    delta for selection, and either the pure epsilons add up to at most epsilon, or the one sum that
-    uses delta converts to at most epsilon at the rest of it. Proof: docs/proofs/ledger.md.
+    delta for selection, and either the pure epsilons add up to at most epsilon, or one of the rules
+    that use delta converts to at most epsilon at its part of the rest. Proofs: docs/proofs/ledger.md,
+    docs/proofs/filter.md.
 
     >>> tenth = Cost(kind="pure", scale=Fraction(1, 10))
     >>> admits(Budget(1), Spent(), [tenth] * 10), admits(Budget(1), Spent(), [tenth] * 11)
     (True, False)
     """
     total = add_costs(spent, costs)
-    if total.delta > budget.selection:
+    limits, selection = _limits(budget, total)
+    if total.delta > selection:
         return False
     if total.epsilon is not None and total.epsilon <= budget.epsilon:
         return True
     if budget.delta == 0:
         return False
+    if limits is not None and total.trail is not None:
+        return admits_trail(limits, total.trail)
     if budget.accounting == "zcdp":
         return rho_to_epsilon(total.rho, budget.conversion_delta) <= budget.epsilon
     if total.mu_squared is None:
@@ -215,27 +272,49 @@ def left(budget: Budget, spent: Spent) -> Amount:
     >>> left(Budget(1), add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 10))]))
     0.9
     """
-    if spent.delta > budget.selection:
+    limits, selection = _limits(budget, spent)
+    if spent.delta > selection:
         return Amount(0)
     plain = Fraction(0) if spent.epsilon is None else budget.epsilon - spent.epsilon
-    return Amount(min(budget.epsilon, max(Fraction(0), plain, _left_by_delta(budget, spent))))
-
-
-def _left_by_delta(budget: Budget, spent: Spent) -> Fraction:
-    if budget.delta == 0:
-        return Fraction(0)
-    if budget.accounting == "zcdp":
-        most = rho_to_pure(max_rho(budget.epsilon, budget.conversion_delta) - spent.rho)
-    elif spent.mu_squared is None:
-        return Fraction(0)
+    if plain >= budget.epsilon or budget.delta == 0:
+        return Amount(max(Fraction(0), plain))
+    if limits is not None and spent.trail is not None:
+        guess = Fraction(guess_pure(limits, spent.trail))
     else:
-        mu = Fraction(max_mu(budget.epsilon, budget.conversion_delta))
-        most = mu_to_pure(mu**2 - spent.mu_squared)
-    rounded = Fraction(math.floor(most * _GRAIN), _GRAIN)
+        guess = _guess_pure(budget, spent)
     # Asking the filter itself keeps the promise even if an inverse were a little off.
-    if rounded > 0 and admits(budget, spent, [Cost(kind="pure", scale=rounded)]):
-        return rounded
-    return Fraction(0)
+    units, step = math.floor(min(guess, budget.epsilon) * _GRAIN), 1
+    while units > plain * _GRAIN and not admits(budget, spent, [_pure(units)]):
+        units, step = units - step, 2 * step
+    return Amount(max(Fraction(0), plain, Fraction(units, _GRAIN)))
+
+
+def _guess_pure(budget: Budget, spent: Spent) -> Fraction:
+    if budget.accounting == "zcdp":
+        return rho_to_pure(max_rho(budget.epsilon, budget.conversion_delta) - spent.rho)
+    if spent.mu_squared is None:
+        return Fraction(0)
+    mu = Fraction(max_mu(budget.epsilon, budget.conversion_delta))
+    return mu_to_pure(mu**2 - spent.mu_squared)
+
+
+def _pure(units: int) -> Cost:
+    return Cost(kind="pure", scale=Fraction(units, _GRAIN))
+
+
+def _limits(budget: Budget, total: Spent) -> tuple[Limits | None, Fraction]:
+    """What the rules of an "any" ledger allow, and the part of delta for failures.
+
+    The first charge, which is made before any answer, chooses among the rules.
+    """
+    if budget.accounting != "any" or budget.delta == 0 or total.trail is None:
+        return None, budget.selection
+    first = total.trail.first
+    if sum((cost.failure for cost in first.costs), Fraction(0)) <= budget.selection:
+        limits = choose_limits(budget.epsilon, budget.conversion_delta, first)
+        if limits is not None:
+            return limits, budget.selection
+    return find_whole_limits(budget.epsilon, budget.delta), Fraction(0)
 
 
 def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:

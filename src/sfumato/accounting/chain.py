@@ -58,6 +58,16 @@ class Entry:
         return tree
 
     @property
+    def units(self) -> dict[str, frozenset[str]]:
+        """The unit of each table that a charge names: the column, or "row"; empty if it is not recorded."""
+        description = self.description
+        if self.kind == "charge" and isinstance(description.get("units"), dict):
+            return {name: frozenset({str(unit)}) for name, unit in description["units"].items()}
+        if self.kind != "charge" or ", " in self.table:
+            return {}  # earlier versions did not record which table of several has which unit
+        return {self.table: frozenset(cost.unit for cost in self.costs)}
+
+    @property
     def costs(self) -> tuple[Cost, ...]:
         """The costs that a charge recorded; empty for the other kinds."""
         if self.kind != "charge":
@@ -86,7 +96,8 @@ class Entry:
 class History:
     """What a verified chain says: its entries, the budget in force, and the exact sums.
 
-    `answers` maps each answered charge to the digest of its answer.
+    `answers` maps each answered charge to the digest of its answer, `units` each table to the units for
+    which it was charged.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -94,6 +105,7 @@ class History:
     spent: Spent = field(default_factory=Spent)
     neighbours: Neighbours | None = None
     answers: Mapping[int, str]
+    units: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def head(self) -> str:
@@ -119,8 +131,8 @@ def current_time() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def open_chain(budget: Budget, secret: bytes) -> Entry:
-    """The first entry of a new chain: its budget, a random name, and the digest of its secret."""
+def open_chain(budget: Budget, secret: bytes, *, public_key: str | None = None) -> Entry:
+    """The first entry of a new chain: its budget, a random name, the digest of its secret, its public key."""
     return make_entry(
         history=None,
         recorded_at=current_time(),
@@ -130,6 +142,7 @@ def open_chain(budget: Budget, secret: bytes) -> Entry:
             "format": FORMAT,
             "ledger": secrets.token_hex(16),
             "secret_sha256": hashlib.sha256(secret).hexdigest(),
+            **({} if public_key is None else {"public_key": public_key}),
         },
     )
 
@@ -182,7 +195,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     'epsilon 1'
     """
     start = after or History(answers={})
-    new, answers = list(entries), dict(start.answers)
+    new, answers, units = list(entries), dict(start.answers), dict(start.units)
     whole = (*start.entries, *new)
     head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
     for sequence, entry in enumerate(new, start=len(start.entries) + 1):
@@ -195,6 +208,8 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             raise LedgerError(message)
         try:
             costs = entry.costs
+            for name, unit in entry.units.items():
+                units[name] = units.get(name, frozenset()) | unit
             if entry.kind in ("open", "budget"):
                 budget = _recorded_budget(entry)
             if entry.kind == "answer":
@@ -208,7 +223,9 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             raise LedgerError(message)
         neighbours = next(iter(relations), None)
         spent = add_costs(spent, costs)
-    history = History(entries=whole, budget=budget, spent=spent, neighbours=neighbours, answers=answers)
+    history = History(
+        entries=whole, budget=budget, spent=spent, neighbours=neighbours, answers=answers, units=units
+    )
     if not admits(history.limit, spent):
         message = "it records more than its budget admits"
         raise LedgerError(message)

@@ -24,6 +24,7 @@ __all__ = [
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_sigma",
+    "largest_mu",
     "max_mu",
     "mu_to_delta",
     "mu_to_epsilon",
@@ -173,6 +174,19 @@ def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
     >>> mu_to_epsilon(max_mu(1, 1e-6), 1e-6) <= 1
     True
     """
+    low = largest_mu(epsilon, delta)
+    if low < 1e-12:
+        message = "epsilon and delta are too small for Gaussian noise to be calibrated"
+        raise RecipeError(message)
+    return low * (1 - 1e-12)
+
+
+def largest_mu(epsilon: ExactLike, delta: ExactLike) -> float:
+    """The largest float found whose delta at `epsilon`, rounded up, is at most `delta`; may be zero.
+
+    >>> mu_to_delta(largest_mu(1, 1e-6), 1) <= 1e-6 * (1 + 1e-15)
+    True
+    """
     value = float(parse_exact(epsilon, name="epsilon"))
     if value < 0:
         message = "epsilon must not be negative"
@@ -183,10 +197,7 @@ def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
         low, high = high, 2 * high
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if _log_delta(middle, value) <= target else (low, middle)
-    if low < 1e-12:
-        message = "epsilon and delta are too small for Gaussian noise to be calibrated"
-        raise RecipeError(message)
-    return low * (1 - 1e-12)
+    return low
 
 
 def log_of(number: Fraction) -> float:

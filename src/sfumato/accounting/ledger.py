@@ -5,41 +5,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from sfumato.accounting import chain
-from sfumato.accounting.budget import Amount, Budget, Spent, admits, left
+from sfumato.accounting.anchor import Anchor, check_held, make_public_key, parse_anchor, sign_last
+from sfumato.accounting.budget import Budget, admits
+from sfumato.accounting.budget_report import BudgetReport, make_report
 from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
 from sfumato.accounting.cost import Cost
-from sfumato.accounting.refusal import explain_refusal
+from sfumato.accounting.refusal import explain_refusal, refuse_other_neighbours, refuse_other_units
 from sfumato.accounting.stores import Row, Session, find_store, parse_row, try_again
+from sfumato.accounting.turns import take_turn
 from sfumato.errors import LedgerError, RecipeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["BudgetReport", "Ledger"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetReport:
-    """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
-
-    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
-    """
-
-    total: Amount
-    spent: Amount
-    left: Amount
-    delta: Amount
-    budget: Budget
-    sums: Spent
-    entries: tuple[Entry, ...]
-    head: str
+__all__ = ["Ledger"]
 
 
 class Ledger:
@@ -80,10 +65,9 @@ class Ledger:
             if budget is None:
                 message = f"ledger {self._store.name!r} does not exist; give a budget to open one"
                 raise LedgerError(message)
-            secret = secrets.token_bytes(32)
-            self._store.create(secret=secret, first=chain.open_chain(budget, secret), timeout=timeout)
+            self._create(budget)
         history = self._load_secret()
-        if budget is not None and budget != history.limit:
+        if budget is not None and not budget.matches(history.limit):
             message = (
                 f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
                 f"{budget.describe()}; to accept the change, open it without a budget and call "
@@ -125,10 +109,13 @@ class Ledger:
         table_version: str,
         costs: tuple[Cost, ...],
         resumable: bool = False,
+        units: Mapping[str, str] | None = None,
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
 
         With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
+        `units` has the unit of every private table, the column or "row", where `table` names several;
+        otherwise the costs say it.
 
         *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
         spends twice. There is no refund: whether an answer failed may itself depend on the data.
@@ -138,12 +125,15 @@ class Ledger:
         if not costs or not all(isinstance(cost, Cost) for cost in costs):
             message = "a charge needs at least one Cost"
             raise RecipeError(message)
-        if "costs" in description:
-            message = "a description must not have a field 'costs'; pass them as costs"
+        if {"costs", "units"} & set(description):
+            message = "a description must not have a field 'costs' or 'units'; pass them as arguments"
             raise RecipeError(message)
         recorded = {**description, "costs": [cost.to_record() for cost in costs]}
+        if units is not None:
+            recorded["units"] = dict(units)
         with self._history(write=True) as (session, history):
-            self._check_neighbours(history, costs)
+            refuse_other_neighbours(history, costs, name=self._store.name)
+            refuse_other_units(history, units or {table: costs[0].unit}, name=self._store.name)
             if not admits(history.limit, history.spent, costs):
                 raise explain_refusal(history.limit, history.spent, costs, name=self._store.name)
             entry = _append(
@@ -217,6 +207,29 @@ class Ledger:
                 table_version=entry.table_version,
             )
 
+    @contextmanager
+    def exclusively(self, *, plan_digest: str, table_version: str) -> Iterator[None]:
+        """Holds one question, from the look for an answer to its storage, against all who ask the same.
+
+        Of equal questions the first is charged; the others wait, and find its answer. It ends with the process.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(Path(folder, "ledger.db"), Budget(1))
+        ...     with ledger.exclusively(plan_digest="p1", table_version="v1"):
+        ...         ledger.find_answer(plan_digest="p1", table_version="v1") is None
+        True
+        """
+        key = int.from_bytes(hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()[:8]) >> 2
+        place = self._store.place
+        with (
+            take_turn(str(place.resolve() if isinstance(place, Path) else place), key) as first,
+            ExitStack() as held,
+        ):
+            if first:
+                held.enter_context(self._store.hold_question(key, timeout=self._timeout))
+            yield
+
     def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
         """The first answered charge for this plan on this version of the table, and its payload."""
         with self._history() as (session, history):
@@ -234,18 +247,7 @@ class Ledger:
     def report(self) -> BudgetReport:
         """What was spent and what is left, recomputed from the verified chain."""
         with self._history() as (_, history):
-            pass
-        remaining = left(history.limit, history.spent)
-        return BudgetReport(
-            total=Amount(history.limit.epsilon),
-            spent=Amount(history.limit.epsilon - remaining),
-            left=remaining,
-            delta=Amount(history.limit.delta),
-            budget=history.limit,
-            sums=history.spent,
-            entries=history.entries,
-            head=history.head,
-        )
+            return make_report(history)
 
     @try_again
     def change_budget(self, budget: Budget) -> Entry:
@@ -264,6 +266,26 @@ class Ledger:
                 )
                 raise LedgerError(message)
             return _append(session, history, kind="budget", description={"budget": budget.to_record()})
+
+    def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
+        """The last entry, signed with the project's key, which is made if the ledger has none yet.
+
+        Kept elsewhere, the line shows later whether entries were cut off or the chain was written anew.
+        `folder` is that of the project, where the key is if the ledger is in a database.
+        """
+        with self._history() as (_, history):
+            return sign_last(history, self._store, folder=folder)
+
+    def check_anchor(self, text: str, *, folder: Path | None = None) -> Anchor:
+        """The anchor in `text`, if this ledger holds its entry and the project's key signed it.
+
+        Raises VerificationFailed if not. Without the key, the public one in the first entry is enough.
+        """
+        anchor = parse_anchor(text)
+        self.verify()
+        with self._history() as (_, history):
+            check_held(anchor, history, self._store, folder=folder)
+        return anchor
 
     def verify(self, *, anchor: str | None = None) -> str:
         """The head of the chain, after checking every entry and every stored answer.
@@ -295,6 +317,11 @@ class Ledger:
         self._writable = writable
         self._secret = b""
         self._verified: tuple[list[Row], History | None] = ([], None)
+
+    def _create(self, budget: Budget) -> None:
+        secret = secrets.token_bytes(32)
+        first = chain.open_chain(budget, secret, public_key=make_public_key(self._store))
+        self._store.create(secret=secret, first=first, timeout=self._timeout)
 
     @try_again
     def _load_secret(self) -> History:
@@ -359,17 +386,6 @@ class Ledger:
             )
             raise LedgerError(message)
 
-    def _check_neighbours(self, history: History, costs: tuple[Cost, ...]) -> None:
-        relations = {cost.neighbours for cost in costs}
-        if history.neighbours is not None:
-            relations.add(history.neighbours)
-        if len(relations) > 1:
-            message = (
-                f"ledger {self._store.name!r} adds up costs for one relation of neighbours; "
-                "'add-remove' and 'replace' cannot be mixed"
-            )
-            raise RecipeError(message)
-
     def _damaged(self, reason: str) -> LedgerError:
         return LedgerError(
             f"ledger {self._store.name!r} cannot be trusted: {reason}; restore it from a backup"
@@ -377,23 +393,10 @@ class Ledger:
 
 
 def _append(
-    session: Session,
-    history: History,
-    *,
-    kind: EntryKind,
-    description: dict[str, Any],
-    plan_digest: str = "",
-    table: str = "",
-    table_version: str = "",
+    session: Session, history: History, *, kind: EntryKind, description: dict[str, Any], **named: str
 ) -> Entry:
-    entry = make_entry(
-        history=history,
-        recorded_at=chain.current_time(),
-        kind=kind,
-        description=description,
-        plan_digest=plan_digest,
-        table=table,
-        table_version=table_version,
-    )
+    """The next entry, inserted; `named` are the plan, the table and its version where it has them."""
+    now = chain.current_time()
+    entry = make_entry(history=history, recorded_at=now, kind=kind, description=description, **named)
     session.insert_entry(entry)
     return entry

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.accounting.chain import FORMAT, Entry
 from sfumato.accounting.stores import Row, Session
+from sfumato.accounting.turns import hold_byte
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -126,6 +127,13 @@ class FileStore:
             return
         except OSError as error:
             raise LedgerError(_explain_creation(path, error)) from error
+
+    @contextmanager
+    def hold_question(self, key: int, *, timeout: float) -> Iterator[None]:
+        """Holds one question against other processes on this machine, by a file beside the ledger's."""
+        path = self.place.resolve()
+        with hold_byte(path.with_name(path.name + ".lock"), key):
+            yield
 
     @contextmanager
     def open(self, *, timeout: float, write: bool, read_only: bool = False) -> Iterator[FileSession]:

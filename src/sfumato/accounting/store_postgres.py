@@ -19,6 +19,7 @@ from sfumato.accounting.postgres_layout import CREATE, EXISTS, LAYOUT, expected_
 from sfumato.accounting.postgres_place import PostgresPlace, parse_place
 from sfumato.accounting.postgres_words import explain_connection, explain_failure, is_lost, is_undone
 from sfumato.accounting.stores import Conflict, Row, Session
+from sfumato.accounting.turns import wait_until
 from sfumato.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = ["PostgresSession", "PostgresStore"]
 
 _OLDEST = 120000
 _PAUSE = 0.2
+_TURN = "SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
 _LOCK = "LOCK TABLE progress IN SHARE ROW EXCLUSIVE MODE"
 
 
@@ -116,6 +118,27 @@ class PostgresStore:
                 if not is_lost(error):
                     raise
                 # Lost: it was made whole or not at all, and whoever opens it next sees which.
+
+    @contextmanager
+    def hold_question(self, key: int, *, timeout: float) -> Iterator[None]:
+        """Holds one question against all others on this server, by a lock that ends with its connection.
+
+        The lock is that of a transaction, since a pooler may give every transaction another session.
+        """
+        with self._connect(timeout=timeout) as connection:
+            self._begin(connection, "ISOLATION LEVEL READ COMMITTED READ ONLY", timeout=timeout)
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            turn = (f"sfumato question {self._place.schema} {key}",)
+
+            def lock() -> bool:
+                return connection.execute(_TURN, turn).fetchone() == (True,)
+
+            wait_until(lock)
+            try:
+                yield
+            finally:
+                with suppress(Exception):  # a lost connection has let go already
+                    connection.execute("ROLLBACK")
 
     @contextmanager
     def open(self, *, timeout: float, write: bool, read_only: bool = False) -> Iterator[PostgresSession]:

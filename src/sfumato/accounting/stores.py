@@ -116,6 +116,9 @@ class Store(Protocol):
     def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
         """Nothing; makes a complete new store, or leaves the one that is already there."""
 
+    def hold_question(self, key: int, *, timeout: float) -> AbstractContextManager[None]:
+        """Holds one question, a number below 2^62, against other processes that ask it of this ledger."""
+
     def open(
         self, *, timeout: float, write: bool, read_only: bool = False
     ) -> AbstractContextManager[Session]:

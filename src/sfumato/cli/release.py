@@ -78,7 +78,7 @@ def release(
         show.print(f"Finished what was begun before, nothing more spent; epsilon {report.left} left.")
     else:
         pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
-        show.print(f"Spent {pure}; epsilon {report.left} of {report.total} left.")
+        show.print(f"Spent {pure}; {report.describe_left()}.")
     show.print(f"Wrote {folder}: {', '.join(sorted(result.files))}")
     show.print(f"next: sfumato verify {folder}")
 

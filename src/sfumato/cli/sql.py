@@ -19,6 +19,7 @@ from sfumato.cli.output import (
     say,
 )
 from sfumato.errors import SfumatoError
+from sfumato.exact import format_short
 
 if TYPE_CHECKING:
     from sfumato.curator import Curator
@@ -153,7 +154,7 @@ class _Curated:
         match line:
             case ".budget":
                 report = self._curator.budget()
-                note(f"epsilon {report.left} of {report.total} left")
+                note(report.describe_left())
             case ".tables":
                 for name, table in self._curator.project.tables.items():
                     note(f"{name}: {', '.join(table.columns)} (protects {table.unit.describe()})")
@@ -211,7 +212,8 @@ def _describe(answer: Answer) -> str:
     kind = "synthetic rows, no record is among them; " if answer.synthetic else ""
     if answer.repeated:
         return f"{kind}answered before: nothing spent"
-    return f"{kind}spent epsilon {float(answer.spent):.6g}"
+    delta = f", delta {format_short(answer.delta)}" if answer.delta else ""
+    return f"{kind}spent epsilon {format_short(answer.spent)}{delta}"
 
 
 def _print(answer: Answer, output: Format) -> None:

@@ -75,12 +75,7 @@ class Curator:
         self._file = file
         self._engine: Engine = open_engine(project.folder)
         self._store = find_store(self.ledger_path)
-        self._budget = Budget(
-            epsilon=project.epsilon,
-            delta=project.delta,
-            accounting=project.accounting,
-            selection=project.selection_delta,
-        )
+        self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
 
     @property
     def project(self) -> Project:
@@ -120,8 +115,9 @@ class Curator:
     def accept_budget(self) -> BudgetReport:
         """Enters the project file's budget into the ledger in place of the one it was opened with."""
         ledger = Ledger(self.ledger_path)
-        if ledger.budget != self._budget:
-            ledger.change_budget(self._budget)
+        wanted = self._budget.under(ledger.budget.accounting)
+        if ledger.budget != wanted:
+            ledger.change_budget(wanted)
         return ledger.report()
 
     def check(
@@ -204,7 +200,6 @@ class Curator:
             text,
             project=self._project,
             engine=self._engine,
-            budget=self._budget,
             report=self.budget,
             open_ledger=self._ledger,
             progress=progress,
@@ -279,6 +274,27 @@ class Curator:
             check_folder(out, force=force, keep=keep)
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
+        with ledger.exclusively(plan_digest=plan.digest, table_version=version):
+            release = self._find_or_charge(
+                plan, ledger, version, out=out, force=force, charge=charge, progress=progress
+            )
+        if out is not None:
+            progress("writing the release")
+            release.write(out, force=force)
+            release = replace(release, folder=out)
+        return release
+
+    def _find_or_charge(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        version: str,
+        *,
+        out: Path | None,
+        force: bool,
+        charge: bool,
+        progress: Callable[[str], None],
+    ) -> Release:
         found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
         if found is not None:
             entry, packed = found
@@ -297,10 +313,6 @@ class Curator:
                 write_note(out, plan, project=self._file, force=force)
             release = self._converse(plan, ledger=ledger, entry=entry, kept=kept, progress=progress)
             release = replace(release, resumed=begun is not None)
-        if out is not None:
-            progress("writing the release")
-            release.write(out, force=force)
-            release = replace(release, folder=out)
         return release
 
     def _charge(

@@ -196,6 +196,21 @@ def _answer(
     ledger = open_ledger()
     version = engine.version(table, secret=ledger.secret)
     plan_digest = digest(question.to_record())
+    with ledger.exclusively(plan_digest=plan_digest, table_version=version):
+        return _find_or_charge(question, plan_digest, engine, ledger, version, progress=progress, noise=noise)
+
+
+def _find_or_charge(
+    question: _Question,
+    plan_digest: str,
+    engine: Engine,
+    ledger: Ledger,
+    version: str,
+    *,
+    progress: Callable[[str], None],
+    noise: NoiseSource | None,
+) -> tuple[NDArray[np.int64], bool]:
+    table = question.table
     found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
     if found is not None:
         return np.array(json.loads(found[1]), np.int64), True

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.accounting import admits
+from sfumato.accounting import add_costs, admits
 from sfumato.canonical import digest
 from sfumato.errors import BudgetExceeded, RecipeError, SfumatoError, SourceError
 from sfumato.noise import add_noise, exponential_choice
@@ -50,7 +50,7 @@ from sfumato.sql import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.accounting import Budget, BudgetReport, Ledger
+    from sfumato.accounting import BudgetReport, Ledger
     from sfumato.engines import Engine
     from sfumato.engines.query import TrueAggregates
     from sfumato.noise import NoiseSource
@@ -70,16 +70,13 @@ def answer_statement(
     *,
     project: Project,
     engine: Engine,
-    budget: Budget,
     report: Callable[[], BudgetReport],
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
     noise: NoiseSource | None = None,
 ) -> Answer:
     """The answer to one statement about the tables of `project`."""
-    desk = _Desk(
-        project=project, engine=engine, budget=budget, report=report, open_ledger=open_ledger, noise=noise
-    )
+    desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger, noise=noise)
     return desk.answer(text, progress=progress)
 
 
@@ -87,7 +84,6 @@ def answer_statement(
 class _Desk:
     project: Project
     engine: Engine
-    budget: Budget
     report: Callable[[], BudgetReport]
     open_ledger: Callable[[], Ledger]
     noise: NoiseSource | None = None
@@ -122,7 +118,7 @@ class _Desk:
         if statement.delta > 0 and self.project.delta == 0:
             message = "delta above zero needs [budget] delta above zero in the project file"
             raise RecipeError(message)
-        plan_at = prepare_query(statement, catalog, selection_delta=self.budget.selection)
+        plan_at = prepare_query(statement, catalog, selection_delta=self.report().budget.selection)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
@@ -163,8 +159,10 @@ class _Desk:
         if statement.explain:
             return self._explain(plan.parts)
         report = self.report()
-        costs = tuple(cost for part in plan.parts for cost in part.costs)
-        if not admits(report.budget, report.sums, costs):
+        sums = report.sums
+        for part in plan.parts:  # each is a charge of its own
+            sums = add_costs(sums, part.costs)
+        if not admits(report.budget, sums):
             message = (
                 f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent"
             )
@@ -181,6 +179,18 @@ class _Desk:
         ledger = self.open_ledger()
         version = self._version(plan, ledger)
         plan_digest = self._digest(plan)
+        with ledger.exclusively(plan_digest=plan_digest, table_version=version):
+            return self._find_or_charge(plan, plan_digest, ledger, version, progress=progress)
+
+    def _find_or_charge(
+        self,
+        plan: QueryPlan,
+        plan_digest: str,
+        ledger: Ledger,
+        version: str,
+        *,
+        progress: Callable[[str], None],
+    ) -> tuple[NoisyAggregates, Fraction]:
         found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
         if found is not None:
             return unpack_noisy(found[1], plan), Fraction(0)
@@ -192,6 +202,7 @@ class _Desk:
             table=", ".join(plan.relation.tables),
             table_version=version,
             costs=plan.costs,
+            units=self._units(plan),
         )
         try:
             true_aggregates = self.engine.aggregate(plan, self._tables, progress=progress)
@@ -224,6 +235,11 @@ class _Desk:
             if name in plan.relation.tables
         }
         return digest({"plan": plan.to_record(), "tables": described})
+
+    def _units(self, plan: QueryPlan) -> dict[str, str]:
+        """The unit of every private table that a plan reads."""
+        private = {name: self.project.tables.get(name) for name in plan.relation.tables}
+        return {name: table.unit.column or "row" for name, table in private.items() if table is not None}
 
     def _version(self, plan: QueryPlan, ledger: Ledger) -> str:
         names = sorted(set(plan.relation.tables))

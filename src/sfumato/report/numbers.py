@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_exact, round_up
+from sfumato.exact import format_exact, format_short, parse_exact, round_up
 
 __all__ = [
     "MINUS",
@@ -113,10 +113,10 @@ def percent(share: float | None) -> str:
 
 
 def amount(value: object) -> str:
-    """A privacy amount in at most six digits, rounded up; a dash if there is none.
+    """A privacy amount in six digits, rounded up, or in more if they hide a remainder; a dash for none.
 
-    >>> amount("0.04223133608504"), amount("1"), amount(None), amount("0.000001")
-    ('0.042232', '1', '–', '10⁻⁶')
+    >>> amount("0.04223133608504"), amount("1"), amount(None), amount("0.000001"), amount("0.9999999999")
+    ('0.042232', '1', '–', '10⁻⁶', '0.9999999999')
     """
     if value is None:
         return NONE
@@ -129,4 +129,5 @@ def amount(value: object) -> str:
     if 0 < exact < Fraction(1, 1000):
         return exponent(float(exact))
     places = 6 if exact < 1 else max(0, 6 - len(str(int(exact))))
-    return format_exact(round_up(exact, places=places))
+    rounded = round_up(exact, places=places)
+    return format_short(exact) if rounded.denominator == 1 < exact.denominator else format_exact(rounded)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
@@ -29,7 +29,6 @@ class Project:
     folder: Path
     epsilon: Fraction
     delta: Fraction
-    accounting: Literal["zcdp", "gaussian"]
     ledger: str
     tables: Mapping[str, Table]
     public: Mapping[str, PublicTable] = field(default_factory=dict)
@@ -75,9 +74,10 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         raise SchemaError(message)
     known = ("epsilon", "delta", "selection_delta", "accounting", "ledger")
     refuse_unknown_keys(budget, known, where="[budget]")
-    accounting = budget.get("accounting", "zcdp")
-    if accounting not in ("zcdp", "gaussian"):
-        message = f"[budget] accounting must be 'zcdp' or 'gaussian', got {accounting!r}"
+    accounting = budget.get("accounting", "any")
+    if accounting not in ("any", "zcdp", "gaussian"):
+        # It chose the one rule of a ledger once; now a ledger has them all, and older files stay valid.
+        message = f"[budget] accounting is no longer needed; remove it (got {accounting!r})"
         raise SchemaError(message)
     delta = parse_exact(budget.get("delta", 0), name="[budget] delta")
     if not 0 <= delta < 1:
@@ -98,7 +98,6 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         folder=folder,
         epsilon=parse_positive(budget["epsilon"], name="[budget] epsilon"),
         delta=delta,
-        accounting=accounting,
         ledger=str(budget.get("ledger", "ledger.db")),
         selection_delta=selection,
         tables={

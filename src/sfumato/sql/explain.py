@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from sfumato.exact import format_exact
+from sfumato.exact import format_exact, format_short
 from sfumato.sql.check import AGGREGATE
 from sfumato.sql.intervals import half_width
 from sfumato.sql.modes import mode_reach
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from sfumato.sql.plan import Noise, QueryPlan
 
 __all__ = ["describe_scales", "explain_query"]
@@ -41,7 +40,7 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
         chosen = plan.selection
         lines.append(
             f"  selection    noisy number of individuals at or above {chosen.threshold}, "
-            f"noise scale {_short(chosen.scale)}, delta {float(chosen.cost.delta):.3g}"
+            f"noise scale {_short(chosen.scale)}, delta {_short(chosen.cost.delta)}"
         )
     for noise in plan.noises:
         lines.append(f"  measures     {noise.measure.describe()}")
@@ -49,7 +48,7 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
     pure = [cost.epsilon for cost in plan.costs]
     rho = sum((cost.rho for cost in plan.costs), start=plan.epsilon * 0)
     if None in pure:
-        pair = f"(epsilon {_short(plan.epsilon)}, delta {float(plan.delta):.3g})"
+        pair = f"(epsilon {_short(plan.epsilon)}, delta {_short(plan.delta)})"
         lines.append(f"  cost         {pair}; rho {float(rho):.6g}")
     else:
         total = sum((each for each in pure if each is not None), start=plan.epsilon * 0)
@@ -93,5 +92,4 @@ def _describe_noise(noise: Noise) -> str:
 
 
 def _short(number: Fraction) -> str:
-    text = format_exact(number)
-    return text if len(text) <= 12 else f"{float(number):.6g}"
+    return f"{float(number):g}" if 0 < number < Fraction(1, 10**5) else format_short(number)

@@ -87,6 +87,7 @@ def _tell_budget(report: BudgetReport, mine: str) -> Html:
             f" is left, after {plural(len(charges), 'charge')}.{older}",
         ),
         meter,
+        _tell_kind(report),
         scroll_table(
             ("entry", "when", "table", "what", "ε", RHO),
             rows,
@@ -96,6 +97,17 @@ def _tell_budget(report: BudgetReport, mine: str) -> Html:
         )
         if rows
         else None,
+    )
+
+
+def _tell_kind(report: BudgetReport) -> Html | None:
+    """What is left in releases like the last one, which the bar, in pure epsilon, does not show."""
+    more = report.more_like_last
+    if more is None:
+        return None
+    like = "no further charge" if more == 0 else plural(more, "further charge")
+    return paragraph(
+        f"The bar is in pure epsilon. Of charges like the last one, {like} would fit.", class_="note"
     )
 
 
