@@ -211,7 +211,8 @@ class Ledger:
     def exclusively(self, *, plan_digest: str, table_version: str) -> Iterator[None]:
         """Holds one question, from the look for an answer to its storage, against all who ask the same.
 
-        Of equal questions the first is charged; the others wait, and find its answer. It ends with the process.
+        Of equal questions the first is charged; the others wait, and find its answer. It ends with the
+        process.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, note, print_json
-
-if TYPE_CHECKING:
-    from sfumato.engines.examine import TableFit
+from sfumato.cli.output import Json, ProjectOption, console, escape_controls, note, print_json
 
 __all__ = ["doctor"]
 
@@ -30,24 +27,24 @@ def doctor(
     curator = sfumato.open(project)
     fits = [curator.examine(name) for name in ([table] if table else curator.project.tables)]
     if json:
-        print_json({"tables": [fit.to_record() for fit in fits]})
+        print_json({"tables": fits})
         return
     note("INTERNAL: exact counts of people's records, for their steward. Do not publish them.")
     for fit in fits:
         _show(fit)
 
 
-def _show(fit: TableFit) -> None:
+def _show(fit: dict[str, Any]) -> None:
     from rich.table import Table
 
-    grid = Table(title=f"INTERNAL: table {fit.name}, {fit.records:,} records", title_justify="left")
+    grid = Table(title=f"INTERNAL: table {fit['table']}, {fit['records']:,} records", title_justify="left")
     for heading in ("column", "inside", "outside", "missing", "not read", "cut or mended", "what would help"):
         grid.add_column(heading, justify="left" if heading in ("column", "what would help") else "right")
-    for each in fit.columns:
-        numbers = (each.inside, each.outside, each.missing, each.unread, each.changed)
-        grid.add_row(each.name, *(f"{number:,}" for number in numbers), each.advice)
+    for each in fit["columns"]:
+        numbers = [each[key] for key in ("inside", "outside", "missing", "unread", "changed")]
+        grid.add_row(escape_controls(each["name"]), *(f"{number:,}" for number in numbers), each["advice"])
     console().print(grid)
     console().print(
-        f"{fit.individuals:,} individuals, {fit.crowded:,} with more than max_records; "
-        f"{fit.nobody:,} records of nobody"
+        f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records; "
+        f"{fit['nobody']:,} records of nobody"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
 from sfumato.curator.conversation import Conversation
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from sfumato.accounting import Entry
     from sfumato.curator.scores import PublishedScore
     from sfumato.engines import Engine
-    from sfumato.engines.examine import TableFit
     from sfumato.noise import NoiseSource
     from sfumato.sql import Answer
 
@@ -206,12 +205,12 @@ class Curator:
             noise=self._noise,
         )
 
-    def examine(self, table: str) -> TableFit:
+    def examine(self, table: str) -> dict[str, Any]:
         """How well the description of `table` fits its records. INTERNAL: exact counts, for its steward.
 
         Nothing is charged, and nothing of it may be published: it is not private.
         """
-        return self._engine.examine(self._project.table(table))
+        return self._engine.examine(self._project.table(table)).to_record()
 
     def publish_score(
         self,
