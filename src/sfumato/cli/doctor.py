@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, escape_controls, note, print_json
+from sfumato.cli.output import Json, ProjectOption, console, note, print_json
 
 __all__ = ["doctor"]
 
@@ -42,7 +42,7 @@ def _show(fit: dict[str, Any]) -> None:
         grid.add_column(heading, justify="left" if heading in ("column", "what would help") else "right")
     for each in fit["columns"]:
         numbers = [each[key] for key in ("inside", "outside", "missing", "unread", "changed")]
-        grid.add_row(escape_controls(each["name"]), *(f"{number:,}" for number in numbers), each["advice"])
+        grid.add_row(each["name"], *(f"{number:,}" for number in numbers), each["advice"])
     console().print(grid)
     console().print(
         f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records; "

@@ -59,6 +59,10 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
             connection.execute("SET enable_progress_bar = false")
         yield connection
+    except (duckdb.FatalException, duckdb.InternalException):
+        # An instance that failed in itself answers nothing any more; the next question gets a new one.
+        _instances.pop(key, None)
+        raise
     finally:
         connection.close()
 

@@ -38,7 +38,7 @@ _SATURATED = 2**62
 _LONGEST_TEXT = 1000
 """The most characters of a text that a statement puts together."""
 
-_MOST_JOINED = 2**20
+_MOST_JOINED = 2**16
 """The most rows that a join may make of one individual."""
 
 
