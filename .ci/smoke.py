@@ -17,7 +17,6 @@ PROJECT = """
 [budget]
 epsilon = 100.0
 delta = 1e-3
-accounting = "gaussian"
 
 [tables.visits]
 source = "visits.csv"

@@ -211,8 +211,7 @@ class Ledger:
     def exclusively(self, *, plan_digest: str, table_version: str) -> Iterator[None]:
         """Holds one question, from the look for an answer to its storage, against all who ask the same.
 
-        Of equal questions the first is charged; the others wait, and find its answer. It ends with the
-        process.
+        Of equal questions the first is charged; the others wait, and find its answer.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -222,11 +221,7 @@ class Ledger:
         True
         """
         key = int.from_bytes(hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()[:8]) >> 2
-        place = self._store.place
-        with (
-            take_turn(str(place.resolve() if isinstance(place, Path) else place), key) as first,
-            ExitStack() as held,
-        ):
+        with take_turn(str(self._store.place), key) as first, ExitStack() as held:
             if first:
                 held.enter_context(self._store.hold_question(key, timeout=self._timeout))
             yield

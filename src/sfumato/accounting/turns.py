@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sfumato.errors import LedgerError
@@ -22,7 +23,6 @@ if sys.platform != "win32":
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 __all__ = ["hold_byte", "take_turn", "wait_until"]
 
@@ -66,7 +66,8 @@ def take_turn(place: str, key: int) -> Iterator[bool]:
     Whether it is the first: a thread that asks the same once more while it has its turn, from a function
     that is told of the progress, say, goes on at once.
     """
-    name = place, key
+    # A file has one set of turns, by whatever link it was opened.
+    name = place if "://" in place else str(Path(place).resolve()), key
     with _turns.guard:
         turn = _turns.locks.setdefault(name, _Turn())
         turn.users += 1
