@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.accounting import Budget, Cost, Ledger
+from sfumato.accounting import Budget, Cost, Ledger, refusal
 from sfumato.accounting.store_postgres import PostgresStore
 from sfumato.errors import LedgerError
 
@@ -102,14 +102,14 @@ def test_killed_before_the_commit_it_is_tried_again_and_then_nothing_is_spent(
     server, ledger, monkeypatch, times
 ):
     killed = []
-    check = Ledger._check_neighbours
+    check = refusal.refuse_other_neighbours
 
-    def kill(self, history, costs):
+    def kill(history, costs, *, name):
         if len(killed) < times:
             killed.append(server.execute(KILL))
-        check(self, history, costs)
+        check(history, costs, name=name)
 
-    monkeypatch.setattr(Ledger, "_check_neighbours", kill)
+    monkeypatch.setattr("sfumato.accounting.ledger.refuse_other_neighbours", kill)
     if times == 5:
         with pytest.raises(LedgerError, match="lost; nothing was written; run it again"):
             charge(ledger)
