@@ -203,9 +203,9 @@ COUNTS = RECIPES["cell-counts"][0]
 def test_a_bound_that_is_not_enforced_is_caught(project, monkeypatch):
     original = engine_module._bounded_queries
 
-    def unbounded(connection, table, columns):
-        original(connection, table, columns)
-        return ["SELECT c0, c1 FROM encoded"]
+    def unbounded(connection, table, columns, sealed):
+        original(connection, table, columns, sealed)
+        return ["SELECT c0, c1 FROM inside", "SELECT c0, c1 FROM encoded"]
 
     monkeypatch.setattr(engine_module, "_bounded_queries", unbounded)
     assert "L1 distance 11, declared 3" in catch(COUNTS, project())
@@ -290,7 +290,12 @@ def test_noise_scaled_by_the_records_is_caught(project, monkeypatch):
 
 
 def test_rows_that_are_not_bounded_are_caught(project, monkeypatch):
-    monkeypatch.setattr(query, "_bound_rows", lambda connection, plan: "SELECT * FROM _sf_encoded")
+    original = query._bound_crowd
+
+    def unbounded(connection, plan, *rest):
+        return original(connection, replace(plan, unit=replace(plan.unit, max_records=10**6)), *rest)
+
+    monkeypatch.setattr(query, "_bound_crowd", unbounded)
     assert "L1 distance" in catch("DP-SELECT 1 d, SUM(b) FROM t GROUP BY d", project())
 
 

@@ -435,14 +435,13 @@ def test_records_that_are_not_bounded_are_caught(tmp_path, monkeypatch):
 
     from sfumato.engines import query
 
-    original = query._bound_rows
+    original = query._bound_crowd
 
-    def unbounded(connection, plan):
-        return original(
-            connection, replace(plan, unit=replace(plan.unit, max_records=10**6), max_groups=10**6)
-        )
+    def unbounded(connection, plan, *rest):
+        plan = replace(plan, unit=replace(plan.unit, max_records=10**6), max_groups=10**6)
+        return original(connection, plan, *rest)
 
-    monkeypatch.setattr(query, "_bound_rows", unbounded)
+    monkeypatch.setattr(query, "_bound_crowd", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     one = bench.record(CROWD + [("somebody", "x", 0)] * 50, STATEMENTS["alone"])
     assert any(cost > declared for cost, declared in spent(one, bench.record(CROWD, STATEMENTS["alone"])))

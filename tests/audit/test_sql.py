@@ -320,15 +320,16 @@ def test_the_bounds_are_tight(tmp_path, monkeypatch):
 
 
 def _loosen(monkeypatch, **facts):
-    original = query._bound_rows
+    def loosen(original):
+        def loose(connection, plan, *rest):
+            unit = replace(plan.unit, max_records=facts.get("max_records", plan.unit.max_records))
+            groups = facts.get("max_groups", plan.max_groups)
+            return original(connection, replace(plan, unit=unit, max_groups=groups), *rest)
 
-    def loose(connection, plan):
-        unit = replace(plan.unit, max_records=facts.get("max_records", plan.unit.max_records))
-        return original(
-            connection, replace(plan, unit=unit, max_groups=facts.get("max_groups", plan.max_groups))
-        )
+        return loose
 
-    monkeypatch.setattr(query, "_bound_rows", loose)
+    for name in ("_bound_rows", "_bound_crowd", "_bound_groups"):
+        monkeypatch.setattr(query, name, loosen(getattr(query, name)))
 
 
 @pytest.mark.parametrize("name", ["no group", "public groups", "Gaussian", "rows multiplied", "open groups"])
@@ -351,11 +352,11 @@ def test_groups_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
 def test_a_forgotten_clamp_is_caught(tmp_path, monkeypatch, statistic):
     original = query._value
 
-    def careless(measure):
+    def careless(measure, raw):
         wide = replace(measure, low=measure.low - 10**6, high=measure.high + 10**6)
-        text = original(wide if measure.statistic == statistic else measure)
+        text = original(wide if measure.statistic == statistic else measure, raw)
         # The wider range must not change the units in which squares are counted.
-        return text if text is None else text.replace(repr(float((wide.high - wide.low) / 2)), "30.0")
+        return text.replace(repr(float((wide.high - wide.low) / 2)), "30.0")
 
     monkeypatch.setattr(query, "_value", careless)
     bench = Bench(tmp_path, monkeypatch)
