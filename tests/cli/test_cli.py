@@ -94,7 +94,10 @@ def test_the_same_flow_for_people(project):
         in run("release", "recipe.toml", "-o", "out", cwd=folder).stdout
     )
     assert "epsilon 19 of 20 left, 1 spent" in run("budget", cwd=folder).stdout
-    assert "verified: epsilon 1" in run("verify", "out", cwd=folder).stdout
+    assert (
+        "verified against the ledger, which holds the charge and the answer: epsilon 1"
+        in run("verify", "out", cwd=folder).stdout
+    )
     assert "nothing spent" in run("release", "recipe.toml", "-o", "two", cwd=folder).stdout
 
 
