@@ -451,6 +451,25 @@ def test_how_values_are_written_is_part_of_the_schema(tmp_path):
             parse_table("t", {"source": "t.csv", "unit": "row", "columns": {"c": wrong}})
 
 
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [("%d.%m.%Y", "01.12.2025"), ("%m/%d/%Y %I:%M %p", "12/31/2025 11:22 PM"), ("%d-%b-%y", "31-Dec-25")],
+)
+def test_a_date_in_a_format_is_read_from_its_own_text(form, text):
+    columns = {"m": {"from": "x", "period": "month", "format": form, "outside": "other"}}
+    texts = [text[:stop] + end for stop in range(len(text) + 1) for end in ("", " ", "x" * 14)]
+
+    def codes(values):
+        table = pa.table({"p": list(range(len(values))), "x": values})
+        sealed = seal(table, most=1, names=["code of m"], columns=columns)
+        return sealed.inside["code of m"].to_pylist()
+
+    alone = [codes([each])[0] for each in texts]
+    assert alone.count(11) >= 1
+    for other in ("0", "25", " PM", "ec-25", "9" * 20):
+        assert codes([each for one in texts for each in (one, other)])[::2] == alone
+
+
 def test_numbers_of_a_range_are_compared_with_all_their_decimals(tmp_path):
     (tmp_path / "t.csv").write_text("p,fee\n1,50.5\n2,99.9\n3,12.1\n4,80\n")
     curator, noise = open_with(tmp_path, "t.csv", more="[tables.t.columns.fee]\nrange = [0, 100]")
