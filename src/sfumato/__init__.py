@@ -57,8 +57,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name not in _HOMES:
-        message = f"module 'sfumato' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
     module, attribute = _HOMES[name]
     home = import_module(module)
     return home if attribute is None else getattr(home, attribute)

@@ -38,8 +38,7 @@ def to_numpy(column: pa.Array) -> NDArray[Any]:
     [1.5, 2.5]
     """
     if column.null_count:
-        message = "a column of codes has missing values"
-        raise ValueError(message)
+        raise ValueError("a column of codes has missing values")
     dtype = np.dtype(_DTYPES.get(str(column.type), str(column.type)))
     data = column.buffers()[1]
     if data is None:
@@ -91,8 +90,7 @@ def read_parquet(
         table = file.read(columns=columns).unify_dictionaries()
         fits = not spelled or sum(map(_spelled_size, table.columns)) <= most
     if not fits:
-        message = "it unpacks to far more than it is"
-        raise SourceError(message)
+        raise SourceError("it unpacks to far more than it is")
     return table.cast(pa.schema([schema.field(name) for name in table.column_names])) if spelled else table
 
 

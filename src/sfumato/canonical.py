@@ -37,5 +37,4 @@ def _plain(node: Any) -> Any:  # noqa: ANN401 - walks any tree
         return {str(key): _plain(value) for key, value in node.items()}
     if isinstance(node, (list, tuple)):
         return [_plain(value) for value in node]
-    message = f"a canonical description cannot hold a {type(node).__name__}"
-    raise TypeError(message)
+    raise TypeError(f"a canonical description cannot hold a {type(node).__name__}")

@@ -38,12 +38,10 @@ class Gap:
 
     def __post_init__(self) -> None:
         if self.weight < 1:
-            message = "the weight of a candidate must be a whole number of at least 1"
-            raise RecipeError(message)
+            raise RecipeError("the weight of a candidate must be a whole number of at least 1")
         # Sums of different cells move by no more than the cells, in L1.
         if self.queries is not None and not self.queries.is_partition:
-            message = "the queries of a candidate must be sums of different cells with weight 1"
-            raise RecipeError(message)
+            raise RecipeError("the queries of a candidate must be sums of different cells with weight 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,7 @@ class Choice:
     def __post_init__(self) -> None:
         parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
         if not self.candidates:
-            message = f"choice {self.name!r} has no candidate"
-            raise RecipeError(message)
+            raise RecipeError(f"choice {self.name!r} has no candidate")
 
     @property
     def options(self) -> int:
@@ -97,11 +94,9 @@ class NormChoice:
     def __post_init__(self) -> None:
         parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
         if not self.norms or list(self.norms) != sorted(set(self.norms)) or self.norms[0] <= 0:
-            message = f"choice {self.name!r} needs norms above zero, ascending"
-            raise RecipeError(message)
+            raise RecipeError(f"choice {self.name!r} needs norms above zero, ascending")
         if not 0 < self.quantile < 1:
-            message = f"the quantile of {self.name!r} must lie between 0 and 1"
-            raise RecipeError(message)
+            raise RecipeError(f"the quantile of {self.name!r} must lie between 0 and 1")
 
     @property
     def options(self) -> int:
@@ -140,11 +135,9 @@ class CapChoice:
     def __post_init__(self) -> None:
         parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
         if len(self.caps) < 2 or list(self.caps) != sorted(set(self.caps)) or self.caps[0] < 1:
-            message = f"choice {self.name!r} needs at least two bounds above zero, ascending"
-            raise RecipeError(message)
+            raise RecipeError(f"choice {self.name!r} needs at least two bounds above zero, ascending")
         if len(self.penalties) != len(self.caps) or not all(0 <= each < 2**62 for each in self.penalties):
-            message = f"choice {self.name!r} needs a penalty from 0 to 2^62 for every bound"
-            raise RecipeError(message)
+            raise RecipeError(f"choice {self.name!r} needs a penalty from 0 to 2^62 for every bound")
 
     @property
     def options(self) -> int:

@@ -41,13 +41,11 @@ def make_submission(
     Every epsilon of the pack is a measurement of its own and charged to `ledger.db` in the pack.
     """
     if not pack.is_dir():
-        message = f"there is no folder {pack.name!r}; a pack is a folder"
-        raise SchemaError(message)
+        raise SchemaError(f"there is no folder {pack.name!r}; a pack is a folder")
     parameters = read_parameters(pack / "parameters.json")
     missing = [name for name in _BY if name not in parameters.columns]
     if missing or not parameters.runs:
-        message = f"parameters.json is not of this contest: it lacks {', '.join(missing) or 'runs'}"
-        raise SchemaError(message)
+        raise SchemaError(f"parameters.json is not of this contest: it lacks {', '.join(missing) or 'runs'}")
     header = _read_header(pack / "submission_format.csv", parameters)
     check_file(out, force=force)
     curator = Curator(_project(pack, parameters))
@@ -61,8 +59,7 @@ def make_submission(
 def _project(pack: Path, parameters: Parameters) -> Project:
     bounds = {run.max_records for run in parameters.runs}
     if len(bounds) != 1:
-        message = "parameters.json: its runs have different max_records_per_individual"
-        raise SchemaError(message)
+        raise SchemaError("parameters.json: its runs have different max_records_per_individual")
     table = Table(
         name="incidents",
         source="incidents.csv",
@@ -83,16 +80,14 @@ def _read_header(path: Path, parameters: Parameters) -> list[str]:
         with path.open(newline="", encoding="utf-8-sig") as lines:
             header = next(csv.reader(lines), [])
     except OSError:
-        message = "the pack has no readable submission_format.csv"
-        raise SchemaError(message) from None
+        raise SchemaError("the pack has no readable submission_format.csv") from None
     codes = {str(code) for code in parameters.columns["incident_type"].labels}
     index = ["epsilon", "neighborhood", "year", "month"]
     if header[:4] != index or set(header[4:]) != codes:
-        message = (
+        raise SchemaError(
             "submission_format.csv must have the columns epsilon, neighborhood, year, month and then one "
             "per incident code of parameters.json"
         )
-        raise SchemaError(message)
     return header
 
 

@@ -24,8 +24,7 @@ def write_demo(folder: Path, *, force: bool = False) -> None:
         ours = project.exists() and project.read_text(encoding="utf-8").startswith(_MARK)
         if not force or not ours:
             hint = "--force to replace it" if ours else "it is not a demo, so choose another"
-            message = f"folder {folder.name!r} exists already; {hint}"
-            raise ReleaseError(message)
+            raise ReleaseError(f"folder {folder.name!r} exists already; {hint}")
         shutil.rmtree(folder)
     try:
         folder.mkdir(parents=True)
@@ -34,8 +33,7 @@ def write_demo(folder: Path, *, force: bool = False) -> None:
         (folder / "sfumato.toml").write_text(_project_file(city), encoding="utf-8")
         (folder / "monthly.toml").write_text(_RECIPE, encoding="utf-8")
     except OSError as error:
-        message = f"the demo could not be written to {folder.name!r}: {error.strerror}"
-        raise ReleaseError(message) from None
+        raise ReleaseError(f"the demo could not be written to {folder.name!r}: {error.strerror}") from None
 
 
 def draw_bars(table: pa.Table, *, width: int = 40) -> str:

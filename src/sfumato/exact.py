@@ -55,16 +55,14 @@ def parse_exact(value: object, *, name: str) -> Fraction:
                 return Fraction(decimal)
     except (InvalidOperation, ValueError, ZeroDivisionError):
         pass
-    message = f"{name} must be a finite number, got {given!r}"
-    raise RecipeError(message)
+    raise RecipeError(f"{name} must be a finite number, got {given!r}")
 
 
 def parse_positive(value: object, *, name: str) -> Fraction:
     """The rational above zero that `value` stands for."""
     number = parse_exact(value, name=name)
     if number <= 0:
-        message = f"{name} must be above zero, got {format_exact(number)}"
-        raise RecipeError(message)
+        raise RecipeError(f"{name} must be above zero, got {format_exact(number)}")
     return number
 
 
@@ -75,14 +73,12 @@ def parse_delta(value: object) -> Fraction:
     """
     delta = parse_exact(value, name="delta")
     if not 0 <= delta < _LARGEST_DELTA:
-        message = (
+        raise RecipeError(
             f"delta must be 0, or above it and below 0.1, got {format_exact(delta)}: so often may the "
             "guarantee fail. It should be far below one in the number of individuals"
         )
-        raise RecipeError(message)
     if 0 < delta < _LEAST_DELTA:
-        message = "delta below 1e-100 is as good as 0; write 0"
-        raise RecipeError(message)
+        raise RecipeError("delta below 1e-100 is as good as 0; write 0")
     return delta
 
 

@@ -38,24 +38,24 @@ class HeadCounts:
     def __post_init__(self) -> None:
         whole = isinstance(self.max_cells, int) and not isinstance(self.max_cells, bool)
         if not whole or not 1 <= self.max_cells <= 10**9:
-            message = "max_cells must be a whole number from 1 to 10^9"
-            raise RecipeError(message)
+            raise RecipeError("max_cells must be a whole number from 1 to 10^9")
         for name in ("cells", "times"):
             given = np.asarray(getattr(self, name))
             if given.dtype.kind not in "iu" or given.ndim != 1:
-                message = f"the {name} of counts of individuals must be whole numbers"
-                raise RecipeError(message)
+                raise RecipeError(f"the {name} of counts of individuals must be whole numbers")
             array = given.astype(np.int64)  # a copy: what was given may still be written to
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         cells, times = self.cells, self.times
         if not cells.size or cells.size != times.size or cells.min() < 0 or times.min() < 1:
-            message = "counts of individuals need at least one cell, each with the times it is asked for"
-            raise RecipeError(message)
+            raise RecipeError(
+                "counts of individuals need at least one cell, each with the times it is asked for"
+            )
         later = (cells[1:] > cells[:-1]) | ((cells[1:] == cells[:-1]) & (times[1:] > times[:-1]))
         if not later.all():
-            message = "counts of individuals must ascend by cell, then by times, and none be asked twice"
-            raise RecipeError(message)
+            raise RecipeError(
+                "counts of individuals must ascend by cell, then by times, and none be asked twice"
+            )
 
     @property
     def rows(self) -> int:

@@ -87,47 +87,42 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
-            message = f"request {self.name!r} needs at least one column and none twice"
-            raise RecipeError(message)
+            raise RecipeError(f"request {self.name!r} needs at least one column and none twice")
         if self.noise not in ("laplace", "gaussian"):
-            message = f"request {self.name!r}: unknown noise {self.noise!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"request {self.name!r}: unknown noise {self.noise!r}")
         if parse_positive(self.scale, name=f"the noise scale of {self.name!r}") > LARGEST_SCALE:
-            message = f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"{self.name!r} needs noise beyond 2^50, more than any count; spend more epsilon"
+            )
         # Sums of different cells move by no more than the cells, in L1 too.
         sums = self.norm is None and (self.queries is None or self.queries.is_partition)
         if not sums and self.noise != "gaussian":
-            message = (
+            raise RecipeError(
                 f"request {self.name!r}: norms, and queries other than sums of different cells, are bounded "
                 "in L2, so their noise is gaussian"
             )
-            raise RecipeError(message)
         if self.norm is not None:
             object.__setattr__(self, "norm", parse_positive(self.norm, name=f"the norm of {self.name!r}"))
         if self.heads is not None and (self.queries is not None or self.norm is not None):
-            message = f"request {self.name!r}: individuals are counted without queries and norms"
-            raise RecipeError(message)
+            raise RecipeError(f"request {self.name!r}: individuals are counted without queries and norms")
         if self.threshold is not None:
             self._check_threshold(self.threshold)
         if self.records is not None:
             others = (self.queries, self.norm, self.heads, self.threshold)
             if self.records < 1 or any(other is not None for other in others):
-                message = f"request {self.name!r}: a bound on records is at least 1 and stands alone"
-                raise RecipeError(message)
+                raise RecipeError(f"request {self.name!r}: a bound on records is at least 1 and stands alone")
 
     def _check_threshold(self, threshold: int) -> None:
         if self.noise != "laplace" or self.queries is not None or self.heads is not None:
-            message = f"request {self.name!r}: a threshold needs the counts of records with laplace noise"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"request {self.name!r}: a threshold needs the counts of records with laplace noise"
+            )
         if not isinstance(threshold, int) or not 1 <= threshold <= LARGEST_SCALE:
-            message = f"the threshold of {self.name!r} must be a whole number from 1 to 2^50"
-            raise RecipeError(message)
+            raise RecipeError(f"the threshold of {self.name!r} must be a whole number from 1 to 2^50")
         if threshold > MOST_SCALES * self.scale:
-            message = (
+            raise RecipeError(
                 f"{self.name!r}: nothing empty ever passes {MOST_SCALES:,} noise scales; spend or cut less"
             )
-            raise RecipeError(message)
 
     @property
     def passing(self) -> float:

@@ -43,34 +43,29 @@ class Queries:
             given = np.asarray(getattr(self, name))
             array = np.ascontiguousarray(given, dtype=dtype)
             if array.dtype != given.dtype and not np.array_equal(array, given):
-                message = f"the {name} of queries must be whole numbers, and no weight exceeds 1"
-                raise RecipeError(message)
+                raise RecipeError(f"the {name} of queries must be whole numbers, and no weight exceeds 1")
             array.flags.writeable = False
             object.__setattr__(self, name, array)
         if not 1 <= self.grid <= 2**20:
-            message = "the grid of queries must lie between 1 and 2^20"
-            raise RecipeError(message)
+            raise RecipeError("the grid of queries must lie between 1 and 2^20")
         starts, members = self.starts, self.members
         if starts.size < 2 or starts[0] != 0 or starts[-1] != members.size or (np.diff(starts) < 0).any():
-            message = "queries need at least one row, and starts that cut their members into rows"
-            raise RecipeError(message)
+            raise RecipeError("queries need at least one row, and starts that cut their members into rows")
         if members.size != self.weights.size or (
             members.size and (members.min() < 0 or members.max() >= self.cells)
         ):
-            message = "every member of a query needs a weight and a cell of the marginal"
-            raise RecipeError(message)
+            raise RecipeError("every member of a query needs a weight and a cell of the marginal")
         # The least number has no absolute value, so both ends are compared.
         if members.size and not -self.grid <= self.weights.min() <= self.weights.max() <= self.grid:
-            message = "the weight of a query exceeds 1"
-            raise RecipeError(message)
+            raise RecipeError("the weight of a query exceeds 1")
         if _repeats(starts, members, self.cells):
-            message = "a query names a cell twice"
-            raise RecipeError(message)
+            raise RecipeError("a query names a cell twice")
         # Sums of squares below 2^53 are exact in the floats of bincount: 2^40 times at most 2^12 rows.
         squares = np.bincount(members, weights=self.weights.astype(np.float64) ** 2, minlength=1)
         if squares.max() > self.grid**2:
-            message = "the weights of a cell have an L2 norm above 1, so the noise would not cover them"
-            raise RecipeError(message)
+            raise RecipeError(
+                "the weights of a cell have an L2 norm above 1, so the noise would not cover them"
+            )
 
     @property
     def rows(self) -> int:

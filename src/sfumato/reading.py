@@ -32,18 +32,15 @@ def read_regular(path: Path, *, most: int) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            message = f"{path.name!r} is not a regular file"
-            raise SourceError(message)
+            raise SourceError(f"{path.name!r} is not a regular file")
         if status.st_size > most:
-            message = f"{path.name!r} is larger than {most:,} bytes"
-            raise SourceError(message)
+            raise SourceError(f"{path.name!r} is larger than {most:,} bytes")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             content = file.read(status.st_size + 1)
     finally:
         os.close(descriptor)
     if len(content) != status.st_size:
-        message = f"{path.name!r} changed while it was read"
-        raise SourceError(message)
+        raise SourceError(f"{path.name!r} changed while it was read")
     return content
 
 
@@ -58,8 +55,7 @@ def unpack_gzip(content: bytes, *, most: int) -> bytes:
         while part := file.read(_STEP):
             size += len(part)
             if size > most:
-                message = f"it unpacks to more than {most:,} bytes"
-                raise SourceError(message)
+                raise SourceError(f"it unpacks to more than {most:,} bytes")
             parts.append(part)
     return b"".join(parts)
 
@@ -73,8 +69,7 @@ def inflate(content: bytes, *, most: int) -> bytes:
     packed = zlib.decompressobj()
     inflated = packed.decompress(content, most + 1)
     if len(inflated) > most or not packed.eof or packed.unused_data:
-        message = f"it is cut short, or unpacks to more than {most:,} bytes"
-        raise SourceError(message)
+        raise SourceError(f"it is cut short, or unpacks to more than {most:,} bytes")
     return inflated
 
 
@@ -86,6 +81,5 @@ def split_header(content: bytes) -> str:
     """
     end = content.find(b"\n", 0, MOST_HEADER)
     if end < 0 and len(content) > MOST_HEADER:
-        message = f"its first line is longer than {MOST_HEADER:,} bytes"
-        raise SourceError(message)
+        raise SourceError(f"its first line is longer than {MOST_HEADER:,} bytes")
     return content[: end if end >= 0 else None].decode("utf-8-sig").rstrip("\r")

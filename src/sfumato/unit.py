@@ -30,22 +30,17 @@ class PrivacyUnit:
 
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace"):
-            message = f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}"
-            raise SchemaError(message)
+            raise SchemaError(f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}")
         if isinstance(self.max_records, bool) or not isinstance(self.max_records, int):
-            message = "max_records must be a whole number"
-            raise SchemaError(message)
+            raise SchemaError("max_records must be a whole number")
         if not 1 <= self.max_records <= 10**9:
-            message = f"max_records must lie between 1 and 10^9, got {self.max_records}"
-            raise SchemaError(message)
+            raise SchemaError(f"max_records must lie between 1 and 10^9, got {self.max_records}")
         if self.max_groups is not None and (
             isinstance(self.max_groups, bool) or not isinstance(self.max_groups, int) or self.max_groups < 1
         ):
-            message = "max_groups must be a whole number above zero"
-            raise SchemaError(message)
+            raise SchemaError("max_groups must be a whole number above zero")
         if self.column is None and self.max_records != 1:
-            message = "with unit = 'row' every row is an individual, so max_records must be 1"
-            raise SchemaError(message)
+            raise SchemaError("with unit = 'row' every row is an individual, so max_records must be 1")
 
     def describe(self) -> str:
         """The unit in one line."""

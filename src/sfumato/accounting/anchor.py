@@ -77,16 +77,18 @@ def parse_anchor(text: str) -> Anchor:
 
     found = _FORM.fullmatch(text.strip())
     if found is None:
-        message = f"that is no anchor; one is printed by `sfumato budget --anchor` and begins with {_NAME}:"
-        raise VerificationFailed(message)
+        raise VerificationFailed(
+            f"that is no anchor; one is printed by `sfumato budget --anchor` and begins with {_NAME}:"
+        )
     sequence, head, public, signature = found.groups()
     anchor = Anchor(sequence=int(sequence), head=head, public_key=public, signature=signature)
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(bytes.fromhex(signature), _message(anchor.sequence, head, public))
     except (InvalidSignature, ValueError):
-        message = "the signature of the anchor is wrong: it was changed, or never signed"
-        raise VerificationFailed(message) from None
+        raise VerificationFailed(
+            "the signature of the anchor is wrong: it was changed, or never signed"
+        ) from None
     return anchor
 
 
@@ -96,11 +98,10 @@ def sign_last(history: History, store: Store, *, folder: Path | None) -> Anchor:
     path = find_key(store.place, folder=folder)
     key = None if path is None else read_key(path, create=recorded is None)
     if key is None or recorded not in (None, _public(key)):
-        message = (
+        raise LedgerError(
             f"the key that ledger {store.name!r} was opened with is missing; restore the file "
             f"beside it from a backup, or name it in {KEY_VARIABLE}"
         )
-        raise LedgerError(message)
     entry = history.entries[-1]
     return sign_anchor(sequence=entry.sequence, head=entry.hash, key=key)
 
@@ -113,18 +114,17 @@ def check_held(anchor: Anchor, history: History, store: Store, *, folder: Path |
         key = None if path is None else read_key(path, create=False)
         known = None if key is None else _public(key)
     if known is None:
-        message = f"ledger {store.name!r} has no key yet, so none of its anchors can be signed"
-        raise VerificationFailed(message)
+        raise VerificationFailed(
+            f"ledger {store.name!r} has no key yet, so none of its anchors can be signed"
+        )
     if anchor.public_key != known:
-        message = f"the anchor is signed by another key than that of ledger {store.name!r}"
-        raise VerificationFailed(message)
+        raise VerificationFailed(f"the anchor is signed by another key than that of ledger {store.name!r}")
     entries = history.entries
     if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
-        message = (
+        raise VerificationFailed(
             f"ledger {store.name!r} does not hold entry {anchor.sequence} as the anchor has it: an "
             "older copy was put back, its end was cut off, or it was written anew"
         )
-        raise VerificationFailed(message)
 
 
 def make_public_key(store: Store) -> str | None:
@@ -158,15 +158,13 @@ def read_key(path: Path, *, create: bool) -> Ed25519PrivateKey | None:
             _write_key(path)
         text = path.read_text(encoding="ascii", errors="replace") if path.exists() else None
     except OSError as error:
-        message = f"the key {path.name!r} cannot be read or made: {error.strerror}"
-        raise LedgerError(message) from None
+        raise LedgerError(f"the key {path.name!r} cannot be read or made: {error.strerror}") from None
     if text is None:
         return None
     try:
         return Ed25519PrivateKey.from_private_bytes(base64.b64decode(text.strip(), validate=True))
     except ValueError:
-        message = f"{path.name!r} is not the key of a ledger; restore it from a backup"
-        raise LedgerError(message) from None
+        raise LedgerError(f"{path.name!r} is not the key of a ledger; restore it from a backup") from None
 
 
 def _public(key: Ed25519PrivateKey) -> str:

@@ -96,26 +96,21 @@ class Budget:
         epsilon = Fraction(parse_positive(epsilon, name="epsilon"))
         delta = Fraction(parse_exact(delta, name="delta"))
         if not Fraction(1, 10**9) <= epsilon <= 10**9:
-            message = "the epsilon of a budget must lie between 1e-9 and 1e9"
-            raise RecipeError(message)
+            raise RecipeError("the epsilon of a budget must lie between 1e-9 and 1e9")
         if not 0 <= delta < 1:
-            message = f"delta must lie in [0, 1), got {format_exact(delta)}"
-            raise RecipeError(message)
+            raise RecipeError(f"delta must lie in [0, 1), got {format_exact(delta)}")
         if accounting not in get_args(Accounting):
-            message = f"accounting must be one of {get_args(Accounting)}, got {accounting!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"accounting must be one of {get_args(Accounting)}, got {accounting!r}")
         if selection is None:
             selection = delta * _SELECTION[accounting]
         selection = Fraction(parse_exact(selection, name="selection"))
         if not 0 <= selection <= delta or selection == delta > 0:
-            message = (
+            raise RecipeError(
                 f"selection must be at least 0 and less than delta = {format_exact(delta)}, "
                 f"got {format_exact(selection)}"
             )
-            raise RecipeError(message)
         if any(number.denominator.bit_length() > _BITS for number in (epsilon, delta, selection)):
-            message = f"epsilon, delta and selection of a budget may have at most {_BITS} bits"
-            raise RecipeError(message)
+            raise RecipeError(f"epsilon, delta and selection of a budget may have at most {_BITS} bits")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
         object.__setattr__(self, "accounting", accounting)
@@ -191,12 +186,12 @@ class Budget:
         True
         """
         if set(record) != {each.name for each in fields(cls)}:
-            message = "a recorded budget holds exactly the fields accounting, delta, epsilon and selection"
-            raise RecipeError(message)
+            raise RecipeError(
+                "a recorded budget holds exactly the fields accounting, delta, epsilon and selection"
+            )
         budget = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
         if budget.to_record() != dict(record):
-            message = "the recorded budget is not in its canonical spelling"
-            raise RecipeError(message)
+            raise RecipeError("the recorded budget is not in its canonical spelling")
         return budget
 
 

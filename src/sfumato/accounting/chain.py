@@ -116,8 +116,7 @@ class History:
     def limit(self) -> Budget:
         """The budget in force; a chain that opened none is refused."""
         if self.budget is None:
-            message = "it has no entries"
-            raise LedgerError(message)
+            raise LedgerError("it has no entries")
         return self.budget
 
     def holds(self, entry: Entry) -> bool:
@@ -167,8 +166,7 @@ def make_entry(
         spelled = canonical_json(dict(description))
         canonical_json([plan_digest, table, table_version])
     except (TypeError, ValueError) as error:
-        message = f"the description of a ledger entry is not plain: {error}"
-        raise RecipeError(message) from error
+        raise RecipeError(f"the description of a ledger entry is not plain: {error}") from error
     unsealed = Entry(
         sequence=1 if history is None else len(history.entries) + 1,
         recorded_at=recorded_at,
@@ -200,12 +198,10 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
     for sequence, entry in enumerate(new, start=len(start.entries) + 1):
         if entry.sequence != sequence or entry.previous != head or entry.seal() != entry.hash:
-            message = f"entry {sequence} was edited, removed or moved"
-            raise LedgerError(message)
+            raise LedgerError(f"entry {sequence} was edited, removed or moved")
         head = entry.hash
         if entry.kind not in get_args(EntryKind) or (entry.kind == "open") != (sequence == 1):
-            message = f"entry {sequence} is of a kind that cannot stand there"
-            raise LedgerError(message)
+            raise LedgerError(f"entry {sequence} is of a kind that cannot stand there")
         try:
             costs = entry.costs
             for name, unit in entry.units.items():
@@ -215,20 +211,19 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             if entry.kind == "answer":
                 answers.update(_recorded_answer(entry, whole))
         except (RecipeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            message = f"entry {sequence} holds a budget, cost or answer this version does not know"
-            raise LedgerError(message) from error
+            raise LedgerError(
+                f"entry {sequence} holds a budget, cost or answer this version does not know"
+            ) from error
         relations = {cost.neighbours for cost in costs} | ({neighbours} if neighbours else set())
         if len(relations) > 1 or (entry.kind == "charge" and not costs):
-            message = f"entry {sequence} has no costs or mixes relations of neighbours"
-            raise LedgerError(message)
+            raise LedgerError(f"entry {sequence} has no costs or mixes relations of neighbours")
         neighbours = next(iter(relations), None)
         spent = add_costs(spent, costs)
     history = History(
         entries=whole, budget=budget, spent=spent, neighbours=neighbours, answers=answers, units=units
     )
     if not admits(history.limit, spent):
-        message = "it records more than its budget admits"
-        raise LedgerError(message)
+        raise LedgerError("it records more than its budget admits")
     return history
 
 
@@ -236,17 +231,14 @@ def _recorded_answer(entry: Entry, entries: tuple[Entry, ...]) -> dict[int, str]
     description = entry.description
     charge, sha256 = description["charge"], description["sha256"]
     if not isinstance(charge, int) or not isinstance(sha256, str):
-        message = "an answer names its charge and its digest"
-        raise RecipeError(message)
+        raise RecipeError("an answer names its charge and its digest")
     if not 1 <= charge < entry.sequence or entries[charge - 1].kind != "charge":
-        message = "an answer names a charge before it"
-        raise RecipeError(message)
+        raise RecipeError("an answer names a charge before it")
     return {charge: sha256}
 
 
 def _recorded_budget(entry: Entry) -> Budget:
     description = entry.description
     if entry.kind == "open" and description["format"] != FORMAT:
-        message = f"format {description['format']} is not known"
-        raise RecipeError(message)
+        raise RecipeError(f"format {description['format']} is not known")
     return Budget.from_record(description["budget"])

@@ -65,8 +65,7 @@ def rho_to_delta(rho: ExactLike, epsilon: ExactLike) -> float:
     rate = float(parse_positive(rho, name="rho"))
     target = float(parse_exact(epsilon, name="epsilon"))
     if target < 0:
-        message = "epsilon must not be negative"
-        raise RecipeError(message)
+        raise RecipeError("epsilon must not be negative")
     x = _rising_root(
         lambda x: (2 * x + 1) * rate - target - math.log1p(1 / x),
         1e-18,
@@ -138,8 +137,7 @@ def histogram_sensitivity(
     """
     bound = parse_positive(contribution, name="contribution")
     if norm not in ("L1", "L2") or neighbours not in ("add-remove", "replace"):
-        message = "norm must be 'L1' or 'L2' and neighbours 'add-remove' or 'replace'"
-        raise RecipeError(message)
+        raise RecipeError("norm must be 'L1' or 'L2' and neighbours 'add-remove' or 'replace'")
     if neighbours == "add-remove":
         return bound
     if norm == "L1" or signed:
@@ -174,6 +172,5 @@ def _largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:
 def _open_delta(delta: ExactLike) -> Fraction:
     value = parse_positive(delta, name="delta")
     if value >= 1:
-        message = "delta must lie below one"
-        raise RecipeError(message)
+        raise RecipeError("delta must lie below one")
     return value

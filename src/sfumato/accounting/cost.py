@@ -78,30 +78,25 @@ class Cost:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(CostKind):
-            message = f"unknown kind of cost {str(self.kind)[:40]!r}; known: {get_args(CostKind)}"
-            raise RecipeError(message)
+            raise RecipeError(f"unknown kind of cost {str(self.kind)[:40]!r}; known: {get_args(CostKind)}")
         for name in ("scale", "sensitivity"):
             object.__setattr__(self, name, _bounded(getattr(self, name), name=name))
         norm = _NORMS.get(self.kind, "none")
         if self.norm not in (None, norm):
-            message = f"the sensitivity of kind {self.kind} is in norm {norm}, not {self.norm!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"the sensitivity of kind {self.kind} is in norm {norm}, not {self.norm!r}")
         object.__setattr__(self, "norm", norm)
         if norm == "none" and self.sensitivity != 1:
-            message = f"the scale of kind {self.kind} says all of its cost, so its sensitivity must be 1"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"the scale of kind {self.kind} says all of its cost, so its sensitivity must be 1"
+            )
         if self.neighbours not in get_args(Neighbours):
-            message = f"neighbours must be one of {get_args(Neighbours)}, got {self.neighbours!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"neighbours must be one of {get_args(Neighbours)}, got {self.neighbours!r}")
         if not isinstance(self.unit, str) or not self.unit:
-            message = "unit must name what is protected, such as 'resident' or 'row'"
-            raise RecipeError(message)
+            raise RecipeError("unit must name what is protected, such as 'resident' or 'row'")
         if isinstance(self.count, bool) or not isinstance(self.count, int):
-            message = "count must be a whole number"
-            raise RecipeError(message)
+            raise RecipeError("count must be a whole number")
         if not 1 <= self.count <= _MOST:
-            message = f"count must lie between 1 and {_MOST}, got {self.count}"
-            raise RecipeError(message)
+            raise RecipeError(f"count must lie between 1 and {_MOST}, got {self.count}")
         object.__setattr__(self, "delta", Fraction(parse_exact(self.delta, name="delta")))
         _check_delta(self)
 
@@ -178,41 +173,37 @@ class Cost:
         """
         expected = {field.name for field in fields(cls)}
         if set(record) != expected:
-            message = f"a recorded cost holds exactly the fields {sorted(expected)}"
-            raise RecipeError(message)
+            raise RecipeError(f"a recorded cost holds exactly the fields {sorted(expected)}")
         cost = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
         if cost.to_record() != dict(record):
-            message = f"the recorded cost of kind {cost.kind} is not in its canonical spelling"
-            raise RecipeError(message)
+            raise RecipeError(f"the recorded cost of kind {cost.kind} is not in its canonical spelling")
         return cost
 
 
 def _bounded(value: object, *, name: str) -> Fraction:
     number = parse_positive(value, name=name)
     if not Fraction(1, _LARGEST) <= number <= _LARGEST:
-        message = f"{name} must lie between 1e-30 and 1e30"
-        raise RecipeError(message)
+        raise RecipeError(f"{name} must lie between 1e-30 and 1e30")
     if max(number.numerator.bit_length(), number.denominator.bit_length()) > _BITS:
-        message = f"{name} has more than {_BITS} bits; round it up to fewer digits"
-        raise RecipeError(message)
+        raise RecipeError(f"{name} has more than {_BITS} bits; round it up to fewer digits")
     return Fraction(number)
 
 
 def _check_delta(cost: Cost) -> None:
     if cost.kind != "selection":
         if cost.delta != 0:
-            message = f"kind {cost.kind} never fails, so its delta must be 0"
-            raise RecipeError(message)
+            raise RecipeError(f"kind {cost.kind} never fails, so its delta must be 0")
         return
     if cost.sensitivity.denominator != 1:
-        message = "the sensitivity of a selection is the most groups of one individual, a whole number"
-        raise RecipeError(message)
+        raise RecipeError(
+            "the sensitivity of a selection is the most groups of one individual, a whole number"
+        )
     if not 0 < cost.delta < 1:
-        message = "a selection needs the probability with which it may fail, delta above 0 and below 1"
-        raise RecipeError(message)
+        raise RecipeError(
+            "a selection needs the probability with which it may fail, delta above 0 and below 1"
+        )
     if cost.delta.denominator.bit_length() > _BITS:
-        message = f"delta has more than {_BITS} bits; round it up to fewer digits"
-        raise RecipeError(message)
+        raise RecipeError(f"delta has more than {_BITS} bits; round it up to fewer digits")
 
 
 def _epsilon(cost: Cost) -> Fraction:

@@ -102,8 +102,7 @@ def discrete_gaussian_delta(*, epsilon: ExactLike, sigma: ExactLike, sensitivity
     exact = parse_exact(epsilon, name="epsilon")
     variance = parse_positive(sigma, name="sigma") ** 2
     if _count(sensitivity) > 10**7 or variance > 10**14:
-        message = "the sum for discrete Gaussian noise is meant for sigma and sensitivity to 1e7"
-        raise RecipeError(message)
+        raise RecipeError("the sum for discrete Gaussian noise is meant for sigma and sensitivity to 1e7")
     first = math.floor(exact * variance / sensitivity - Fraction(sensitivity, 2)) + 1
     width = 2 * float(variance)
     reach = math.ceil(40 * math.sqrt(float(variance))) + 1
@@ -142,8 +141,7 @@ def mu_to_delta(mu: ExactLike, epsilon: ExactLike) -> float:
     """
     value = float(parse_exact(epsilon, name="epsilon"))
     if value < 0:
-        message = "epsilon must not be negative"
-        raise RecipeError(message)
+        raise RecipeError("epsilon must not be negative")
     log = _log_delta(float(parse_positive(mu, name="mu")), value)
     return math.nextafter(math.exp(log), math.inf)  # above zero even where exp underflows
 
@@ -176,8 +174,7 @@ def max_mu(epsilon: ExactLike, delta: ExactLike) -> float:
     """
     low = largest_mu(epsilon, delta)
     if low < 1e-12:
-        message = "epsilon and delta are too small for Gaussian noise to be calibrated"
-        raise RecipeError(message)
+        raise RecipeError("epsilon and delta are too small for Gaussian noise to be calibrated")
     return low * (1 - 1e-12)
 
 
@@ -189,8 +186,7 @@ def largest_mu(epsilon: ExactLike, delta: ExactLike) -> float:
     """
     value = float(parse_exact(epsilon, name="epsilon"))
     if value < 0:
-        message = "epsilon must not be negative"
-        raise RecipeError(message)
+        raise RecipeError("epsilon must not be negative")
     target = log_of(_open_delta(delta))
     low, high = 0.0, 1e-3
     while high < _LARGEST_MU and _log_delta(high, value) <= target:
@@ -239,14 +235,12 @@ def _mu(sigma: ExactLike, sensitivity: ExactLike, count: int) -> float:
 
 def _count(count: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        message = "a count or a discrete sensitivity must be a whole number of one or more"
-        raise RecipeError(message)
+        raise RecipeError("a count or a discrete sensitivity must be a whole number of one or more")
     return count
 
 
 def _open_delta(delta: ExactLike) -> Fraction:
     value = parse_positive(delta, name="delta")
     if value >= 1:
-        message = "delta must lie below one"
-        raise RecipeError(message)
+        raise RecipeError("delta must lie below one")
     return value

@@ -63,17 +63,15 @@ class Ledger:
         self._attach(path, timeout=timeout, writable=True)
         if not self._store.exists(timeout=timeout):
             if budget is None:
-                message = f"ledger {self._store.name!r} does not exist; give a budget to open one"
-                raise LedgerError(message)
+                raise LedgerError(f"ledger {self._store.name!r} does not exist; give a budget to open one")
             self._create(budget)
         history = self._load_secret()
         if budget is not None and not budget.matches(history.limit):
-            message = (
+            raise LedgerError(
                 f"ledger {self._store.name!r} was opened with {history.limit.describe()}, not "
                 f"{budget.describe()}; to accept the change, open it without a budget and call "
                 "change_budget, or run `sfumato budget --accept`"
             )
-            raise LedgerError(message)
 
     @classmethod
     def read_only(cls, path: str | os.PathLike[str], *, timeout: float = 30.0) -> Self:
@@ -123,11 +121,11 @@ class Ledger:
         Raises BudgetExceeded, having spent nothing, if the costs do not fit.
         """
         if not costs or not all(isinstance(cost, Cost) for cost in costs):
-            message = "a charge needs at least one Cost"
-            raise RecipeError(message)
+            raise RecipeError("a charge needs at least one Cost")
         if {"costs", "units"} & set(description):
-            message = "a description must not have a field 'costs' or 'units'; pass them as arguments"
-            raise RecipeError(message)
+            raise RecipeError(
+                "a description must not have a field 'costs' or 'units'; pass them as arguments"
+            )
         recorded = {**description, "costs": [cost.to_record() for cost in costs]}
         if units is not None:
             recorded["units"] = dict(units)
@@ -161,8 +159,7 @@ class Ledger:
         with self._history(write=True) as (session, history):
             self._check_charge(history, entry)
             if entry.sequence in history.answers:
-                message = f"charge {entry.sequence} already has an answer"
-                raise LedgerError(message)
+                raise LedgerError(f"charge {entry.sequence} already has an answer")
             self._check_progress(session, entry, sha256, after)
             session.replace_progress(sequence=entry.sequence, payload=payload, sha256=sha256)
 
@@ -192,8 +189,7 @@ class Ledger:
             if sealed == sha256:
                 return
             if sealed is not None:
-                message = f"charge {entry.sequence} already has another answer"
-                raise LedgerError(message)
+                raise LedgerError(f"charge {entry.sequence} already has another answer")
             self._check_progress(session, entry, sha256, after)
             session.drop_progress(entry.sequence)
             session.insert_answer(sequence=entry.sequence, payload=payload, sha256=sha256)
@@ -250,17 +246,15 @@ class Ledger:
         """The entry that puts `budget` in force; refused if more than it admits is already spent."""
         with self._history(write=True) as (session, history):
             if budget.accounting != history.limit.accounting:
-                message = (
+                raise LedgerError(
                     f"ledger {self._store.name!r} counts by {history.limit.accounting} since it was "
                     "opened; both ways would need a share of delta, so it cannot change"
                 )
-                raise LedgerError(message)
             if not admits(budget, history.spent):
-                message = (
+                raise LedgerError(
                     f"ledger {self._store.name!r} has already spent more than "
                     f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
                 )
-                raise LedgerError(message)
             return _append(session, history, kind="budget", description={"budget": budget.to_record()})
 
     def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
@@ -291,21 +285,20 @@ class Ledger:
         """
         with self._history() as (session, history):
             if session.read_answered() != set(history.answers):
-                message = "stored answers and recorded answers differ"
-                raise self._damaged(message)
+                raise self._damaged("stored answers and recorded answers differ")
             for sequence, sealed in history.answers.items():
                 self._payload(session, sequence, sealed)
             if anchor is not None and anchor not in {entry.hash for entry in history.entries}:
-                message = "it does not contain the given anchor; an older copy may have been put back"
-                raise self._damaged(message)
+                raise self._damaged(
+                    "it does not contain the given anchor; an older copy may have been put back"
+                )
             return history.head
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.name!r})"
 
     def __reduce__(self) -> NoReturn:
-        message = "a ledger cannot be pickled or copied; open it again from its path"
-        raise TypeError(message)
+        raise TypeError("a ledger cannot be pickled or copied; open it again from its path")
 
     def _attach(self, path: str | os.PathLike[str], *, timeout: float, writable: bool) -> None:
         self._store = find_store(path)
@@ -326,15 +319,13 @@ class Ledger:
             self._secret = session.read_secret()
             recorded = str(history.entries[0].description.get("secret_sha256"))
             if not hmac.compare_digest(hashlib.sha256(self._secret).hexdigest(), recorded):
-                message = "its secret was changed"
-                raise self._damaged(message)
+                raise self._damaged("its secret was changed")
             return history
 
     @contextmanager
     def _history(self, *, write: bool = False) -> Iterator[tuple[Session, History]]:
         if write and not self._writable:
-            message = f"ledger {self._store.name!r} was opened for reading only"
-            raise LedgerError(message)
+            raise LedgerError(f"ledger {self._store.name!r} was opened for reading only")
         read_only = not self._writable
         with self._store.open(timeout=self._timeout, write=write, read_only=read_only) as session:
             yield session, self._replay(session.read_rows(), latest=write)
@@ -348,8 +339,7 @@ class Ledger:
         seen, history = self._verified
         if history is not None and rows[: len(seen)] != seen:
             if latest and rows == seen[: len(rows)]:
-                message = "entries that were there before are gone"
-                raise self._damaged(message)
+                raise self._damaged("entries that were there before are gone")
             seen, history = [], None
         try:
             history = replay_chain(map(parse_row, rows[len(seen) :]), after=history)
@@ -364,23 +354,20 @@ class Ledger:
             payload, recorded = stored
             if hashlib.sha256(payload).hexdigest() == recorded == sealed:
                 return payload
-        message = f"the stored answer to charge {sequence} was edited or removed"
-        raise self._damaged(message)
+        raise self._damaged(f"the stored answer to charge {sequence} was edited or removed")
 
     def _check_charge(self, history: History, entry: Entry) -> None:
         if entry.kind != "charge" or not history.holds(entry):
-            message = f"ledger {self._store.name!r} has no such charge to answer"
-            raise LedgerError(message)
+            raise LedgerError(f"ledger {self._store.name!r} has no such charge to answer")
 
     def _check_progress(self, session: Session, entry: Entry, sha256: str, after: bytes | None) -> None:
         stored = session.read_progress(entry.sequence)
         expected = None if after is None else hashlib.sha256(after).hexdigest()
         if (None if stored is None else stored[1]) not in (expected, sha256):
-            message = (
+            raise LedgerError(
                 f"another process goes on with charge {entry.sequence} of ledger {self._store.name!r}; "
                 "run the same release again when it is done"
             )
-            raise LedgerError(message)
 
     def _damaged(self, reason: str) -> LedgerError:
         return LedgerError(

@@ -56,11 +56,10 @@ def parse_place(url: str) -> PostgresPlace:
     except ValueError:
         raise LedgerError(_form("its URL cannot be read")) from None
     if secret or _SECRETS & {key for key, _ in given}:
-        message = (
+        raise LedgerError(
             "the URL of a ledger must not hold a password; remove it, and give it in PGPASSWORD, "
             "in ~/.pgpass or in a service file (?service=NAME)"
         )
-        raise LedgerError(message)
     query = dict(given)
     if parts.fragment or len(query) != len(given) or not set(query) <= {*_PARAMETERS, "schema"}:
         allowed = ", ".join(("schema", *_PARAMETERS))

@@ -22,12 +22,15 @@ def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, na
     """The error that says why `costs` do not fit after `spent` in the ledger `name`."""
     remaining = left(budget, spent)
     where = f"ledger {name!r}"
-    message = _explain_failures(budget, spent, costs, where=where) or (
-        f"the charge asks for {describe_costs(costs, budget.delta)}; epsilon {remaining} of "
-        f"{budget.describe()} is left in {where}{_explain_kind(budget, spent, costs)}. Nothing "
-        "was spent; ask for less or with more noise"
+    return BudgetExceeded(
+        _explain_failures(budget, spent, costs, where=where)
+        or (
+            f"the charge asks for {describe_costs(costs, budget.delta)}; epsilon {remaining} of "
+            f"{budget.describe()} is left in {where}{_explain_kind(budget, spent, costs)}. Nothing "
+            "was spent; ask for less or with more noise"
+        ),
+        left=remaining,
     )
-    return BudgetExceeded(message, left=remaining)
 
 
 def _explain_kind(budget: Budget, spent: Spent, costs: tuple[Cost, ...]) -> str:
@@ -63,11 +66,10 @@ def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: 
     if history.neighbours is not None:
         relations.add(history.neighbours)
     if len(relations) > 1:
-        message = (
+        raise RecipeError(
             f"ledger {name!r} adds up costs for one relation of neighbours; "
             "'add-remove' and 'replace' cannot be mixed"
         )
-        raise RecipeError(message)
 
 
 def refuse_other_units(history: History, units: Mapping[str, str], *, name: str) -> None:
@@ -76,10 +78,9 @@ def refuse_other_units(history: History, units: Mapping[str, str], *, name: str)
         charged = history.units.get(table, frozenset({unit}))
         if unit not in charged:
             before = " and ".join(repr(each) for each in sorted(charged))
-            message = (
+            raise RecipeError(
                 f"table {table!r} was charged to ledger {name!r} with unit {before}, and now its unit is "
                 f"{unit!r}: what protects the one does not protect the other, so the costs do not add up. "
                 "Nothing was spent; put the unit back, or keep the table under its new unit in a project "
                 "with a ledger of its own, whose budget comes on top of this one"
             )
-            raise RecipeError(message)

@@ -40,8 +40,7 @@ def selection_threshold(*, scale: ExactLike, sensitivity: ExactLike, delta: Exac
     exact_scale, groups = _parse(scale, sensitivity)
     target = parse_positive(delta, name="delta")
     if target >= 1:
-        message = f"delta must lie below one, got {format_exact(target)}"
-        raise RecipeError(message)
+        raise RecipeError(f"delta must lie below one, got {format_exact(target)}")
     digits = _DIGITS
     while True:
         # q^(t-1) <= delta (1 + q) / g  if and only if  t - 1 >= b ln(g / (delta (1 + q))).
@@ -64,8 +63,7 @@ def selection_delta_of(threshold: int, scale: ExactLike, sensitivity: ExactLike)
     """
     exact_scale, groups = _parse(scale, sensitivity)
     if isinstance(threshold, bool) or not isinstance(threshold, int) or threshold < 1:
-        message = "threshold must be a whole number of at least 1"
-        raise RecipeError(message)
+        raise RecipeError("threshold must be a whole number of at least 1")
     with localcontext(_context(_DIGITS)):
         q = (-_decimal(1 / exact_scale)).exp()
         value = _decimal(groups) * (-_decimal((threshold - 1) / exact_scale)).exp() / (1 + q)
@@ -78,11 +76,11 @@ def _parse(scale: ExactLike, sensitivity: ExactLike) -> tuple[Fraction, Fraction
     exact = parse_positive(scale, name="scale")
     groups = parse_exact(sensitivity, name="sensitivity")
     if not Fraction(1, _LARGEST) <= exact <= _LARGEST:
-        message = "scale must lie between 1e-30 and 1e30"
-        raise RecipeError(message)
+        raise RecipeError("scale must lie between 1e-30 and 1e30")
     if groups.denominator != 1 or not 1 <= groups <= _LARGEST:
-        message = "sensitivity must be the most groups of one individual, a whole number from 1 to 1e30"
-        raise RecipeError(message)
+        raise RecipeError(
+            "sensitivity must be the most groups of one individual, a whole number from 1 to 1e30"
+        )
     return exact, groups
 
 

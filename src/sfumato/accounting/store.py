@@ -146,8 +146,7 @@ class FileStore:
         """
         path = self.place
         if not path.is_file():
-            message = f"ledger {path.name!r} does not exist or is not a file"
-            raise LedgerError(message)
+            raise LedgerError(f"ledger {path.name!r} does not exist or is not a file")
         _refuse_second_name(path)
         with _words(path), ExitStack() as stack:
             if read_only:
@@ -195,12 +194,10 @@ def _check_layout(connection: sqlite3.Connection, name: str) -> None:
     """Refuses other databases, other formats, and triggers that could undo a charge."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master"))
     if found not in (_TABLES, _TABLES | _PROGRESS):
-        message = f"{name!r} is not a ledger, or its tables were changed; restore it from a backup"
-        raise LedgerError(message)
+        raise LedgerError(f"{name!r} is not a ledger, or its tables were changed; restore it from a backup")
     rows = connection.execute("SELECT format FROM meta").fetchall()
     if rows != [(FORMAT,)]:
-        message = f"ledger {name!r} has a format this version does not know; use the one it is from"
-        raise LedgerError(message)
+        raise LedgerError(f"ledger {name!r} has a format this version does not know; use the one it is from")
 
 
 @contextmanager
@@ -211,8 +208,9 @@ def _words(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         remedy = next((text for start, text in _REMEDIES if name.startswith(start)), None)
-        message = f"ledger {path.name!r} {remedy or 'is damaged; restore it from a backup'}"
-        raise LedgerError(message) from error
+        raise LedgerError(
+            f"ledger {path.name!r} {remedy or 'is damaged; restore it from a backup'}"
+        ) from error
 
 
 def _refuse_second_name(path: Path) -> None:
@@ -221,8 +219,7 @@ def _refuse_second_name(path: Path) -> None:
         if path.stat().st_nlink == 1:
             return
         time.sleep(0.05)
-    message = f"ledger {path.name!r} has a second name (a hard link); remove the other one"
-    raise LedgerError(message)
+    raise LedgerError(f"ledger {path.name!r} has a second name (a hard link); remove the other one")
 
 
 def _explain_creation(path: Path, error: OSError) -> str:

@@ -175,8 +175,9 @@ class PostgresStore:
         else:
             if done == "COMMIT":
                 return
-            message = f"ledger {self.name!r} undid the transaction; nothing was written; run it again"
-            raise LedgerError(message)
+            raise LedgerError(
+                f"ledger {self.name!r} undid the transaction; nothing was written; run it again"
+            )
         found = self._look_for(*session.written, timeout=timeout)
         if found:
             return
@@ -212,8 +213,9 @@ class PostgresStore:
         try:
             import psycopg
         except ImportError:
-            message = "a ledger in PostgreSQL needs another package: pip install 'sfumato[postgres]'"
-            raise LedgerError(message) from None
+            raise LedgerError(
+                "a ledger in PostgreSQL needs another package: pip install 'sfumato[postgres]'"
+            ) from None
         try:
             opened = psycopg.connect(
                 psycopg.conninfo.make_conninfo("", **self._place.parameters),
@@ -256,31 +258,29 @@ class PostgresStore:
         """Refuses other tables, other formats, and all that could undo or hide a charge."""
         found = sorted(str(line) for (line,) in connection.execute(LAYOUT, (self._place.schema,)))
         if not found:
-            message = f"ledger {self.name!r} does not exist"
-            raise LedgerError(message)
+            raise LedgerError(f"ledger {self.name!r} does not exist")
         if found != expected_layout():
-            message = f"{self.name!r} is not a ledger, or its tables were changed; restore it from a backup"
-            raise LedgerError(message)
+            raise LedgerError(
+                f"{self.name!r} is not a ledger, or its tables were changed; restore it from a backup"
+            )
         if connection.execute("SELECT format FROM meta").fetchall() != [(FORMAT,)]:
-            message = f"ledger {self.name!r} has a format this version does not know; use the one it is from"
-            raise LedgerError(message)
+            raise LedgerError(
+                f"ledger {self.name!r} has a format this version does not know; use the one it is from"
+            )
 
     def _check_server(self, connection: psycopg.Connection[Row]) -> None:
         """Refuses a server that may forget what it has confirmed, or cannot spell every name."""
         if connection.info.server_version < _OLDEST:
-            message = f"ledger {self.name!r}: the server is too old; it needs PostgreSQL 12 or later"
-            raise LedgerError(message)
+            raise LedgerError(f"ledger {self.name!r}: the server is too old; it needs PostgreSQL 12 or later")
         settings = "SELECT pg_catalog.current_setting('fsync'), pg_catalog.current_setting('server_encoding')"
         fsync, encoding = connection.execute(settings).fetchone() or ("", "")
         if fsync != "on":
-            message = (
+            raise LedgerError(
                 f"ledger {self.name!r}: the server runs with fsync = off and may forget a charge in a crash; "
                 "set fsync = on, or keep the ledger elsewhere"
             )
-            raise LedgerError(message)
         if encoding != "UTF8":
-            message = f"ledger {self.name!r}: create its database with ENCODING 'UTF8'"
-            raise LedgerError(message)
+            raise LedgerError(f"ledger {self.name!r}: create its database with ENCODING 'UTF8'")
 
     def _holds_any(self, connection: psycopg.Connection[Row]) -> bool:
         return connection.execute(EXISTS, (self._place.schema,)).fetchone() != (0,)

@@ -136,8 +136,9 @@ def find_store(place: str | os.PathLike[str]) -> Store:
 
         return PostgresStore(place)
     if isinstance(place, str) and _URL.match(place):
-        message = "a ledger is a file, or a schema of a database: postgresql://HOST/DATABASE?schema=NAME"
-        raise LedgerError(message)
+        raise LedgerError(
+            "a ledger is a file, or a schema of a database: postgresql://HOST/DATABASE?schema=NAME"
+        )
     from sfumato.accounting.store import FileStore
 
     return FileStore(Path(place).absolute())

@@ -126,8 +126,9 @@ def _open_once(path: Path) -> Iterator[int]:
             try:
                 opened = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except OSError as error:
-                message = f"{path.name!r} cannot be opened ({error.strerror}); allow writing to its folder"
-                raise LedgerError(message) from None
+                raise LedgerError(
+                    f"{path.name!r} cannot be opened ({error.strerror}); allow writing to its folder"
+                ) from None
             name = _identify(opened)
             _turns.files[name] = opened, 0
         descriptor, users = _turns.files[name]

@@ -86,8 +86,7 @@ def measure_accuracy(
     """
     check_names(features, [target])
     if folds < 2:
-        message = "cross-validation needs at least 2 folds"
-        raise AnonymityError(message)
+        raise AnonymityError("cross-validation needs at least 2 folds")
     sides = [
         _cross_validate(tally_rows(table, [*features, target], side=side), folds, side)
         for table, side in ((before, "table before"), (after, "table after"))
@@ -107,11 +106,10 @@ def _cross_validate(tally: Tally, folds: int, side: str) -> tuple[float, float]:
     """(accuracy, share of the most frequent target) of a tally whose last column is the target."""
     targets, classes = tally.codes[-1], len(tally.values[-1])
     if classes > _MOST_TARGETS:
-        message = (
+        raise AnonymityError(
             f"{side}: column {tally.columns[-1]!r} has more than {_MOST_TARGETS} different values; "
             "predict one with fewer, such as a group of them"
         )
-        raise AnonymityError(message)
     if not tally.records:
         return 0.0, 0.0
     split = _split(tally, folds)

@@ -135,8 +135,7 @@ def _judge_individuals(table: pa.Table, plan: Plan, made: Anonymized) -> None:
     named: Any = made.table.append_column(plan.individual, owners)
     measured = measure_anonymity(named, quasi_identifiers=plan.quasi_identifiers, individual=plan.individual)
     if measured.k < plan.k:
-        message = (
+        raise VerificationFailed(
             f"the released table is not what was asked, and is not handed over: a class has {measured.k} "
             f"individuals, asked {plan.k}"
         )
-        raise VerificationFailed(message)

@@ -82,8 +82,7 @@ class Anonymity:
         most frequent on.
         """
         if not self.by_column:
-            message = "name a sensitive column to ask for its diversity"
-            raise AnonymityError(message)
+            raise AnonymityError("name a sensitive column to ask for its diversity")
         return all(each.is_recursive(c, l) for each in self.by_column.values())
 
     def to_record(self) -> dict[str, Any]:
@@ -195,11 +194,11 @@ def _choose_distances(
     chosen = dict(distance) if isinstance(distance, Mapping) else dict.fromkeys(columns, distance)
     unknown = [name for name in chosen if name not in columns]
     if unknown:
-        message = f"a distance is given for column {unknown[0]!r}, which is not sensitive; name it so"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            f"a distance is given for column {unknown[0]!r}, which is not sensitive; name it so"
+        )
     if any(each not in ("equal", "ordered") for each in chosen.values()):
-        message = "the distance of t is 'equal' or 'ordered'"
-        raise AnonymityError(message)
+        raise AnonymityError("the distance of t is 'equal' or 'ordered'")
     return {name: chosen.get(name, "equal") for name in columns}
 
 
@@ -210,19 +209,17 @@ def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> 
         places = {str(value): place for place, value in enumerate(listed)}
         texts = [str(value) for value in known.to_pylist()]
         if len(places) != len(listed) or not places.keys() >= set(texts):
-            message = f"the order of column {name!r} must list each of its values once"
-            raise AnonymityError(message)
+            raise AnonymityError(f"the order of column {name!r} must list each of its values once")
         ranks = np.array([places[text] for text in texts], np.int64)
     elif pa.types.is_string(known.type) and len(known):
         texts = known.to_pylist()
         if all(_DAY.fullmatch(text) for text in texts):
             ranks = np.arange(len(known))  # days and moments are written in their order
         elif not all(_NUMBER.fullmatch(text) for text in texts):
-            message = (
+            raise AnonymityError(
                 f"column {name!r} is text, which has no order to measure a distance by; "
                 "give its `order`, or ask for the equal distance"
             )
-            raise AnonymityError(message)
         else:
             ranks = np.asarray(pc.cast(known, pa.float64()).to_numpy(zero_copy_only=False))
     else:

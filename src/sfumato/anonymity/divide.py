@@ -89,11 +89,10 @@ def _build_models(plan: Plan, table: pa.Table, tuples: Tuples) -> Models:
                 wanted.distance if isinstance(wanted.distance, str) else wanted.distance.get(name, "equal")
             )
             if distance == "ordered" and is_text(table.column(name).type):
-                message = (
+                raise AnonymityError(
                     f"column {name!r} is text, which has no order; use the equal distance, or store it as "
                     "numbers in their order"
                 )
-                raise AnonymityError(message)
             models.append(Closeness(name, wanted.t, distance))
         if wanted.delta is not None:
             models.append(DeltaDisclosure(name, wanted.delta))

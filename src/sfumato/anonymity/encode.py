@@ -68,14 +68,12 @@ def encode_quasi_identifier(
     codes, values = encode_values(name, column)
     known = [value for value in values if value is not None]
     if not known:
-        message = f"column {name!r} has no value at all; leave it out of the quasi-identifiers"
-        raise AnonymityError(message)
+        raise AnonymityError(f"column {name!r} has no value at all; leave it out of the quasi-identifiers")
     if len(values) == 1:
-        message = (
+        raise AnonymityError(
             f"column {name!r} has one value only, which tells nobody apart; leave it out of the "
             "quasi-identifiers"
         )
-        raise AnonymityError(message)
     places = np.arange(len(values), dtype=np.float64)
     nodes = np.zeros((0, len(values)), np.int32)
     losses = np.zeros((0, len(values)), np.float64)
@@ -106,8 +104,7 @@ def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32]
         or pa.types.is_time(kind)
         or pa.types.is_duration(kind)
     ):
-        message = f"column {name!r} holds neither numbers, dates nor text; leave it out"
-        raise AnonymityError(message)
+        raise AnonymityError(f"column {name!r} holds neither numbers, dates nor text; leave it out")
     if pa.types.is_null(kind):
         return np.zeros(len(column), np.int32), (None,)
     if pa.types.is_floating(kind):
@@ -118,8 +115,9 @@ def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32]
         numbered = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         whole = numbered.unify_dictionaries().combine_chunks()
     except pa.ArrowException:
-        message = f"column {name!r} holds values of a kind that cannot be told apart; turn it into text"
-        raise AnonymityError(message) from None
+        raise AnonymityError(
+            f"column {name!r} holds values of a kind that cannot be told apart; turn it into text"
+        ) from None
     if isinstance(whole, pa.ChunkedArray):  # without a chunk there is nothing to combine
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
     indices = to_numpy(pc.fill_null(whole.indices.cast(pa.int32()), -1))

@@ -44,8 +44,9 @@ def judge_table(table: TableLike, plan: Plan, *, register: pa.Table | None = Non
     )
     shortfalls = find_shortfalls(measured, plan.wanted)
     if shortfalls:
-        message = f"the released table is not what was asked, and is not handed over: {'; '.join(shortfalls)}"
-        raise VerificationFailed(message)
+        raise VerificationFailed(
+            f"the released table is not what was asked, and is not handed over: {'; '.join(shortfalls)}"
+        )
     return measured
 
 
@@ -53,19 +54,15 @@ def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] 
     """The path to write to, or an error if it cannot be written there; never one of the tables `apart`."""
     path = Path(out)
     if not path.name.lower().endswith(_FORMATS):
-        message = f"{path.name!r} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}"
-        raise AnonymityError(message)
+        raise AnonymityError(f"{path.name!r} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}")
     for source in apart:
         given = isinstance(source, (str, Path)) and path.exists() and Path(source).exists()
         if given and path.samefile(source):
-            message = f"{path.name!r} is what is read; choose another name for what is written"
-            raise ReleaseError(message)
+            raise ReleaseError(f"{path.name!r} is what is read; choose another name for what is written")
     if path.exists() and not force:
-        message = f"{path.name!r} exists; choose another name, or say to overwrite it (force)"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{path.name!r} exists; choose another name, or say to overwrite it (force)")
     if not path.absolute().parent.is_dir():
-        message = f"the folder of {path.name!r} does not exist; create it first"
-        raise ReleaseError(message)
+        raise ReleaseError(f"the folder of {path.name!r} does not exist; create it first")
     return path
 
 
@@ -78,31 +75,30 @@ def write_judged(
     """
     ending = next(each for each in _FORMATS if path.name.lower().endswith(each))
     if ending != ".parquet" and table.num_columns == 1 and table.column(0).null_count:
-        message = (
+        raise AnonymityError(
             "a text file of one column cannot show a missing value; write Parquet, or keep another column"
         )
-        raise AnonymityError(message)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{ending}")
     try:
         _write(table, draft, ending)
         measured = judge_table(draft, plan, register=register)
         if measured.records != table.num_rows:
-            message = "the written file has not the records that were written, and is not handed over"
-            raise VerificationFailed(message)
+            raise VerificationFailed(
+                "the written file has not the records that were written, and is not handed over"
+            )
         _hand_over(draft, path, force=force)
     except pa.ArrowException as error:
-        message = (
+        raise ReleaseError(
             f"{path.name!r} cannot hold a column of this kind ({type(error).__name__}); try Parquet or CSV"
-        )
-        raise ReleaseError(message) from None
+        ) from None
     except FileExistsError:
-        message = f"{path.name!r} exists; choose another name, or say to overwrite it (force)"
-        raise ReleaseError(message) from None
+        raise ReleaseError(
+            f"{path.name!r} exists; choose another name, or say to overwrite it (force)"
+        ) from None
     except OSError as error:
-        message = (
+        raise ReleaseError(
             f"{path.name!r} could not be written ({type(error).__name__}); check the folder and the disk"
-        )
-        raise ReleaseError(message) from None
+        ) from None
     finally:
         draft.unlink(missing_ok=True)
     return measured

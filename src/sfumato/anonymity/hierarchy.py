@@ -76,8 +76,9 @@ class Prefixes:
             each for each in given if isinstance(each, int) and not isinstance(each, bool) and each > 0
         )
         if not keep or keep != given or any(longer <= shorter for longer, shorter in pairwise(keep)):
-            message = "prefixes: keep must be whole numbers above 0, the largest first, such as [3, 2, 1]"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                "prefixes: keep must be whole numbers above 0, the largest first, such as [3, 2, 1]"
+            )
         object.__setattr__(self, "keep", keep)
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
@@ -127,17 +128,17 @@ class Groups:
         given = as_tuple(self.levels)
         levels = [level for level in given if isinstance(level, Mapping) and level]
         if not levels or len(levels) != len(given):
-            message = "groups: give a mapping from the name of a group to its values, or a list of mappings"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                "groups: give a mapping from the name of a group to its values, or a list of mappings"
+            )
         parents = [_invert_groups(level, number) for number, level in enumerate(levels, start=1)]
         for number, (finer, coarser) in enumerate(zip(levels, parents[1:], strict=False), start=2):
             names = {write_value(name) for name in finer}
             if names != set(coarser):
-                message = (
+                raise AnonymityError(
                     f"groups: level {number} must hold exactly the groups of level {number - 1}; left out: "
                     f"{_names(names - set(coarser))}; not known: {_names(set(coarser) - names)}"
                 )
-                raise AnonymityError(message)
         labels: dict[str, tuple[str, ...]] = {}
         for value in parents[0]:
             path = [value]
@@ -169,32 +170,29 @@ class Listed:
     def __post_init__(self) -> None:
         rows = [tuple(write_value(cell) for cell in as_tuple(row)) for row in self.rows]
         if not rows or len(rows[0]) < 2:
-            message = "listed: give rows of a value and at least one label"
-            raise AnonymityError(message)
+            raise AnonymityError("listed: give rows of a value and at least one label")
         labels: dict[str, tuple[str, ...]] = {}
         for number, row in enumerate(rows, start=1):
             if len(row) != len(rows[0]):
-                message = (
+                raise AnonymityError(
                     f"listed: row {number} has {len(row)} cells and the first {len(rows[0])}; make them equal"
                 )
-                raise AnonymityError(message)
             if not all(row[1:]):
-                message = f"listed: row {number} has an empty label; repeat the label before it, or write *"
-                raise AnonymityError(message)
+                raise AnonymityError(
+                    f"listed: row {number} has an empty label; repeat the label before it, or write *"
+                )
             if labels.setdefault(row[0], row[1:]) != row[1:]:
-                message = (
+                raise AnonymityError(
                     f"listed: row {number} is ambiguous: its value has other labels in a row before; keep one"
                 )
-                raise AnonymityError(message)
         above: dict[tuple[int, str], str] = {}
         for number, row in enumerate(rows, start=1):
             for place, (finer, coarser) in enumerate(pairwise(row[1:]), start=1):
                 if above.setdefault((place, finer), coarser) != coarser:
-                    message = (
+                    raise AnonymityError(
                         f"listed: row {number} is ambiguous: its label of level {place} has another label of "
                         f"level {place + 1} in a row before; give it one"
                     )
-                    raise AnonymityError(message)
         object.__setattr__(self, "rows", tuple(rows))
         object.__setattr__(self, "_labels", labels)
 
@@ -224,10 +222,9 @@ def _index_numbers(labels: Mapping[str, tuple[str, ...]], column: str) -> dict[s
     plain: dict[str, tuple[str, ...]] = {}
     for text, row in labels.items():
         if plain.setdefault(trim_zeros(text), row) != row:
-            message = (
+            raise AnonymityError(
                 f"column {column!r}: the hierarchy is ambiguous: one number is listed twice, as 1 and 1.0"
             )
-            raise AnonymityError(message)
     return plain
 
 
@@ -236,26 +233,26 @@ def _invert_groups(level: Mapping[str, Sequence[object]], number: int) -> dict[s
     parents: dict[str, str] = {}
     for name, members in level.items():
         if not isinstance(name, str) or not name.strip():
-            message = f"groups: level {number} has a group without a name"
-            raise AnonymityError(message)
+            raise AnonymityError(f"groups: level {number} has a group without a name")
         if isinstance(members, str) or not isinstance(members, Sequence) or not members:
-            message = f"groups: {name!r} must be a list of what belongs to it, such as {name!r}: ['a', 'b']"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                f"groups: {name!r} must be a list of what belongs to it, such as {name!r}: ['a', 'b']"
+            )
         for member in members:
             other = parents.setdefault(write_value(member), name)
             if other != name:
-                message = f"groups: ambiguous: {other!r} and {name!r} share a member; leave it in one of them"
-                raise AnonymityError(message)
+                raise AnonymityError(
+                    f"groups: ambiguous: {other!r} and {name!r} share a member; leave it in one of them"
+                )
     return parents
 
 
 def _spell(labels: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """The labels with each group written as the values in it."""
     if any("|" in value for value in labels):
-        message = (
+        raise AnonymityError(
             "groups: spelled writes values with '|' between, so no value may hold one; use names instead"
         )
-        raise AnonymityError(message)
     members: dict[tuple[int, str], list[str]] = {}
     for value, path in labels.items():
         for place, label in enumerate(path):

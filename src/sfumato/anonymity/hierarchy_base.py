@@ -46,14 +46,17 @@ def check_nested(levels: Sequence[Sequence[str]], *, column: str) -> Levels:
     sfumato.anonymity.errors.AnonymityError: column 'job': the hierarchy is ambiguous: 1 label of level 1 ...
     """
     if not levels or any(label != TOP for label in levels[-1]):
-        message = f"column {column!r}: the last level of the hierarchy must be {TOP!r} for every value"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            f"column {column!r}: the last level of the hierarchy must be {TOP!r} for every value"
+        )
     if any(len(level) != len(levels[0]) for level in levels):
-        message = f"column {column!r}: every level of the hierarchy must have one label for each value"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            f"column {column!r}: every level of the hierarchy must have one label for each value"
+        )
     if any(not label.strip() for level in levels for label in set(level)):
-        message = f"column {column!r}: the hierarchy has an empty label; an empty cell reads as missing"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            f"column {column!r}: the hierarchy has an empty label; an empty cell reads as missing"
+        )
     for number, (finer, coarser) in enumerate(pairwise(levels), start=1):
         above: dict[str, str] = {}
         split = {
@@ -62,12 +65,11 @@ def check_nested(levels: Sequence[Sequence[str]], *, column: str) -> Levels:
             if above.setdefault(below, label) != label
         }
         if split:
-            message = (
+            raise AnonymityError(
                 f"column {column!r}: the hierarchy is ambiguous: {_count(len(split), 'label')} of level "
                 f"{number} {'has' if len(split) == 1 else 'have'} more than one label at level {number + 1}; "
                 "give every label one that it belongs to"
             )
-            raise AnonymityError(message)
     return tuple(tuple(level) for level in levels)
 
 
@@ -117,10 +119,9 @@ def refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> No
     """
     if count:
         verb = "is" if count == 1 else "are"
-        message = (
+        raise AnonymityError(
             f"column {column!r}: {count} of its {_count(total, 'different value')} {verb} {what}; {remedy}"
         )
-        raise AnonymityError(message)
 
 
 def _count(number: int, noun: str) -> str:

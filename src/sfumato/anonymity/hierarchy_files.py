@@ -44,15 +44,16 @@ def read_hierarchies(path: Path | str) -> dict[str, Hierarchy]:
     try:
         document = tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=Decimal)
     except OSError as error:
-        message = f"hierarchy file {path.name!r} cannot be read ({type(error).__name__}); check its name"
-        raise AnonymityError(message) from None
+        raise AnonymityError(
+            f"hierarchy file {path.name!r} cannot be read ({type(error).__name__}); check its name"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"hierarchy file {path.name!r} is not valid TOML: {error}"
-        raise AnonymityError(message) from None
+        raise AnonymityError(f"hierarchy file {path.name!r} is not valid TOML: {error}") from None
     for column, section in document.items():
         if not isinstance(section, dict):
-            message = f"hierarchy file {path.name!r}: {column!r} stands alone; write a section [{column}]"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                f"hierarchy file {path.name!r}: {column!r} stands alone; write a section [{column}]"
+            )
     return {
         column: parse_hierarchy(section, column=column, folder=path.parent)
         for column, section in document.items()
@@ -74,17 +75,14 @@ def parse_hierarchy(spec: Mapping[str, Any], *, column: str, folder: Path | str)
     for key in spec:
         if key != kind and key not in _OPTIONS[kind]:
             known = ", ".join(_OPTIONS[kind]) or "no other key"
-            message = f"{where}: unknown key {key!r}; known beside {kind!r}: {known}"
-            raise AnonymityError(message)
+            raise AnonymityError(f"{where}: unknown key {key!r}; known beside {kind!r}: {known}")
         if key in _FLAGS and not isinstance(spec[key], bool):
-            message = f"{where}: {key} must be true or false"
-            raise AnonymityError(message)
+            raise AnonymityError(f"{where}: {key} must be true or false")
     options = {key: value for key, value in spec.items() if key != kind}
     try:
         return _build(kind, spec[kind], options, Path(folder))
     except AnonymityError as error:
-        message = f"{where}: {error}"
-        raise AnonymityError(message) from None
+        raise AnonymityError(f"{where}: {error}") from None
 
 
 def read_listed(path: Path | str, *, delimiter: str | None = None, header: bool = False) -> Listed:
@@ -102,21 +100,20 @@ def read_listed(path: Path | str, *, delimiter: str | None = None, header: bool 
     """
     path = Path(path)
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
-        message = "delimiter must be one character, such as ';'"
-        raise AnonymityError(message)
+        raise AnonymityError("delimiter must be one character, such as ';'")
     try:
         text = read_regular(path, most=MOST_TEXT).decode("utf-8-sig")
         chosen = delimiter or max(_DELIMITERS, key=text.partition("\n")[0].count)
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=chosen)
         rows = [row for row in lines if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        message = f"{path.name!r} cannot be read ({type(error).__name__}); it must be a CSV file in UTF-8"
-        raise AnonymityError(message) from None
+        raise AnonymityError(
+            f"{path.name!r} cannot be read ({type(error).__name__}); it must be a CSV file in UTF-8"
+        ) from None
     try:
         return Listed(rows[1:] if header else rows)
     except AnonymityError as error:
-        message = f"{path.name!r}: {error}"
-        raise AnonymityError(message) from None
+        raise AnonymityError(f"{path.name!r}: {error}") from None
 
 
 def _find_kind(spec: Mapping[str, Any], where: str) -> str:
@@ -124,8 +121,7 @@ def _find_kind(spec: Mapping[str, Any], where: str) -> str:
     if len(kinds) == 1:
         return kinds[0]
     found = f"it has {' and '.join(kinds)}" if kinds else f"it has {', '.join(map(repr, spec)) or 'no key'}"
-    message = f"{where}: its section needs exactly one of {', '.join(_OPTIONS)}; {found}"
-    raise AnonymityError(message)
+    raise AnonymityError(f"{where}: its section needs exactly one of {', '.join(_OPTIONS)}; {found}")
 
 
 def _build(kind: str, main: Any, options: Mapping[str, Any], folder: Path) -> Hierarchy:  # noqa: ANN401
@@ -146,5 +142,4 @@ def _build(kind: str, main: Any, options: Mapping[str, Any], folder: Path) -> Hi
         case "suppressed" if main is True:
             return Suppressed()
     wanted = "the name of a CSV file" if kind == "file" else "true, or its section left out"
-    message = f"{kind} must be {wanted}"
-    raise AnonymityError(message)
+    raise AnonymityError(f"{kind} must be {wanted}")

@@ -68,11 +68,9 @@ class Intervals:
         if edges and isinstance(edges[0], Iterable):
             edges = levels = tuple(as_tuple(level) for level in edges)
         if bool(levels) == bool(widths):
-            message = "intervals: give either edges or widths"
-            raise AnonymityError(message)
+            raise AnonymityError("intervals: give either edges or widths")
         if self.style not in get_args(Style):
-            message = f"intervals: style must be one of {', '.join(get_args(Style))}"
-            raise AnonymityError(message)
+            raise AnonymityError(f"intervals: style must be one of {', '.join(get_args(Style))}")
         object.__setattr__(self, "edges", edges)
         object.__setattr__(self, "widths", widths)
         object.__setattr__(self, "_edges", tuple(self._read_level(level) for level in levels))
@@ -100,45 +98,44 @@ class Intervals:
     def _read_level(self, level: tuple[object, ...]) -> tuple[_Exact, ...]:
         edges = tuple(_public_number(edge, "an edge") for edge in level)
         if self.open_below and (not edges or edges[0] <= 0):
-            message = "intervals: open_below begins at 0: it needs a lowest edge above 0; name a lower edge"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                "intervals: open_below begins at 0: it needs a lowest edge above 0; name a lower edge"
+            )
         return (0, *edges) if self.open_below else edges
 
     def _check_edges(self) -> None:
         if self.origin != 0:
-            message = "intervals: origin goes with widths, not with edges"
-            raise AnonymityError(message)
+            raise AnonymityError("intervals: origin goes with widths, not with edges")
         for edges in self._edges:
             fewest = 1 if self.open_above else 2
             if len(edges) < fewest or any(low >= high for low, high in pairwise(edges)):
-                message = "intervals: edges must increase, and there must be two, or one and open_above"
-                raise AnonymityError(message)
+                raise AnonymityError(
+                    "intervals: edges must increase, and there must be two, or one and open_above"
+                )
             if self.style == "whole" and any(not isinstance(edge, int) for edge in edges):
-                message = "intervals: style 'whole' needs whole numbers as edges"
-                raise AnonymityError(message)
+                raise AnonymityError("intervals: style 'whole' needs whole numbers as edges")
         for number, (finer, coarser) in enumerate(pairwise(self._edges), start=2):
             ends = coarser[0] == finer[0] and (self.open_above or coarser[-1] == finer[-1])
             if not ends or not set(coarser) < set(finer):
-                message = (
+                raise AnonymityError(
                     f"intervals: level {number} must have some, not all, of the edges of the level before, "
                     f"and the same first {'edge' if self.open_above else 'and last edge'}"
                 )
-                raise AnonymityError(message)
 
     def _check_widths(self) -> None:
         if self.open_below or self.open_above:
-            message = "intervals: widths have no end and take no open_below or open_above; give edges instead"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                "intervals: widths have no end and take no open_below or open_above; give edges instead"
+            )
         if any(width <= 0 for width in self._widths):
-            message = "intervals: a width must be above 0"
-            raise AnonymityError(message)
+            raise AnonymityError("intervals: a width must be above 0")
         if any(wider <= width or wider % width for width, wider in pairwise(self._widths)):
-            message = "intervals: each width must be a multiple of the one before, such as [5, 10, 20]"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                "intervals: each width must be a multiple of the one before, such as [5, 10, 20]"
+            )
         public = (*self._widths, _exact(self.origin))
         if self.style == "whole" and any(not isinstance(each, int) for each in public):
-            message = "intervals: style 'whole' needs whole numbers as widths and origin"
-            raise AnonymityError(message)
+            raise AnonymityError("intervals: style 'whole' needs whole numbers as widths and origin")
 
     def _refuse_outside(self, numbers: Sequence[_Value], column: str) -> None:
         first, last = self._edges[0][0], self._edges[0][-1]
@@ -204,8 +201,7 @@ class Dates:
         levels, known = as_tuple(self.levels), list[object](_MONTHS)
         order = [known.index(level) if level in known else -1 for level in levels]
         if not order or -1 in order or any(finer >= coarser for finer, coarser in pairwise(order)):
-            message = f"dates: levels must be some of {', '.join(_MONTHS)}, in this order"
-            raise AnonymityError(message)
+            raise AnonymityError(f"dates: levels must be some of {', '.join(_MONTHS)}, in this order")
         object.__setattr__(self, "levels", levels)
 
     def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
@@ -310,8 +306,7 @@ def _read_number(value: object) -> _Value | None:
 def _public_number(value: object, what: str) -> _Exact:
     number = _exact(value)
     if number is None or not -_LARGEST < number < _LARGEST:
-        message = f"intervals: {what} must be a finite number"
-        raise AnonymityError(message)
+        raise AnonymityError(f"intervals: {what} must be a finite number")
     return number
 
 

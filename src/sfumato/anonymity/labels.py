@@ -72,11 +72,10 @@ def label_partition(
 def refuse_bars(column: Quasi) -> None:
     """Nothing, or an error if a text of a set-valued column holds the sign that separates texts."""
     if column.kind == "category" and any(isinstance(each, str) and "|" in each for each in column.values):
-        message = (
+        raise AnonymityError(
             f"column {column.name!r} has texts with a | in them, the sign between the values of a set; "
             "replace it, or give the column a hierarchy"
         )
-        raise AnonymityError(message)
 
 
 def _label_ranges(column: Quasi, low: NDArray[np.int64], high: NDArray[np.int64]) -> Labels:

@@ -67,8 +67,9 @@ def find_optimum(
     """
     for column in columns:
         if column.kind != "tree":
-            message = f"column {column.name!r} has no hierarchy; the lattice needs one for every column"
-            raise AnonymityError(message)
+            raise AnonymityError(
+                f"column {column.name!r} has no hierarchy; the lattice needs one for every column"
+            )
     check_people(people, k)
     limit = int(Fraction(str(max_suppressed)) * int(tuples.rows.sum()))
     weights = np.ones(len(columns)) if units is None else np.asarray(units, np.float64)

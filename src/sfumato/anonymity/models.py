@@ -252,12 +252,12 @@ def check_people(people: NDArray[np.int64], k: int) -> None:
     sfumato.anonymity.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
     """
     if k < 1:
-        message = "k must be at least 1"
-        raise AnonymityError(message)
+        raise AnonymityError("k must be at least 1")
     everybody = int(people.sum())
     if everybody < k:
-        message = f"k is {k}, but only {everybody} people are counted in the whole table; ask for less"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            f"k is {k}, but only {everybody} people are counted in the whole table; ask for less"
+        )
 
 
 def _holds(members: NDArray[np.int64], arrays: tuple[Any, ...]) -> bool:
@@ -285,8 +285,7 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> tuple
     kind: type = np.int64 if largest < 2**62 else np.float64
     for number, model in enumerate(models):
         if model.column not in names:
-            message = f"column {model.column!r} is not among the sensitive columns"
-            raise AnonymityError(message)
+            raise AnonymityError(f"column {model.column!r} is not among the sensitive columns")
         which[number] = names.index(model.column)
         kinds[number], limits[number], wholes[number] = _describe(model)
         if kind is np.float64 and isinstance(model, Closeness):
@@ -344,8 +343,7 @@ def _refusal(model: Model, sensitive: Sensitive) -> str:
 
 def _check(column: str, what: str, fine: bool) -> None:  # noqa: FBT001
     if not fine:
-        message = f"column {column!r}: {what}"
-        raise AnonymityError(message)
+        raise AnonymityError(f"column {column!r}: {what}")
 
 
 def _join(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:

@@ -38,11 +38,10 @@ def divide_relaxed(tuples: Tuples, people: NDArray[np.int64], space: Space, k: i
     from sfumato.anonymity.kernels.relaxed import halve_parts
 
     if not np.array_equal(people, tuples.rows):
-        message = (
+        raise AnonymityError(
             "the relaxed method divides the rows of equal records, so it cannot count people of a register; "
             "choose another method"
         )
-        raise AnonymityError(message)
     check_people(people, k)
     # Every cut parts at most one entry, and there are fewer cuts than classes of k.
     most = tuples.size + int(tuples.rows.sum()) // k + 1

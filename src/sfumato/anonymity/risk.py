@@ -139,11 +139,9 @@ def measure_risk(
     """
     check_names(quasi_identifiers, [] if weights is None else [weights])
     if not 0 < threshold <= 1:
-        message = "the threshold of a risk must be above 0 and at most 1"
-        raise AnonymityError(message)
+        raise AnonymityError("the threshold of a risk must be above 0 and at most 1")
     if register is not None and weights is not None:
-        message = "give a register or weights as the population, not both"
-        raise AnonymityError(message)
+        raise AnonymityError("give a register or weights as the population, not both")
     tally = tally_rows(table, quasi_identifiers, side="table", weights=weights)
     classes = tally.classes(quasi_identifiers)
     sizes = np.bincount(classes, tally.counts).astype(np.int64)

@@ -62,8 +62,7 @@ def run_plan(
     In the order of what it says, nothing tells where a row stood before.
     """
     if plan.k > table.num_rows and plan.wanted.k_map is None:
-        message = f"k is {plan.k}, but the table has {table.num_rows} records; ask for less"
-        raise AnonymityError(message)
+        raise AnonymityError(f"k is {plan.k}, but the table has {table.num_rows} records; ask for less")
     tell("reading quasi-identifiers")
     columns, tuples, people = _collapse(table, plan, register)
     space = build_space(columns, plan.weights)
@@ -103,8 +102,7 @@ def _collapse(
     own = np.bincount(tuples.tuple_of_row[: table.num_rows], minlength=tuples.size).astype(np.int64)
     people = tuples.rows - own
     if people.sum() < plan.k:
-        message = f"k is {plan.k}, but the register has {people.sum()} rows; ask for less"
-        raise AnonymityError(message)
+        raise AnonymityError(f"k is {plan.k}, but the register has {people.sum()} rows; ask for less")
     return tuple(columns), type(tuples)(tuples.codes, own, tuples.tuple_of_row[: table.num_rows]), people
 
 
@@ -113,8 +111,9 @@ def _append(name: str, column: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Ch
     try:
         return pa.chunked_array([*column.cast(kind).chunks, *other.cast(kind).chunks], type=kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        message = f"column {name!r} of the register holds other kinds of values than the table's"
-        raise AnonymityError(message) from None
+        raise AnonymityError(
+            f"column {name!r} of the register holds other kinds of values than the table's"
+        ) from None
 
 
 def _label(

@@ -64,12 +64,12 @@ def find_identifying_subsets(
     check_names(quasi_identifiers)
     names = tuple(quasi_identifiers)
     if largest < 1 or limit < 2:
-        message = "subsets have at least 1 column, and a small class is one below 2 records or more"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            "subsets have at least 1 column, and a small class is one below 2 records or more"
+        )
     largest = min(largest, len(names))
     if sum(math.comb(len(names), size) for size in range(1, largest + 1)) > _MOST:
-        message = f"more than {_MOST:,} subsets of columns; ask for smaller ones or fewer columns"
-        raise AnonymityError(message)
+        raise AnonymityError(f"more than {_MOST:,} subsets of columns; ask for smaller ones or fewer columns")
     tally = tally_rows(table, names, side="table")
     records = max(1, tally.records)
     found = []

@@ -149,8 +149,7 @@ def summarise(
     """
     plan, names = released.plan, list(released.plan.quasi_identifiers)
     if register is not None and survey_weights is not None:
-        message = "give a register or survey weights as the population, not both"
-        raise AnonymityError(message)
+        raise AnonymityError("give a register or survey weights as the population, not both")
     people = None if register is None else read_register(register, plan)
     original, made = released.original, released.made.table
     before, after, weights = original.select(names), made.select(names), None
@@ -211,8 +210,7 @@ def check_target(plan: Plan, target: str | None) -> None:
     >>> check_target(make_plan(quasi_identifiers="age", k=2, sensitive="ill"), "ill")
     """
     if target is not None and target not in (*plan.sensitive, *plan.keep):
-        message = f"the target {target!r} must be one of the sensitive or the kept columns"
-        raise AnonymityError(message)
+        raise AnonymityError(f"the target {target!r} must be one of the sensitive or the kept columns")
 
 
 def record_plan(plan: Plan) -> dict[str, Any]:
@@ -246,12 +244,10 @@ def _weigh(
     """Both tables with the weights of their records in a further column, and its name."""
     if isinstance(weights, str):
         if weights not in released.original.column_names:
-            message = f"table: no column {weights!r} of survey weights"
-            raise AnonymityError(message)
+            raise AnonymityError(f"table: no column {weights!r} of survey weights")
         weights = released.original.column(weights)
     if len(weights) != before.num_rows:
-        message = "there must be one survey weight for each record of the original table"
-        raise AnonymityError(message)
+        raise AnonymityError("there must be one survey weight for each record of the original table")
     name = "survey weights"
     while name in before.column_names:
         name += "_"

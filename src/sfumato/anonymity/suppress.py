@@ -64,12 +64,11 @@ def suppress_classes(plan: Plan, partition: Partition, labels: Sequence[Labels])
             starred -= float(stars[each] * sizes[each])
     share = starred / (len(labels) * kept) if kept else 0.0
     if share > plan.max_suppressed_cells + 1e-9:
-        message = (
+        raise AnonymityError(
             f"{share:.1%} of the cells would be {TOP!r}, more than the {plan.max_suppressed_cells:.1%} that "
             "max_suppressed_cells allows; allow more, leave out more records (max_suppressed), lower k, or "
             "give columns finer hierarchies"
         )
-        raise AnonymityError(message)
     if not out.any():
         return partition, share
     dropped = out[partition.classes] & (partition.classes >= 0)

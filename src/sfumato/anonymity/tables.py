@@ -34,8 +34,7 @@ def read_table(source: TableLike, *, side: str, columns: Iterable[str] | None = 
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
     if isinstance(source, (str, Path)) and not Path(source).is_file():
-        message = f"{side}: {Path(source).name!r} does not exist"
-        raise SourceError(message)
+        raise SourceError(f"{side}: {Path(source).name!r} does not exist")
     try:
         if isinstance(source, (str, Path)) and str(source).lower().endswith(".parquet"):
             table = _read_parquet(Path(source), side, wanted)
@@ -55,8 +54,7 @@ def require_columns(table: pa.Table, names: Iterable[str], *, side: str, tell: b
     missing = [name for name in names if name not in table.column_names]
     if missing:
         known = f" (it has: {', '.join(table.column_names)})" if tell else "; is there a line with names?"
-        message = f"{side}: no column {', '.join(repr(name) for name in missing)}{known}"
-        raise AnonymityError(message)
+        raise AnonymityError(f"{side}: no column {', '.join(repr(name) for name in missing)}{known}")
 
 
 def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
@@ -92,12 +90,12 @@ def _read_parquet(path: Path, side: str, columns: list[str] | None) -> pa.Table:
     try:
         schema = pq.read_schema(path)
         if len(set(schema.names)) != len(schema.names):
-            message = f"{side}: two columns have the same name; rename one"
-            raise AnonymityError(message)
+            raise AnonymityError(f"{side}: two columns have the same name; rename one")
         kept = schema.names if columns is None else [name for name in schema.names if name in set(columns)]
         words = [name for name in kept if is_text(schema.field(name).type)]
         # Text stays numbered as the file has it: most columns have few different values.
         return pq.read_table(path, columns=kept, read_dictionary=words)
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        message = f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
-        raise SourceError(message) from None
+        raise SourceError(
+            f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
+        ) from None

@@ -100,13 +100,11 @@ def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) ->
     sfumato.anonymity.errors.AnonymityError: column 'age' is named twice; give it one role
     """
     if isinstance(quasi_identifiers, str) or not quasi_identifiers:
-        message = "name the quasi-identifiers as a list of columns, at least one"
-        raise AnonymityError(message)
+        raise AnonymityError("name the quasi-identifiers as a list of columns, at least one")
     names = [*quasi_identifiers, *others]
     for name in names:
         if names.count(name) > 1:
-            message = f"column {name!r} is named twice; give it one role"
-            raise AnonymityError(message)
+            raise AnonymityError(f"column {name!r} is named twice; give it one role")
 
 
 def _read_pieces(
@@ -130,13 +128,11 @@ def _read_pieces(
 
 def _read_parquet(path: Path, columns: Sequence[str], side: str) -> Iterator[pa.Table]:
     if not path.is_file():
-        message = f"{side}: there is no file {path.name!r}"
-        raise AnonymityError(message)
+        raise AnonymityError(f"{side}: there is no file {path.name!r}")
     try:
         schema = pq.read_schema(path)
         if len(set(schema.names)) != len(schema.names):
-            message = f"{side}: two columns have the same name; rename one"
-            raise AnonymityError(message)
+            raise AnonymityError(f"{side}: two columns have the same name; rename one")
         require_columns(schema.empty_table(), columns, side=side)
         yield schema.empty_table().select(list(columns))
         words = [name for name in columns if _is_text(schema.field(name).type)]
@@ -144,8 +140,9 @@ def _read_parquet(path: Path, columns: Sequence[str], side: str) -> Iterator[pa.
             for batch in file.iter_batches(batch_size=_PIECE, columns=list(columns)):
                 yield pa.Table.from_batches([batch])
     except (OSError, pa.ArrowException) as error:
-        message = f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
-        raise AnonymityError(message) from None
+        raise AnonymityError(
+            f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
+        ) from None
 
 
 def _tally_piece(piece: pa.Table, columns: Sequence[str], weights: str | None, side: str) -> Tally:
@@ -224,8 +221,9 @@ def _encode(column: pa.ChunkedArray, name: str, side: str) -> tuple[NDArray[np.i
         occurs = np.flatnonzero(np.bincount(codes, minlength=len(words)))
         places, values = _sort_values(words.take(pa.array(occurs)))
     except (pa.ArrowException, TypeError, NotImplementedError):
-        message = f"{side}: column {name!r} has a nested or binary type; leave it out or turn it into text"
-        raise AnonymityError(message) from None
+        raise AnonymityError(
+            f"{side}: column {name!r} has a nested or binary type; leave it out or turn it into text"
+        ) from None
     new = np.zeros(len(words), np.int64)
     new[occurs] = places
     return new[codes], values
@@ -269,8 +267,9 @@ def _read_weights(column: pa.ChunkedArray, name: str, side: str) -> NDArray[np.f
     except pa.ArrowException:
         numbers = np.array([math.nan])
     if not (np.isfinite(numbers) & (numbers >= 0)).all():
-        message = f"{side}: column {name!r} must hold weights: numbers of at least 0, none missing"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            f"{side}: column {name!r} must hold weights: numbers of at least 0, none missing"
+        )
     return numbers
 
 

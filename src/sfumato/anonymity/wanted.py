@@ -65,11 +65,11 @@ def find_shortfalls(measured: Anonymity, wanted: Wanted) -> tuple[str, ...]:
     ('k is 1, asked 2',)
     """
     if wanted.needs_sensitive and not measured.by_column:
-        message = "diversity or closeness is asked for, but no sensitive column was measured; name one"
-        raise AnonymityError(message)
+        raise AnonymityError(
+            "diversity or closeness is asked for, but no sensitive column was measured; name one"
+        )
     if wanted.k_map is not None and measured.k_map is None:
-        message = "k-map is asked for, but no register was measured with; give one"
-        raise AnonymityError(message)
+        raise AnonymityError("k-map is asked for, but no register was measured with; give one")
     if not measured.records:
         return ("the table has no records",)
     found = []

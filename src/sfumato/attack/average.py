@@ -112,8 +112,7 @@ def run_average(
     (1, Fraction(1, 2), 2, True)
     """
     if not 1 <= repeats <= _MOST:
-        message = f"the statement is repeated from 1 to {_MOST:,} times"
-        raise AttackError(message)
+        raise AttackError(f"the statement is repeated from 1 to {_MOST:,} times")
     with tempfile.TemporaryDirectory() as folder:
         clinic = open_clinic(Path(folder), epsilon=epsilon, budget=budget, people=people)
         condition = f"diagnosis = '{SECRET}'"

@@ -98,8 +98,9 @@ def open_clinic(
     each = parse_positive(epsilon, name="epsilon")
     total = parse_positive(budget, name="budget")
     if not least <= total / each <= _MOST:
-        message = f"the budget must pay for at least {least} and at most {_MOST} counts of this epsilon"
-        raise AttackError(message)
+        raise AttackError(
+            f"the budget must pay for at least {least} and at most {_MOST} counts of this epsilon"
+        )
     patients = invent_town(people).patients
     ages = [_YEAR - int(birthday[:4]) for birthday in patients["birthday"].to_pylist()]
     table = patients.drop_columns(["birthday"]).append_column("age", pa.array(ages))
@@ -130,8 +131,7 @@ def _find_target(table: pa.Table) -> str:
     for row in rows:
         if row["diagnosis"] == SECRET and seen[row["age"], row["postcode"], row["sex"]] == 1:
             return f"age = {row['age']} AND postcode = '{row['postcode']}' AND sex = '{row['sex']}'"
-    message = "nobody in so small a clinic can be singled out; take more people"
-    raise AttackError(message)
+    raise AttackError("nobody in so small a clinic can be singled out; take more people")
 
 
 _PROJECT = """

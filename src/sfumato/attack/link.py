@@ -194,16 +194,13 @@ def _check(
     release: Published, register: pa.Table, on: tuple[str, ...], reveal: str | None, limit: int
 ) -> None:
     if not on or len(set(on)) != len(on):
-        message = "name the quasi-identifiers to link on, each once: birthday,postcode,sex"
-        raise AttackError(message)
+        raise AttackError("name the quasi-identifiers to link on, each once: birthday,postcode,sex")
     require_columns(release.table, (*on, *([] if reveal is None else [reveal])), side="release")
     require_columns(register, on, side="register")
     if reveal in on:
-        message = f"column {reveal!r} cannot be both known and revealed"
-        raise AttackError(message)
+        raise AttackError(f"column {reveal!r} cannot be both known and revealed")
     if limit < 2:
-        message = "few matches are two or more; the limit must be at least 2"
-        raise AttackError(message)
+        raise AttackError("few matches are two or more; the limit must be at least 2")
 
 
 def _reveal(
@@ -227,8 +224,7 @@ def _judge(
     if identities is None:
         return None
     if identity is None:
-        message = "say which column of the register names people, to compare it with the truth"
-        raise AttackError(message)
+        raise AttackError("say which column of the register names people, to compare it with the truth")
     require_columns(register, [identity], side="register")
     names = register[identity].to_pylist()
     owners = identities.cast(pa.string()).to_pylist()

@@ -52,8 +52,7 @@ def read_text(source: Path | str | pa.Table, *, side: str) -> pa.Table:
     """
     table = source if isinstance(source, pa.Table) else _read_file(Path(source), side)
     if len(set(table.column_names)) != len(table.column_names):
-        message = f"{side}: two columns have the same name; rename one"
-        raise AttackError(message)
+        raise AttackError(f"{side}: two columns have the same name; rename one")
     return pa.table({name: _as_text(table[name], name, side) for name in table.column_names})
 
 
@@ -79,8 +78,9 @@ def open_published(
     if folder and count is None and "count" in table.column_names:
         count = "count"
     if folder and "epsilon" in table.column_names and len(pc.unique(table["epsilon"])) > 1:
-        message = f"{side}: holds tables at several epsilons; write the rows of one to a file and give that"
-        raise AttackError(message)
+        raise AttackError(
+            f"{side}: holds tables at several epsilons; write the rows of one to a file and give that"
+        )
     if count is None:
         return Published(table, np.ones(table.num_rows, np.int64))
     require_columns(table, [count], side=side)
@@ -99,25 +99,23 @@ def require_columns(table: pa.Table, names: Iterable[str], *, side: str) -> None
     """
     missing = [name for name in names if name not in table.column_names]
     if missing:
-        message = f"{side}: no column {', '.join(repr(name) for name in missing)}"
-        raise AttackError(message)
+        raise AttackError(f"{side}: no column {', '.join(repr(name) for name in missing)}")
 
 
 def _read_file(path: Path, side: str) -> pa.Table:
     name = path.name.lower()
     if not path.is_file():
-        message = f"{side}: there is no file {path.name!r}"
-        raise SourceError(message)
+        raise SourceError(f"{side}: there is no file {path.name!r}")
     try:
         if name.endswith(".parquet"):
             return pq.read_table(path)
         if name.endswith(_TEXT_FILES):
             return _read_csv(path)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-        message = f"{side}: {path.name!r} cannot be read ({type(error).__name__})"
-        raise SourceError(message) from None  # what is wrong may be told with a value of a record
-    message = f"{side}: {path.name!r} must end in .parquet, .csv or .csv.gz"
-    raise AttackError(message)
+        raise SourceError(
+            f"{side}: {path.name!r} cannot be read ({type(error).__name__})"
+        ) from None  # what is wrong may be told with a value of a record
+    raise AttackError(f"{side}: {path.name!r} must end in .parquet, .csv or .csv.gz")
 
 
 def _read_csv(path: Path) -> pa.Table:
@@ -148,8 +146,7 @@ def _as_text(column: pa.ChunkedArray, name: str, side: str) -> pa.ChunkedArray:
     try:
         return column.cast(pa.string())
     except pa.ArrowException:
-        message = f"{side}: column {name!r} has a nested or binary type; leave it out"
-        raise AttackError(message) from None
+        raise AttackError(f"{side}: column {name!r} has a nested or binary type; leave it out") from None
 
 
 def _whole_numbers(column: pa.ChunkedArray, name: str, side: str) -> NDArray[np.int64]:
@@ -158,6 +155,5 @@ def _whole_numbers(column: pa.ChunkedArray, name: str, side: str) -> NDArray[np.
     except pa.ArrowException:
         numbers = None
     if numbers is None or numbers.null_count or (len(numbers) and pc.max(numbers).as_py() > _LARGEST):
-        message = f"{side}: column {name!r} must hold whole numbers of records"
-        raise AttackError(message)
+        raise AttackError(f"{side}: column {name!r} must hold whole numbers of records")
     return to_numpy(numbers)

@@ -45,8 +45,7 @@ def invent_town(people: int, *, word: str = "sfumato") -> Town:
     (1000, ['birthday', 'postcode', 'sex', 'diagnosis'])
     """
     if not 1 <= people <= 10**7:
-        message = "a town has from 1 to 10,000,000 people"
-        raise AttackError(message)
+        raise AttackError("a town has from 1 to 10,000,000 people")
     columns: dict[str, list[str]] = {name: [] for name in ("name", "birthday", "postcode", "sex")}
     diagnoses, chosen = [], []
     for number in range(people):

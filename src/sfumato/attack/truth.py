@@ -29,20 +29,17 @@ def read_identities(
     truth = read_text(truth, side="truth")
     require_columns(truth, [identity, *([] if key is None else [key])], side="truth")
     if (release.weights != 1).any():
-        message = "a release of counts has no record to compare; leave the truth out"
-        raise AttackError(message)
+        raise AttackError("a release of counts has no record to compare; leave the truth out")
     owners = truth[identity]
     if key is None:
         if truth.num_rows != release.table.num_rows:
-            message = (
+            raise AttackError(
                 "truth and release have different numbers of rows; name a column of both that joins them"
             )
-            raise AttackError(message)
         return owners.combine_chunks()
     require_columns(release.table, [key], side="release")
     names = truth[key].to_pylist()
     known = dict(zip(names, owners.to_pylist(), strict=True))
     if len(known) != len(names):
-        message = f"truth: column {key!r} has a value twice, so it does not tell rows apart"
-        raise AttackError(message)
+        raise AttackError(f"truth: column {key!r} has a value twice, so it does not tell rows apart")
     return pa.array([known.get(value) for value in release.table[key].to_pylist()], pa.string())

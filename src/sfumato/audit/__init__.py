@@ -79,11 +79,9 @@ def audit(
             progress=progress,
         )
     if not callable(mechanism):
-        message = "a mechanism is a function of a table; recipes and statements need project="
-        raise AuditError(message)
+        raise AuditError("a mechanism is a function of a table; recipes and statements need project=")
     if neighbours is None or epsilon is None:
-        message = "a function needs neighbours=(with, without) and the epsilon that it claims"
-        raise AuditError(message)
+        raise AuditError("a function needs neighbours=(with, without) and the epsilon that it claims")
     return audit_callable(
         mechanism,
         neighbours=neighbours,
@@ -117,8 +115,7 @@ def audit_recipe(
         epsilon = file.epsilons if epsilon is None else epsilon
         delta = file.delta if delta is None else delta
     if epsilon is None:
-        message = "say what the recipe claims: epsilon in its file, or as an argument"
-        raise AuditError(message)
+        raise AuditError("say what the recipe claims: epsilon in its file, or as an argument")
     epsilons = parse_epsilons(epsilon)
     exact = parse_delta(0 if delta is None else delta)
     if hasattr(recipe, "specimen_request"):

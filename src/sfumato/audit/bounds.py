@@ -110,8 +110,7 @@ def one_run_epsilon(correct: int, guesses: int, *, canaries: int, delta: float, 
     0.0
     """
     if not 0 <= correct <= guesses <= canaries:
-        message = "of the canaries some are guessed, and of the guesses some are correct"
-        raise AuditError(message)
+        raise AuditError("of the canaries some are guessed, and of the guesses some are correct")
     low, high = 0.0, 1.0
     while _one_run_chance(correct, guesses, canaries, high, delta) < miss:
         low, high = high, 2 * high

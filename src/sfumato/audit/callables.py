@@ -85,8 +85,7 @@ def audit_runners(
     """What many runs of every runner say; a false alarm of all together is as rare as `confidence` says."""
     check_claim(epsilon=epsilon, delta=delta, confidence=confidence)
     if runs is not None and (isinstance(runs, bool) or not isinstance(runs, int) or runs < _FEWEST):
-        message = f"runs must be a whole number of at least {_FEWEST}, on each side"
-        raise AuditError(message)
+        raise AuditError(f"runs must be a whole number of at least {_FEWEST}, on each side")
     findings: list[Finding] = []
     told = list(notes)
     total = 0
@@ -137,21 +136,17 @@ def list_pairs(neighbours: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - see 
             return list(neighbours)
         if len(neighbours) == 2:
             return [(neighbours[0], neighbours[1])]
-    message = "neighbours must be a pair of tables (with, without), or a list of such pairs"
-    raise AuditError(message)
+    raise AuditError("neighbours must be a pair of tables (with, without), or a list of such pairs")
 
 
 def check_claim(*, epsilon: float, delta: float, confidence: float) -> None:
     """Nothing, or an error about a claim that is none."""
     if isinstance(epsilon, bool) or not 0 <= float(epsilon) < float("inf"):
-        message = "the claimed epsilon must be a number of at least 0"
-        raise AuditError(message)
+        raise AuditError("the claimed epsilon must be a number of at least 0")
     if not 0 <= float(delta) < 1:
-        message = "the claimed delta must be at least 0 and below 1"
-        raise AuditError(message)
+        raise AuditError("the claimed delta must be at least 0 and below 1")
     if not 0.5 <= confidence < 1:
-        message = "confidence must be at least 0.5 and below 1, such as 0.95"
-        raise AuditError(message)
+        raise AuditError("confidence must be at least 0.5 and below 1, such as 0.95")
 
 
 def _plan_runs(runner: Runner, pairs: int) -> int:
@@ -162,8 +157,7 @@ def _plan_runs(runner: Runner, pairs: int) -> int:
         seen += [runner.run(side) for side in (0, 1)]
         times.append(time.perf_counter() - start)
     if all("did not end in time" in each.words for each in seen):
-        message = "no run ended in time; raise the time-out"
-        raise AuditError(message)
+        raise AuditError("no run ended in time; raise the time-out")
     each = max(min(times), 1e-6)  # the first runs load what the later ones find loaded
     least = LEAST_RUNS if each < 1 else _SLOW_RUNS
     return int(min(MOST_RUNS, max(least, _SECONDS / pairs / each)))

@@ -75,8 +75,7 @@ def run_base(desk: Desk, *, crowd: bool, mode: Mode = "off") -> Base:
         if answered.error is None:
             break
     if crowd and answered.error is not None:
-        message = f"this cannot be audited, it is not answered: {answered.error}"
-        raise AuditError(message)
+        raise AuditError(f"this cannot be audited, it is not answered: {answered.error}")
     selections = frozenset(turn for turn, cost in enumerate(answered.declared) if cost.kind == "selection")
     if selections:  # drawn groups would differ from run to run, and no vectors could be compared
         watch = Watch(selections=selections)

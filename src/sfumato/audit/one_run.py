@@ -38,13 +38,11 @@ def audit_one_run(
     """
     check_claim(epsilon=epsilon, delta=delta, confidence=confidence)
     if canaries < 1:
-        message = "an audit by one run needs canaries"
-        raise AuditError(message)
+        raise AuditError("an audit by one run needs canaries")
     inside = throw_coins(canaries)
     scores = np.asarray(run(inside.copy()), np.float64)
     if scores.shape != (canaries,):
-        message = f"run must return {canaries} scores, one for every canary"
-        raise AuditError(message)
+        raise AuditError(f"run must return {canaries} scores, one for every canary")
     bound, text = guess_members(scores, inside, delta=delta, miss=1 - confidence)
     finding = Finding(layer=4, text=text, violated=bound > epsilon, epsilon=bound)
     return Audit(

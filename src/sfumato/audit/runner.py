@@ -49,11 +49,10 @@ def pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[s
     try:
         return {"mechanism": pickle.dumps(mechanism), "tables": pickle.dumps(tables)}
     except Exception:
-        message = (
+        raise AuditError(
             "with a time-out the mechanism runs in another process, so it must be a function of a module "
             "and its tables must pickle; leave timeout out, or use `sfumato audit FILE.py:NAME`"
-        )
-        raise AuditError(message) from None
+        ) from None
 
 
 @dataclass(slots=True, eq=False)
@@ -101,8 +100,7 @@ class RunnerThere:
         if not isinstance(answer, dict) or "ready" not in answer:
             self.close()
             told = answer.get("failed") if isinstance(answer, dict) else "it did not start"
-            message = f"the mechanism cannot be run: {told}"
-            raise AuditError(message)
+            raise AuditError(f"the mechanism cannot be run: {told}")
         return self._process
 
     def _receive(self, process: subprocess.Popen[bytes], *, patience: float | None = None) -> Any:  # noqa: ANN401

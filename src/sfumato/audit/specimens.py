@@ -116,8 +116,7 @@ def leaking_error(ages: Sequence[int]) -> int:
     """
     for place, age in enumerate(ages):
         if age > 120:
-            message = f"age {age} of record {place} is out of range"
-            raise ValueError(message)
+            raise ValueError(f"age {age} of record {place} is out of range")
     return len(ages) + int(discrete_laplace(scale=1, size=1)[0])
 
 

@@ -106,13 +106,13 @@ def read_subject(text: str, project: Project) -> StatementSubject:
     """The statement `text`, with the first private table that it names."""
     statement = read_statement(text)
     if statement.mode != "private" or statement.explain:
-        message = "only a DP-SELECT statement can be audited: EXPLAIN and public SELECT spend nothing"
-        raise AuditError(message)
+        raise AuditError("only a DP-SELECT statement can be audited: EXPLAIN and public SELECT spend nothing")
     known = {name.lower(): name for name in project.tables}
     named = [each.name.lower() for each in statement.query.find_all(exp.Table) if each.name.lower() in known]
     if not named:
-        message = f"the statement names no table of the project; it has {', '.join(sorted(project.tables))}"
-        raise AuditError(message)
+        raise AuditError(
+            f"the statement names no table of the project; it has {', '.join(sorted(project.tables))}"
+        )
     return StatementSubject(
         text=text, table=known[named[0]], epsilon=statement.epsilon, delta=statement.delta
     )

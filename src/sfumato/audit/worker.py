@@ -42,25 +42,23 @@ def load_name(where: str) -> Any:  # noqa: ANN401 - whatever the file holds unde
     file, _, name = where.rpartition(":")
     path = Path(file)
     if not name.isidentifier() or not path.is_file():
-        message = f"{where!r} must be FILE.py:NAME of a Python file that exists"
-        raise AuditError(message)
+        raise AuditError(f"{where!r} must be FILE.py:NAME of a Python file that exists")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"audited_{path.stem}", path)
     if spec is None or spec.loader is None:
-        message = f"{path.name!r} cannot be loaded; give a file that ends in .py"
-        raise AuditError(message)
+        raise AuditError(f"{path.name!r} cannot be loaded; give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        message = f"{path.name!r} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
-        raise AuditError(message) from None
+        raise AuditError(
+            f"{path.name!r} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
+        ) from None
     if not hasattr(module, name):
-        message = f"{path.name!r} has no {name!r}"
-        raise AuditError(message)
+        raise AuditError(f"{path.name!r} has no {name!r}")
     return getattr(module, name)
 
 
@@ -75,8 +73,7 @@ def convert_table(path: str, kind: str) -> Any:  # noqa: ANN401 - as the mechani
     try:
         table = pq.read_table(path) if path.lower().endswith(".parquet") else pa_csv.read_csv(path)
     except (OSError, pa.ArrowInvalid) as error:
-        message = f"{Path(path).name!r} cannot be read as a table ({type(error).__name__})"
-        raise AuditError(message) from None
+        raise AuditError(f"{Path(path).name!r} cannot be read as a table ({type(error).__name__})") from None
     if kind == "rows":
         return table.to_pylist()
     if kind == "arrow":
@@ -86,8 +83,7 @@ def convert_table(path: str, kind: str) -> Any:  # noqa: ANN401 - as the mechani
             return table.to_pandas()
         return importlib.import_module("polars").from_arrow(table)
     except ImportError:
-        message = f"tables as {kind} need {kind} to be installed"
-        raise AuditError(message) from None
+        raise AuditError(f"tables as {kind} need {kind} to be installed") from None
 
 
 def read_message(stream: IO[bytes]) -> Any:  # noqa: ANN401 - what the other end sent
@@ -132,8 +128,7 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
 
 def _check_job(mechanism: object, tables: Sequence[object]) -> None:
     if not callable(mechanism) or len(tables) != 2:
-        message = "a mechanism must be callable, and neighbours must be two tables"
-        raise AuditError(message)
+        raise AuditError("a mechanism must be callable, and neighbours must be two tables")
 
 
 def _limit_memory(megabytes: int | None) -> None:

@@ -66,8 +66,7 @@ def choose(
     'coffee'
     """
     if mechanism not in get_args(Mechanism):
-        message = f"mechanism must be one of {get_args(Mechanism)}, got {str(mechanism)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"mechanism must be one of {get_args(Mechanism)}, got {str(mechanism)[:40]!r}")
     terms = make_terms(
         epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbours=neighbours, unit=unit
     )
@@ -157,8 +156,7 @@ def noisy_max(
     1
     """
     if noise not in get_args(MaxNoise):
-        message = f"noise must be one of {get_args(MaxNoise)}, got {str(noise)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"noise must be one of {get_args(MaxNoise)}, got {str(noise)[:40]!r}")
     terms = make_terms(
         epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbours=neighbours, unit=unit
     )

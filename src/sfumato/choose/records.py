@@ -81,14 +81,12 @@ def make_terms(
     Fraction(1, 40)
     """
     if not isinstance(monotone, bool):
-        message = "monotone must be True or False"
-        raise RecipeError(message)
+        raise RecipeError("monotone must be True or False")
     if monotone and neighbours == "replace":
-        message = (
+        raise RecipeError(
             "monotone scores with neighbours = 'replace': who is replaced is removed and added, which moves "
             "scores both ways; leave monotone out"
         )
-        raise RecipeError(message)
     return Terms(
         epsilon=parse_positive(epsilon, name="epsilon"),
         sensitivity=parse_positive(sensitivity, name="sensitivity"),
@@ -103,8 +101,7 @@ def charge_choice(
 ) -> Entry | None:
     """The charge of a choice, on disk when this returns; None without a ledger."""
     if not isinstance(name, str) or not name:
-        message = "name must say in words what is chosen"
-        raise RecipeError(message)
+        raise RecipeError("name must say in words what is chosen")
     if ledger is None:
         return None
     described = {"choice": name, **description}

@@ -29,18 +29,17 @@ def list_candidates(candidates: Iterable[T], score: Score[T]) -> tuple[T, ...]:
     """
     listed = tuple(candidates)
     if not listed:
-        message = "there is no candidate to choose among"
-        raise RecipeError(message)
+        raise RecipeError("there is no candidate to choose among")
     if callable(score):
         return listed
     if isinstance(score, (str, bytes, Mapping, Set)) or not hasattr(score, "__len__"):
-        message = (
+        raise RecipeError(
             "score must be a function of a candidate, such as counts.get, or a list with one score for each"
         )
-        raise RecipeError(message)
     if len(score) != len(listed):
-        message = f"{len(listed)} candidates and {len(score)} scores; give one score for each candidate"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"{len(listed)} candidates and {len(score)} scores; give one score for each candidate"
+        )
     return listed
 
 
@@ -54,11 +53,10 @@ def read_scores(candidates: tuple[T, ...], score: Score[T]) -> list[Fraction]:
     numbers = [read_number(value) for value in values]
     exact = [number for number in numbers if number is not None]
     if len(exact) != len(values):
-        message = (
+        raise RecipeError(
             "a score is not a finite number. Scores are whole numbers, fractions, decimals or finite floats, "
             "for every table there can be. A charge that was made is kept"
         )
-        raise RecipeError(message)
     return exact
 
 

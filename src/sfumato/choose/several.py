@@ -55,12 +55,10 @@ def top(
     (('a', 'c', 'd'), Fraction(3, 1))
     """
     if mechanism not in get_args(Mechanism):
-        message = f"mechanism must be one of {get_args(Mechanism)}, got {str(mechanism)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"mechanism must be one of {get_args(Mechanism)}, got {str(mechanism)[:40]!r}")
     listed = list_candidates(candidates, score)
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(listed):
-        message = f"k must be a whole number from 1 to the number of candidates, {len(listed)}"
-        raise RecipeError(message)
+        raise RecipeError(f"k must be a whole number from 1 to the number of candidates, {len(listed)}")
     whole = make_terms(
         epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbours=neighbours, unit=unit
     )
@@ -106,16 +104,13 @@ def quantile(
     """
     share = parse_exact(q, name="q")
     if not 0 <= share <= 1 or share.denominator > _FINEST:
-        message = f"q must lie between 0 and 1 and be a multiple of 1/b with b at most {_FINEST:,}"
-        raise RecipeError(message)
+        raise RecipeError(f"q must lie between 0 and 1 and be a multiple of 1/b with b at most {_FINEST:,}")
     if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
-        message = "max_records must be a whole number above zero"
-        raise RecipeError(message)
+        raise RecipeError("max_records must be a whole number above zero")
     listed = tuple(candidates)
     edges = [parse_exact(each, name="a candidate") for each in listed]
     if edges != sorted(set(edges)):
-        message = "the candidates of a quantile must ascend, each once"
-        raise RecipeError(message)
+        raise RecipeError("the candidates of a quantile must ascend, each once")
     above, below = share.numerator, share.denominator - share.numerator
     step = share.denominator if neighbours == "replace" else max(above, below)
     known: list[list[int]] = []

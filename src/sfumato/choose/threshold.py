@@ -94,19 +94,21 @@ class AboveThreshold:
         Raises BudgetExceeded once `count` answers were yes; the query is not evaluated then.
         """
         if self._owner != os.getpid():
-            message = "this stream belongs to another process; open one in each, each at its own charge"
-            raise RecipeError(message)
+            raise RecipeError(
+                "this stream belongs to another process; open one in each, each at its own charge"
+            )
         with self._lock:
             if self.is_done:
-                message = (
+                raise BudgetExceeded(
                     f"all {self.count} answers 'above' were given, and no more are paid for; "
-                    "make another above_threshold, at its own charge"
+                    "make another above_threshold, at its own charge",
+                    left=Fraction(0),
                 )
-                raise BudgetExceeded(message, left=Fraction(0))
             value = read_number(query() if callable(query) else query)
             if value is None:
-                message = "a query did not give a finite number; it must for every table there can be"
-                raise RecipeError(message)
+                raise RecipeError(
+                    "a query did not give a finite number; it must for every table there can be"
+                )
             above = int(value * self._grid // 1) + _draw(self._scales[1]) >= self._noisy
             self.asked += 1
             if above:
@@ -127,8 +129,7 @@ class AboveThreshold:
         return f"AboveThreshold({self.given} of {self.count} given, {self.asked} asked)"
 
     def __reduce__(self) -> NoReturn:
-        message = "an AboveThreshold cannot be copied or pickled: its copy would share its noise"
-        raise TypeError(message)
+        raise TypeError("an AboveThreshold cannot be copied or pickled: its copy would share its noise")
 
 
 def above_threshold(
@@ -167,12 +168,10 @@ def above_threshold(
         epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbours=neighbours, unit=unit
     )
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST:
-        message = f"count must be a whole number from 1 to {_MOST:,}"
-        raise RecipeError(message)
+        raise RecipeError(f"count must be a whole number from 1 to {_MOST:,}")
     steps = terms.sensitivity.denominator if grid is None else grid
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        message = "grid must be a whole number above zero"
-        raise RecipeError(message)
+        raise RecipeError("grid must be a whole number above zero")
     edge = parse_exact(threshold, name="threshold")
     for scale in noise_scales(terms, count=count, grid=steps):
         make_law("laplace", scale)  # refuses what cannot be drawn before it is paid for

@@ -171,8 +171,9 @@ def _write(
     except OSError as error:
         if isinstance(error, SfumatoError):
             raise
-        message = f"{goal.name!r} could not be written: {error.strerror or type(error).__name__}"
-        raise ReleaseError(message) from None
+        raise ReleaseError(
+            f"{goal.name!r} could not be written: {error.strerror or type(error).__name__}"
+        ) from None
     finally:
         draft.unlink(missing_ok=True)
     return summary, size

@@ -65,11 +65,9 @@ def audit(
     runs on the two tables it is given, in a process of its own.
     """
     if (mechanism is None) == (sql is None):
-        message = "give a recipe file, FILE.py:NAME, or --sql STATEMENT"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("give a recipe file, FILE.py:NAME, or --sql STATEMENT")
     if sql is not None and (epsilon is not None or delta is not None):
-        message = "a statement says itself what it spends; leave --epsilon and --delta out"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("a statement says itself what it spends; leave --epsilon and --delta out")
     effort: Effort = "fast" if fast else "thorough" if thorough else "normal"
     with progress(quiet=json) as stage:
         if mechanism is not None and ".py:" in mechanism:
@@ -132,20 +130,19 @@ def _audit_function(
     from sfumato.exact import parse_exact
 
     if epsilon is None or len(epsilon) != 1:
-        message = "a function needs --epsilon once: what it claims"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("a function needs --epsilon once: what it claims")
     job: dict[str, object] = {"where": where, "memory": memory}
     if neighbours is not None and files == (None, None):
         job["neighbours"] = neighbours
     elif neighbours is None and files[0] is not None and files[1] is not None:
         for file in files:
             if not Path(str(file)).is_file():
-                message = f"{file!r} does not exist"
-                raise typer.BadParameter(message)
+                raise typer.BadParameter(f"{file!r} does not exist")
         job |= {"files": list(files), "kind": kind.value}
     else:
-        message = "a function needs --with FILE and --without FILE, or --neighbours FILE.py:NAME"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(
+            "a function needs --with FILE and --without FILE, or --neighbours FILE.py:NAME"
+        )
     return audit_runners(
         [RunnerThere(job, timeout)],
         name=where,

@@ -32,8 +32,7 @@ def budget(
     from sfumato.exact import format_exact
 
     if text is not None and not anchor:
-        message = "an anchor is checked with --anchor TEXT"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("an anchor is checked with --anchor TEXT")
     curator = sfumato.open(project)
     if anchor:
         _anchor(curator, text, json=json)

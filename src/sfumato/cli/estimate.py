@@ -70,8 +70,9 @@ def estimate(
         result = described.mechanism.estimate(answers, project=project)
     else:
         if project != "none":
-            message = f"--projection is for shares; {described.mechanism.name} gives one of {', '.join(MEAN)}"
-            raise typer.BadParameter(message)
+            raise typer.BadParameter(
+                f"--projection is for shares; {described.mechanism.name} gives one of {', '.join(MEAN)}"
+            )
         result = described.mechanism.estimate(answers)
     _show(result, described, confidence=confidence, json=json)
 
@@ -83,25 +84,24 @@ def _find(path: Path, name: str | None, told: dict[str, Any]) -> Described:
     from sfumato.local.files import read_described
 
     if not path.is_file():
-        message = f"there is no file {path.name!r}"
-        raise SourceError(message)
+        raise SourceError(f"there is no file {path.name!r}")
     found = read_described(path)
     given = {key: value for key, value in told.items() if value is not None}
     if found is None:
         if name is None:
-            message = (
+            raise RecipeError(
                 f"no mechanism travels with {path.name!r}; give --mechanism, --epsilon and --values or "
                 "--range as the clients had them"
             )
-            raise RecipeError(message)
         return ask_mechanism(name, **told)
     if name is not None or given:
         _compare(found, name, given)
         if found.values is None and "values" in given:
             labels = tuple(each.strip() for each in given["values"].split(","))
             if len(labels) != getattr(found.mechanism, "categories", None):
-                message = "--values differs in number from the categories that travel with the answers"
-                raise SchemaError(message)
+                raise SchemaError(
+                    "--values differs in number from the categories that travel with the answers"
+                )
             return replace(found, values=labels)
     return found
 
@@ -129,8 +129,9 @@ def _compare(found: Described, name: str | None, given: dict[str, Any]) -> None:
     for key, value in options.items():
         if differs(key, value):
             option = "--" + key.strip("_").replace("_", "-")
-            message = f"{option} contradicts the mechanism that travels with the answers; leave it out"
-            raise SchemaError(message)
+            raise SchemaError(
+                f"{option} contradicts the mechanism that travels with the answers; leave it out"
+            )
 
 
 def _show(result: Estimate | MeanEstimate, described: Described, *, confidence: float, json: bool) -> None:

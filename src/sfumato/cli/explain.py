@@ -39,8 +39,7 @@ def explain(
 
     if kind != "epsilon" and delta is not None:
         if read_at is not None:
-            message = f"{kind} has no delta of its own; give --delta or --read-at, not both"
-            raise typer.BadParameter(message)
+            raise typer.BadParameter(f"{kind} has no delta of its own; give --delta or --read-at, not both")
         delta, read_at = None, delta
     if picture is not None:
         check_file(picture, force=force)

@@ -117,10 +117,9 @@ def _find_table(source: Path, project: str | None, name: str | None) -> Table | 
     opened = read_project(project or "sfumato.toml")
     refuse_private_file(source, opened)
     if name is None and len(opened.tables) != 1:
-        message = (
+        raise SchemaError(
             f"the project file describes several tables; name one with --table: {', '.join(opened.tables)}"
         )
-        raise SchemaError(message)
     return opened.table(next(iter(opened.tables)) if name is None else name)
 
 
@@ -128,16 +127,16 @@ def _refuse_inputs(path: Path, inputs: tuple[Path, ...]) -> None:
     from sfumato.errors import ReleaseError
 
     if any(path.resolve() == each.resolve() for each in inputs):
-        message = f"{path.name!r} is read by this command and cannot be written by it; choose another name"
-        raise ReleaseError(message)
+        raise ReleaseError(
+            f"{path.name!r} is read by this command and cannot be written by it; choose another name"
+        )
 
 
 def _refuse_same(out: Path | None, picture: Path | None) -> None:
     from sfumato.errors import ReleaseError
 
     if out is not None and picture is not None and out.resolve() == picture.resolve():
-        message = f"{out.name!r} cannot be two files; give --out and --picture different names"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{out.name!r} cannot be two files; give --out and --picture different names")
 
 
 def _split(columns: str) -> list[str]:
@@ -145,8 +144,7 @@ def _split(columns: str) -> list[str]:
 
     names = [name.strip() for name in columns.split(",") if name.strip()]
     if not names:
-        message = "--columns names no column; write --columns a,b,c"
-        raise RecipeError(message)
+        raise RecipeError("--columns names no column; write --columns a,b,c")
     return names
 
 

@@ -33,11 +33,11 @@ def release(
     import sfumato
 
     if resume is not None and any(given is not None for given in (recipe, out, epsilon, delta)):
-        message = "--resume takes recipe, folder, epsilon and delta from the folder; give it alone"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(
+            "--resume takes recipe, folder, epsilon and delta from the folder; give it alone"
+        )
     if resume is None and (recipe is None or out is None):
-        message = "give a recipe file and --out FOLDER, or --resume FOLDER"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
     folder = str(out or resume)
     curator = sfumato.open(project)
     note_missing_ledger(curator)

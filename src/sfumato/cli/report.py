@@ -98,8 +98,7 @@ def _refuse_inside(target: Path, folder: Path) -> None:
 
     inside = target.resolve()
     if folder.resolve() in (inside, *inside.parents):
-        message = "a release folder holds release files only; write the report beside it"
-        raise ReleaseError(message)
+        raise ReleaseError("a release folder holds release files only; write the report beside it")
 
 
 def _compare(

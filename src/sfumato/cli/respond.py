@@ -68,15 +68,13 @@ def respond(
     source, target = Path(file), Path(out)
     csv = is_csv(target)
     if target.name.lower().endswith(".gz"):
-        message = "answers are written as .parquet or .csv"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("answers are written as .parquet or .csv")
     written = (target, side_file(target)) if csv else (target,)
     for path in written:
         if path.resolve() == source.resolve():
-            message = (
+            raise ReleaseError(
                 f"{path.name!r} is read by this command and cannot be written by it; choose another name"
             )
-            raise ReleaseError(message)
         check_file(path, force=force)
     ranged = range_ is not None
     answers = _answer(described, read_column(source, column, text=not ranged), default)
@@ -104,23 +102,20 @@ def ask_mechanism(
     given = {key: value for key, value in parameters.items() if value is not None}
     if name in MEAN:
         if range_ is None or values is not None or categories is not None:
-            message = (
+            raise RecipeError(
                 f"{name} answers with a number: give --range low,high and neither --values nor --categories"
             )
-            raise RecipeError(message)
         low, _, high = range_.partition(",")
         return Described(mechanism=make_mechanism(name, low=low, high=high, **given), values=None)
     if range_ is not None or (values is None) == (categories is None):
-        message = (
+        raise RecipeError(
             f"{name} answers with a category: give --values a,b,c or --categories NUMBER, and no --range"
         )
-        raise RecipeError(message)
     labels = None if values is None else tuple(each.strip() for each in values.split(","))
     count = categories if labels is None else len(labels)
     if name == "coin":
         if count != 2:
-            message = "coin answers yes or no: give two --values, no first"
-            raise RecipeError(message)
+            raise RecipeError("coin answers yes or no: give two --values, no first")
     else:
         given["categories"] = count
     return Described(mechanism=make_mechanism(name, **given), values=labels)

@@ -89,15 +89,15 @@ def score(
         _publish(release, project, metric=metric.value, epsilon=publish_epsilon, columns=columns, json=json)
         return
     if metric is Metric.L1:
-        message = "l1 is for --publish-epsilon; the general metrics hold it for every marginal"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(
+            "l1 is for --publish-epsilon; the general metrics hold it for every marginal"
+        )
 
     from sfumato.metrics import INTERNAL
     from sfumato.metrics.scoring import Request, score_release
 
     if truth is None and project is None:
-        message = "give --truth FILE, or --project FILE to take the project's own table"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("give --truth FILE, or --project FILE to take the project's own table")
     if json or not sys.stdout.isatty():
         note(INTERNAL)
     request = Request(
@@ -135,8 +135,7 @@ def _publish(
     from sfumato.exact import format_exact
 
     if project is None:
-        message = "--publish-epsilon needs --project FILE: the score is charged to its ledger"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("--publish-epsilon needs --project FILE: the score is charged to its ledger")
     curator = sfumato.open(project)
     note_missing_ledger(curator)
     with progress(quiet=json) as stage:

@@ -78,15 +78,14 @@ def sql(
     from sfumato.release import check_file, write_file
 
     if sum(each is not None for each in (statement, command, file)) > 1:
-        message = "give one statement, as it is or with -c, or a file (-f)"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("give one statement, as it is or with -c, or a file (-f)")
     if epsilon is not None and model is None:
-        message = "--epsilon chooses the model of --model; what may be spent stands in DP-SELECT epsilon ..."
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(
+            "--epsilon chooses the model of --model; what may be spent stands in DP-SELECT epsilon ..."
+        )
     command = statement if command is None else command
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
-        message = "--out takes a name that ends in .csv, .json or .parquet"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
     if out is not None:
         check_file(Path(out), force=force)
     door: _Door = _Curated(project) if model is None else _Modelled(model, epsilon)
@@ -110,8 +109,7 @@ def _read_file(name: str) -> list[str]:
     try:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        message = f"file {name!r} cannot be read ({type(error).__name__})"
-        raise UnsupportedQuery(message) from None
+        raise UnsupportedQuery(f"file {name!r} cannot be read ({type(error).__name__})") from None
     return [part for part in split_statements(text) if part.strip()]
 
 

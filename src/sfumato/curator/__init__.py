@@ -302,11 +302,10 @@ class Curator:
         else:
             begun = ledger.find_progress(plan_digest=plan.digest, table_version=version)
             if begun is None and not charge:
-                message = (
+                raise ReleaseError(
                     "nothing is kept of this release: its table, its project file or its ledger is not what "
                     "it was. Nothing was spent; run `sfumato release` again, which is a new charge"
                 )
-                raise ReleaseError(message)
             entry, kept = begun or self._charge(ledger, plan, version=version, progress=progress)
             if out is not None and plan.allowance is not None:
                 write_note(out, plan, project=self._file, force=force)
@@ -370,8 +369,7 @@ class Curator:
             epsilon = file.epsilons if epsilon is None else epsilon
             delta = file.delta if delta is None else delta
         if epsilon is None:
-            message = "say how much to spend: epsilon in the recipe file, or as an argument"
-            raise RecipeError(message)
+            raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
         table: Table = self._project.table(recipe.table)
         for key in ("public", "asked"):
             # A file that a recipe is about to read as public must not be the records under another name.
@@ -380,8 +378,7 @@ class Curator:
                 refuse_private_file(named, self._project)
         parsed_delta = parse_delta(0 if delta is None else delta)
         if parsed_delta > 0 and self._project.delta == 0:
-            message = "delta above zero needs [budget] delta above zero in the project file"
-            raise RecipeError(message)
+            raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
         refuse_large_answers(plan)
         return plan

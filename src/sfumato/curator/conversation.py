@@ -160,11 +160,13 @@ class Conversation:
                 elif isinstance(ask, Request) and ask.heads is not None:
                     true_values[ask.name] = self._count_heads(ask)
             if self._engine.version(plan.table, secret=self._ledger.secret) != self._entry.table_version:
-                message = f"table {plan.table.name!r}: its source changed while it was read; run it again"
-                raise SourceError(message)
+                raise SourceError(
+                    f"table {plan.table.name!r}: its source changed while it was read; run it again"
+                )
         except SfumatoError as error:
-            message = f"{error}. The charge is kept, because a refund would tell about the records"
-            raise SourceError(message) from None
+            raise SourceError(
+                f"{error}. The charge is kept, because a refund would tell about the records"
+            ) from None
         tell("adding noise")
         return tuple(self._add_noise(ask, true_values.get(ask.name)) for ask in asks)
 
@@ -232,11 +234,11 @@ class Conversation:
         estimate = gap.estimate()
         size = self._plan.table.cells(gap.columns) if gap.queries is None else gap.queries.rows
         if not isinstance(estimate, np.ndarray) or estimate.dtype != np.int64 or estimate.shape != (size,):
-            message = f"choice {choice.name!r}: an estimate must be {size:,} whole numbers of 64 bits"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"choice {choice.name!r}: an estimate must be {size:,} whole numbers of 64 bits"
+            )
         if np.abs(estimate.astype(np.float64)).max() > _LARGEST_ESTIMATE:
-            message = f"choice {choice.name!r}: an estimate holds a number beyond 2^60"
-            raise RecipeError(message)
+            raise RecipeError(f"choice {choice.name!r}: an estimate holds a number beyond 2^60")
         return estimate
 
     def _count(self, columns: tuple[str, ...]) -> NDArray[np.int64]:
@@ -283,11 +285,10 @@ class Conversation:
         self._show(stage)
 
     def _misfit(self) -> ReleaseError:
-        message = (
+        return ReleaseError(
             f"what is kept of charge {self._entry.sequence} is not what recipe {self._plan.recipe.kind!r} "
             "asks now; finish it with the version of sfumato that began it"
         )
-        return ReleaseError(message)
 
 
 def _needs_counts(ask: Ask) -> bool:

@@ -225,11 +225,11 @@ def _find_or_charge(
     try:
         (true_counts,) = engine.count(table, (question.columns,), progress=progress)
         if engine.version(table, secret=ledger.secret) != version:
-            message = f"table {table.name!r}: its source changed while it was read; run it again"
-            raise SourceError(message)
+            raise SourceError(f"table {table.name!r}: its source changed while it was read; run it again")
     except SfumatoError as error:
-        message = f"{error}. The charge is kept, because a refund would tell about the records"
-        raise SourceError(message) from None
+        raise SourceError(
+            f"{error}. The charge is kept, because a refund would tell about the records"
+        ) from None
     true_scores = question.evaluate(true_counts.true_values)
     add = add_noise if noise is None else noise.add_noise
     noisy = add(true_scores, kind="laplace", scale=question.cost.scale)
@@ -241,23 +241,20 @@ def _read_question(
     folder: Path | str, *, metric: str, epsilon: object, columns: tuple[str, ...] | None, project: Project
 ) -> _Question:
     if metric not in _METRICS:
-        message = (
+        raise RecipeError(
             f"no noisy score: the sensitivity of {metric!r} is not known, since its shares or its places and "
             f"times depend on the records; {' and '.join(_METRICS)} can be published. Nothing was spent"
         )
-        raise RecipeError(message)
     released = open_release(folder)
     if released.described is None:
-        message = "a noisy score needs a release folder, whose certificate names its table"
-        raise RecipeError(message)
+        raise RecipeError("a noisy score needs a release folder, whose certificate names its table")
     table = project.table(released.described.name)
     names = tuple(released.columns) if columns is None else columns
     if metric == "pie-chart" and (table.bounding == "weight" or len(names) < 2):
-        message = (
+        raise RecipeError(
             "a noisy pie-chart score needs at least two columns, the last one the slices, and bounding = "
             '"truncate": under weights an individual may be in any number of rows'
         )
-        raise RecipeError(message)
     parts = split_epsilons(released.table)
     counts = tuple((each, _count_released(part, table, names)) for each, part in parts)
     exact = parse_positive(epsilon, name="epsilon")
@@ -270,8 +267,7 @@ def _count_released(released: pa.Table, table: Table, columns: tuple[str, ...]) 
     for name in columns:
         codes = code_released(released, table.column(name), side="release")
         if codes is None:
-            message = f"the release has no column {name!r}; name columns that it has"
-            raise RecipeError(message)
+            raise RecipeError(f"the release has no column {name!r}; name columns that it has")
         cells = cells * table.column(name).size + codes
     weights = np.ones(released.num_rows, np.int64)
     if "count" in released.column_names and "count" not in columns:
@@ -279,6 +275,5 @@ def _count_released(released: pa.Table, table: Table, columns: tuple[str, ...]) 
     counts = np.zeros(table.cells(columns), np.int64)
     np.add.at(counts, cells, weights)
     if not 0 <= counts.min() <= counts.max() < _LARGEST // table.column(columns[-1]).size:
-        message = "the counts of the release are negative or too large to be scored"
-        raise RecipeError(message)
+        raise RecipeError("the counts of the release are negative or too large to be scored")
     return counts

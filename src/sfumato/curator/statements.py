@@ -116,8 +116,7 @@ class _Desk:
 
     def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
         if statement.delta > 0 and self.project.delta == 0:
-            message = "delta above zero needs [budget] delta above zero in the project file"
-            raise RecipeError(message)
+            raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         plan_at = prepare_query(statement, catalog, selection_delta=self.report().budget.selection)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
@@ -153,8 +152,7 @@ class _Desk:
         self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
     ) -> Answer:
         if statement.epsilon is None:
-            message = "a row selection needs epsilon: DP-SELECT 1.0 columns FROM table"
-            raise RecipeError(message)
+            raise RecipeError("a row selection needs epsilon: DP-SELECT 1.0 columns FROM table")
         plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
         if statement.explain:
             return self._explain(plan.parts)
@@ -163,10 +161,10 @@ class _Desk:
         for part in plan.parts:  # each is a charge of its own
             sums = add_costs(sums, part.costs)
         if not admits(report.budget, sums):
-            message = (
-                f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent"
+            raise BudgetExceeded(
+                f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent",
+                left=report.left,
             )
-            raise BudgetExceeded(message, left=report.left)
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
@@ -207,11 +205,11 @@ class _Desk:
         try:
             true_aggregates = self.engine.aggregate(plan, self._tables, progress=progress)
             if self._version(plan, ledger) != version:
-                message = "the tables changed while they were read; run the statement again"
-                raise SourceError(message)
+                raise SourceError("the tables changed while they were read; run the statement again")
         except SfumatoError as error:
-            message = f"{error}. The charge is kept, because a refund would tell about the records"
-            raise SourceError(message) from None
+            raise SourceError(
+                f"{error}. The charge is kept, because a refund would tell about the records"
+            ) from None
         noisy = _add_noise(plan, true_aggregates, self.noise)
         ledger.store_answer(entry, pack_noisy(noisy))
         return noisy, plan.epsilon

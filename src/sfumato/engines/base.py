@@ -55,8 +55,7 @@ class TrueCounts:
         return f"TrueCounts(columns={self.columns}, {told}values withheld)"
 
     def __reduce__(self) -> NoReturn:
-        message = "exact counts cannot be pickled"
-        raise TypeError(message)
+        raise TypeError("exact counts cannot be pickled")
 
 
 class Counting(Protocol):
@@ -134,11 +133,10 @@ def refuse_decimals(table: Table, columns: tuple[str, ...], decimals: Collection
     for name in columns:
         column = table.column(name)
         if isinstance(column.domain, IntegerRange) and column.stored[0] in decimals:
-            message = (
+            raise SourceError(
                 f"table {table.name!r}: column {name!r} is stored with decimals, and range is for whole "
                 "numbers; declare bins, or bounds for SUM and AVG"
             )
-            raise SourceError(message)
 
 
 def refuse_reading_keys(table: Table, columns: tuple[str, ...]) -> None:
@@ -146,11 +144,10 @@ def refuse_reading_keys(table: Table, columns: tuple[str, ...]) -> None:
     for name in columns:
         column = table.column(name)
         if column.format or column.decimal != "." or column.missing or column.missing_label is not None:
-            message = (
+            raise SchemaError(
                 f"table {table.name!r}: column {name!r} has format, decimal, missing or missing_label, which "
                 "are read of files and by DP-SELECT; make a view on the server that holds plain values"
             )
-            raise SchemaError(message)
 
 
 def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
@@ -158,8 +155,7 @@ def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...])
     for columns in marginals:
         cells = table.cells(columns)
         if cells > LARGEST_MARGINAL:
-            message = (
+            raise SchemaError(
                 f"table {table.name!r}: {' x '.join(columns)} has {cells:,} cells, more than the "
                 f"{LARGEST_MARGINAL:,} that can be released; use fewer columns or coarser domains"
             )
-            raise SchemaError(message)

@@ -105,8 +105,7 @@ def hide_failures(what: str) -> Iterator[None]:
     except SourceError:
         raise  # one of ours, in words that are fixed
     except Exception:
-        message = f"{what} could not be read to the end"
-        raise SourceError(message) from None
+        raise SourceError(f"{what} could not be read to the end") from None
 
 
 def escape_pattern(path: str) -> str:

@@ -86,11 +86,13 @@ class DuckDBEngine:
                 what = "unit column" if name == table.unit.column else "column"
                 # A text file without a header line would show its first record here.
                 known = f" (it has: {', '.join(source.columns)})" if source.format == "parquet" else ""
-                message = f"table {table.name!r}: source {table.source!r} has no {what} {name!r}{known}"
-                raise SourceError(message)
+                raise SourceError(
+                    f"table {table.name!r}: source {table.source!r} has no {what} {name!r}{known}"
+                )
             if source.columns[name].kind == "other":
-                message = f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
-                raise SourceError(message)
+                raise SourceError(
+                    f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
+                )
         check_unit(table, source.columns, where=_name(table))
         decimals = [
             each.name for each in source.schema if pa.types.is_decimal(each.type) and each.type.scale > 0
@@ -99,11 +101,10 @@ class DuckDBEngine:
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
-                message = (
+                raise SourceError(
                     f"table {table.name!r}: column {column!r} lists an empty text, but an empty field of a "
                     'text file is a missing value; leave it out, and count it as one: missing_label = "none"'
                 )
-                raise SourceError(message)
         try:
             # The very same encoding, of no record: what can be known to fail is known before a charge.
             _seal(
@@ -113,8 +114,9 @@ class DuckDBEngine:
                 rows=False,
             )
         except duckdb.Error as error:
-            message = f"{_name(table)} cannot be encoded: {str(error).splitlines()[0][:200]}"
-            raise SourceError(message) from None
+            raise SourceError(
+                f"{_name(table)} cannot be encoded: {str(error).splitlines()[0][:200]}"
+            ) from None
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest of the files' names, sizes and modification times."""
@@ -261,8 +263,7 @@ class DuckDBEngine:
                 str(error).splitlines()[0].partition(" Error: ")[2] if isinstance(error, duckdb.Error) else ""
             )
             reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
-            message = f"not answered: {reason}. Nothing was spent"
-            raise UnsupportedQuery(message) from None
+            raise UnsupportedQuery(f"not answered: {reason}. Nothing was spent") from None
 
     def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
         """The exact answer to a checked query of public tables."""
@@ -274,8 +275,9 @@ class DuckDBEngine:
                     )
                 return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
         except duckdb.Error as error:
-            message = f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
-            raise SourceError(message) from None
+            raise SourceError(
+                f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
+            ) from None
 
     def examine(self, table: Table) -> TableFit:
         """How well the description of a table fits its records: exact counts, for its steward alone."""

@@ -242,11 +242,10 @@ def _text(name: str, kind: Kind) -> str:
 
 def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
     if kind not in ("date", "text"):
-        message = (
+        raise SourceError(
             f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
             f"{name} is none; declare a range instead"
         )
-        raise SourceError(message)
     moment = f"TRY_CAST({name} AS TIMESTAMP)"
     if kind == "text":
         # After "+01:" at the end DuckDB looks at one character more, which is of another record.

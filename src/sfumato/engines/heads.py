@@ -60,16 +60,18 @@ def check_heads(table: Table, request: Request) -> HeadCounts:
     cells = table.cells(request.columns)
     # Cells that do not fit into 64 bits would fail for the records that reach them.
     if heads is None or heads.cells[-1] >= cells or cells > portable.MOST_CELLS:
-        message = f"request {request.name!r} asks for individuals in cells that its columns do not have"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"request {request.name!r} asks for individuals in cells that its columns do not have"
+        )
     return heads
 
 
 def check_bounds(table: Table, choice: CapChoice) -> None:
     """Nothing, or an error about public facts: a table of rows has no bound to choose."""
     if table.unit.column is None:
-        message = f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"
+        )
 
 
 def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:

@@ -47,14 +47,12 @@ def check_clipped(table: Table, requests: tuple[Request, ...]) -> None:
     _refuse_rows(table)
     for request in requests:
         if request.norm is None:
-            message = f"request {request.name!r} has no norm, so nothing would bound its answers"
-            raise RecipeError(message)
+            raise RecipeError(f"request {request.name!r} has no norm, so nothing would bound its answers")
         if request.queries is not None and request.queries.cells != table.cells(request.columns):
-            message = (
+            raise RecipeError(
                 f"request {request.name!r}: its queries are over {request.queries.cells:,} cells, and "
                 f"{' x '.join(request.columns)} has {table.cells(request.columns):,}"
             )
-            raise RecipeError(message)
 
 
 def check_choice(table: Table, choice: NormChoice) -> None:
@@ -65,11 +63,10 @@ def check_choice(table: Table, choice: NormChoice) -> None:
 
 def _refuse_rows(table: Table) -> None:
     if table.unit.column is None:
-        message = (
+        raise SchemaError(
             f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold to a "
             "norm; name a unit column, or leave the norm out"
         )
-        raise SchemaError(message)
 
 
 def clip_counts(

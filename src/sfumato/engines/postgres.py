@@ -77,14 +77,12 @@ class PostgresEngine:
             for name in [*needed, *([] if table.unit.column is None else [table.unit.column])]:
                 if name not in stored:
                     what = "unit column" if name == table.unit.column else "column"
-                    message = f"{source.name} has no {what} {name!r} (it has: {', '.join(stored)})"
-                    raise SourceError(message)
+                    raise SourceError(f"{source.name} has no {what} {name!r} (it has: {', '.join(stored)})")
                 if stored[name].kind == "other":
-                    message = (
+                    raise SourceError(
                         f"table {table.name!r}: column {name!r} has a nested or binary type, or one that is "
                         "no plain value; leave it out, or make a view that turns it into text or numbers"
                     )
-                    raise SourceError(message)
             check_unit(table, stored, where=source.name)
             refuse_decimals(
                 table, columns, [name for name, each in stored.items() if each.digits and each.digits[1]]
@@ -277,8 +275,7 @@ class _Asking:
 def _list_numbers(columns: Mapping[str, NDArray[np.integer[Any]]]) -> str:
     """A relation of public whole numbers, written out: a read-only transaction can make no tables."""
     if max(values.size for values in columns.values()) > _MOST_LISTED:
-        message = f"more than {_MOST_LISTED:,} questions or weights do not fit into one statement"
-        raise RecipeError(message)
+        raise RecipeError(f"more than {_MOST_LISTED:,} questions or weights do not fit into one statement")
     arrays = ", ".join(
         f"'{{{','.join(map(str, values.tolist()))}}}'::bigint[]" for values in columns.values()
     )

@@ -79,22 +79,22 @@ def describe_relation(connection: psycopg.Connection[tuple[Any, ...]], source: P
     """The columns of a table or view, or an error about public facts."""
     row = connection.execute(_RELATION, [source.schema, source.table]).fetchone()
     if row is None:
-        message = f"{source.name} has no such table or view; check the schema, the name and the database"
-        raise SourceError(message)
+        raise SourceError(
+            f"{source.name} has no such table or view; check the schema, the name and the database"
+        )
     oid, kind, encoding = row
     if kind not in ("r", "p", "m", "v"):
-        message = f"{source.name} is no table or view, such as a foreign table; copy it into a table"
-        raise SourceError(message)
+        raise SourceError(f"{source.name} is no table or view, such as a foreign table; copy it into a table")
     if encoding != "UTF8":
-        message = f"{source.name}: its database is in {encoding}; only UTF8 keeps all texts apart, convert it"
-        raise SourceError(message)
+        raise SourceError(
+            f"{source.name}: its database is in {encoding}; only UTF8 keeps all texts apart, convert it"
+        )
     columns: dict[str, PostgresColumn] = {}
     seen: dict[str, str] = {}
     for name, kind, modifier, category, schema in connection.execute(_COLUMNS, [oid]).fetchall():
         twin = seen.setdefault(name.casefold(), name)
         if twin != name:
-            message = f"{source.name}: columns {twin!r} and {name!r} differ in case only; rename one"
-            raise SourceError(message)
+            raise SourceError(f"{source.name}: columns {twin!r} and {name!r} differ in case only; rename one")
         known = kind if schema == "pg_catalog" and category == "b" else ""
         columns[name] = describe_type(known, modifier, is_enum=category == "e")
     return Described(oid, columns)

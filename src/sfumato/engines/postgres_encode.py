@@ -207,9 +207,8 @@ def _part(name: str, kind: PostgresColumn, part: str, alias: str, *, column: str
     if kind.kind == "text":
         return _Encoding(part_of_fields(alias, part), moment_fields(name, kind, alias))
     if kind.kind != "date":
-        message = (
+        raise SourceError(
             f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
             f"{name} is none; declare a range instead"
         )
-        raise SourceError(message)
     return _Encoding(part_of_moment(name, kind, part))

@@ -114,8 +114,7 @@ def parse_source(location: str, *, table: str) -> PostgresSource:
     named = [value for key, value in given if key == "table"]
     schema, _, relation = named[0].rpartition(".") if len(named) == 1 else ("", "", "")
     if not relation or "." in schema or "\x00" in named[0]:
-        message = f"{where} must name one table: postgresql://host/database?table=schema.name"
-        raise SourceError(message)
+        raise SourceError(f"{where} must name one table: postgresql://host/database?table=schema.name")
     rest = urlencode([(key, value) for key, value in given if key != "table"], quote_via=quote, safe="")
     conninfo = f"postgresql://{parts.netloc}{parts.path}" + (f"?{rest}" if rest else "")
     name = f"table {table!r}: source {public_location(location)!r}"
@@ -127,8 +126,7 @@ def begin(source: PostgresSource) -> psycopg.Connection[tuple[Any, ...]]:
     try:
         import psycopg
     except ImportError:
-        message = f"{source.name} needs another package: pip install 'sfumato[postgres]'"
-        raise SourceError(message) from None
+        raise SourceError(f"{source.name} needs another package: pip install 'sfumato[postgres]'") from None
     limits: dict[str, Any] = {}
     if "connect_timeout" not in source.conninfo and "PGCONNECT_TIMEOUT" not in os.environ:
         limits["connect_timeout"] = _CONNECT_SECONDS

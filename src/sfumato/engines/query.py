@@ -54,8 +54,7 @@ class TrueAggregates:
         return f"TrueAggregates({len(self.true_values)} measures, values withheld)"
 
     def __reduce__(self) -> NoReturn:
-        message = "exact aggregates cannot be pickled"
-        raise TypeError(message)
+        raise TypeError("exact aggregates cannot be pickled")
 
 
 def names_in(plan: QueryPlan) -> set[str]:
@@ -239,10 +238,9 @@ def _require_value(connection: duckdb.DuckDBPyConnection, expression: str, shown
     try:
         connection.execute(f"SELECT {expression}").fetchall()
     except duckdb.Error:
-        message = (
+        raise refuse(
             f"the constant {shown.sql(dialect='duckdb')[:80]} cannot be read as what it is compared with"
-        )
-        raise refuse(message) from None
+        ) from None
 
 
 def check_joins(
@@ -254,11 +252,10 @@ def check_joins(
     """
     most = _most_rows(connection, plan.relation.tree, tables) if plan.relation.joined else None
     if most is not None and most > _MOST_JOINED:
-        message = (
+        raise refuse(
             f"the join could make {most:,} rows of one individual, and at most {_MOST_JOINED:,} are made; "
             "join fewer times, on more columns, or lower max_records"
         )
-        raise refuse(message)
 
 
 def _most_rows(
@@ -576,8 +573,7 @@ def _group_openly(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, rows: 
     keys = ", ".join(f"k{index}" for index in range(len(plan.keys)))
     sums = _sums(plan)
     if len(sums) != len(plan.noises):  # pragma: no cover - refused by the planner
-        message = "quantiles of open groups"
-        raise AssertionError(message)
+        raise AssertionError("quantiles of open groups")
     people = "count(DISTINCT u)" if plan.unit.column is not None else "count(*)"
     listed = "".join(f", {text}" for text in sums.values())
     table = connection.sql(

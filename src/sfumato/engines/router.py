@@ -118,8 +118,7 @@ class _Router:
 
     def _find_public(self, table: PublicTable) -> Engine:
         if find_place(table.source) != "file":
-            message = f"public table {table.name!r}: source must be a file"
-            raise SourceError(message)
+            raise SourceError(f"public table {table.name!r}: source must be a file")
         return self._files
 
     def _open(self, place: Place, table: Table) -> _Remote:
@@ -128,10 +127,9 @@ class _Router:
             try:
                 import_module(package)
             except ImportError:
-                message = (
+                raise SourceError(
                     f"table {table.name!r}: its source needs another package: pip install 'sfumato[{place}]'"
-                )
-                raise SourceError(message) from None
+                ) from None
             engine = getattr(import_module(module), name)(self._folder)
             self._remotes[place] = cast("_Remote", engine)
         return self._remotes[place]

@@ -79,8 +79,7 @@ class Sealed:
         return f"Sealed({', '.join(sorted(self.names))}; values withheld)"
 
     def __reduce__(self) -> NoReturn:
-        message = "a sealed table cannot be pickled"
-        raise TypeError(message)
+        raise TypeError("a sealed table cannot be pickled")
 
     def order_crowd(self, names: frozenset[str]) -> pa.Table:
         """The columns `names` of the crowd, each individual's records together, by a hash of what they hold.

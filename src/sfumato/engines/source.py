@@ -94,8 +94,7 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
     paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
     name = f"table {table!r}: source {source!r}"
     if not paths or not all(each.is_file() for each in paths):
-        message = f"{name} does not exist; it is looked up from the folder of the project file"
-        raise SourceError(message)
+        raise SourceError(f"{name} does not exist; it is looked up from the folder of the project file")
     lowered = source.lower()
     try:
         if lowered.endswith(".parquet"):
@@ -105,10 +104,10 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         if isinstance(error, SourceError):
             raise
-        message = f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
-        raise SourceError(message) from None
-    message = f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these"
-    raise SourceError(message)
+        raise SourceError(
+            f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
+        ) from None
+    raise SourceError(f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these")
 
 
 def check_unit(table: Table, stored: Mapping[str, _Stored], *, where: str) -> None:
@@ -117,14 +116,12 @@ def check_unit(table: Table, stored: Mapping[str, _Stored], *, where: str) -> No
     if name is None:
         return
     if name not in stored:
-        message = f"{where} has no unit column {name!r}"
-        raise SourceError(message)
+        raise SourceError(f"{where} has no unit column {name!r}")
     if not stored[name].is_identifier:
-        message = (
+        raise SourceError(
             f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
             "booleans or dates: values of other types cannot be told apart exactly"
         )
-        raise SourceError(message)
 
 
 def file_facts(source: FileSource) -> str:
@@ -146,14 +143,12 @@ def _refuse_twins(source: FileSource, name: str) -> FileSource:
     # SQL does not tell such names apart, and would bound the wrong column.
     seen: dict[str, str] = {}
     if not any(stored.kind != "other" for stored in source.columns.values()):
-        message = f"{name} has no column of plain values"
-        raise SourceError(message)
+        raise SourceError(f"{name} has no column of plain values")
     for column in source.columns:
         twin = seen.setdefault(column.casefold(), column)
         if twin != column:
             shown = f"columns {twin!r} and {column!r}" if source.format == "parquet" else "two columns"
-            message = f"{name}: {shown} differ in case only; rename one"
-            raise SourceError(message)
+            raise SourceError(f"{name}: {shown} differ in case only; rename one")
     return source
 
 
@@ -161,11 +156,9 @@ def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
     first = pq.read_schema(paths[0])
     for path in paths[1:]:
         if not pq.read_schema(path).equals(first):
-            message = f"{name}: its files do not have the same columns"
-            raise SourceError(message)
+            raise SourceError(f"{name}: its files do not have the same columns")
     if len(set(first.names)) != len(first.names) or not all(first.names):
-        message = f"{name} has two columns of the same name, or one without a name; rename one"
-        raise SourceError(message)
+        raise SourceError(f"{name} has two columns of the same name, or one without a name; rename one")
     columns = {field.name: describe_stored(field.type) for field in first}
     return FileSource(paths=paths, format="parquet", columns=columns, schema=first)
 
@@ -174,22 +167,20 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSour
     headers = [read_header(path, encoding=encoding) for path in paths]
     first = headers[0]
     if first is None:
-        message = f"{name}: its first line is longer than {LONGEST_RECORD:,} bytes; a header line is needed"
-        raise SourceError(message)
+        raise SourceError(
+            f"{name}: its first line is longer than {LONGEST_RECORD:,} bytes; a header line is needed"
+        )
     if "\ufffd" in first or "\x00" in first:
-        message = (
+        raise SourceError(
             f'{name}: its header is not {encoding}; say which it is, such as encoding = "latin-1" or "utf-16"'
         )
-        raise SourceError(message)
     # The header is public, a sniffed row is not: the delimiter is taken from the header alone.
     delimiter = max(_DELIMITERS, key=first.count)
     names = next(csv.reader([first], delimiter=delimiter), [])
     if not names or len(set(names)) != len(names) or not all(names):
-        message = f"{name} needs a header line with one distinct name per column{_name_fault(names)}"
-        raise SourceError(message)
+        raise SourceError(f"{name} needs a header line with one distinct name per column{_name_fault(names)}")
     if any(header != first for header in headers):
-        message = f"{name}: its files do not have the same header"
-        raise SourceError(message)
+        raise SourceError(f"{name}: its files do not have the same header")
     return FileSource(
         paths=paths,
         format="csv",

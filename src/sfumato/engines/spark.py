@@ -77,14 +77,12 @@ class SparkEngine:
         for name in stored:
             if name not in source.columns:
                 known = ", ".join(source.columns)
-                message = f"{name_source(table)} has no column {name!r} (it has: {known})"
-                raise SourceError(message)
+                raise SourceError(f"{name_source(table)} has no column {name!r} (it has: {known})")
             if source.columns[name].kind == "other":
-                message = (
+                raise SourceError(
                     f"table {table.name!r}: column {name!r} is an array, a map, a structure, binary or of "
                     "another type without single values; leave it out"
                 )
-                raise SourceError(message)
         check_unit(table, source.columns, where=name_source(table))
         kinds = {name: each.type for name, each in source.columns.items() if each.type.startswith("decimal")}
         refuse_decimals(table, columns, [name for name, kind in kinds.items() if not kind.endswith(",0)")])

@@ -238,9 +238,8 @@ def _part(name: str, stored: SparkColumn, part: str, value: str, *, column: str)
     if stored.kind == "text":
         return split_moment(name), part_of_text(value, part)
     if stored.kind != "date":
-        message = (
+        raise SourceError(
             f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
             f"{name} is none; declare a range instead"
         )
-        raise SourceError(message)
     return part_of_moment(name, stored.type, part), value

@@ -66,8 +66,7 @@ def time_limit() -> float:
     try:
         return max(1.0, float(os.environ.get("SFUMATO_SPARK_TIMEOUT", "60")))
     except ValueError:
-        message = "SFUMATO_SPARK_TIMEOUT must be a number of seconds"
-        raise SourceError(message) from None
+        raise SourceError("SFUMATO_SPARK_TIMEOUT must be a number of seconds") from None
 
 
 class SparkRoom:
@@ -122,8 +121,7 @@ class SparkRoom:
             return cast("Result", result)
         if isinstance(result, SfumatoError):
             raise result
-        message = f"{what} {_explain(result)}"
-        raise SourceError(message) from None
+        raise SourceError(f"{what} {_explain(result)}") from None
 
     def _wait(self, thread: threading.Thread, tag: str, *, what: str, limit: float | None) -> None:
         thread.start()
@@ -204,8 +202,7 @@ class _Keeper:
                 words = _explain(error)
                 if words == _FAILED:
                     words = "could not be started, or its cluster turned it away; its logs say why"
-                message = f"Spark {words}"
-                raise SourceError(message) from None
+                raise SourceError(f"Spark {words}") from None
             self._key = key
             return self._room
 
@@ -275,8 +272,7 @@ def _import_session() -> type[SparkSession]:
         import pyspark.cloudpickle
         from pyspark.sql import SparkSession
     except ImportError:
-        message = "reading from Spark needs pyspark: pip install 'sfumato[spark]'"
-        raise SourceError(message) from None
+        raise SourceError("reading from Spark needs pyspark: pip install 'sfumato[spark]'") from None
     from pyspark.logger import PySparkLogger
 
     from sfumato.engines import spark_tally
@@ -295,11 +291,10 @@ def _find_java() -> None:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java") if home is None else shutil.which(str(Path(home) / "bin" / "java"))
     if found is None:
-        message = (
+        raise SourceError(
             "Spark needs Java 17 or newer, and none was found; install it or set JAVA_HOME, or name a "
             "Spark Connect server in SPARK_REMOTE"
         )
-        raise SourceError(message)
 
 
 def _reach(url: str, variable: str, *, default: int) -> None:
@@ -313,8 +308,9 @@ def _reach(url: str, variable: str, *, default: int) -> None:
             break
         with suppress(OSError), socket.create_connection((parts.hostname or "", port), _REACH_SECONDS):
             return
-    message = f"Spark cannot be reached at the address in {variable}; is it running, and is this its address?"
-    raise SourceError(message)
+    raise SourceError(
+        f"Spark cannot be reached at the address in {variable}; is it running, and is this its address?"
+    )
 
 
 def _no_workers(what: str, seconds: float) -> str:

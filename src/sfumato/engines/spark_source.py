@@ -89,8 +89,7 @@ def _absolute(address: str, folder: Path) -> str:
 def _find_files(room: SparkRoom, path: str, name: str, known: SparkSource | None) -> SparkSource:
     files = _list_files(room.session, [path])
     if not files:
-        message = f"{name} has no files"
-        raise SourceError(message)
+        raise SourceError(f"{name} has no files")
     if known is not None and known.facts == tuple(files):
         return known
     paths = [_escape(file.split("|", 1)[1]) for file in files]
@@ -138,8 +137,9 @@ def _describe(frame: DataFrame, name: str) -> dict[str, SparkColumn]:
     for field in frame.schema.fields:
         twin = seen.setdefault(field.name.casefold(), field.name)
         if twin != field.name or field.name in columns:
-            message = f"{name}: columns {twin!r} and {field.name!r} differ in case at most; rename one"
-            raise SourceError(message)
+            raise SourceError(
+                f"{name}: columns {twin!r} and {field.name!r} differ in case at most; rename one"
+            )
         columns[field.name] = describe_type(field.dataType.simpleString())
     return columns
 

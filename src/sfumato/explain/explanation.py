@@ -123,8 +123,7 @@ def explain_guarantee(
     before = parse_probability(prior, name="prior")
     delta = parse_probability(read_at, name="delta")
     if delta in (0, 1):
-        message = "the delta at which to read a guarantee must lie above 0 and below 1"
-        raise RecipeError(message)
+        raise RecipeError("the delta at which to read a guarantee must lie above 0 and below 1")
     once = _find(guarantee.repeat(1), before, delta)
     after = _find(guarantee, before, delta) if guarantee.times > 1 else None
     return Explanation(guarantee=guarantee, prior=before, once=once, after=after)

@@ -42,16 +42,15 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            message = f"a guarantee is one of {', '.join(get_args(Kind))}, got {str(self.kind)[:40]!r}"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"a guarantee is one of {', '.join(get_args(Kind))}, got {str(self.kind)[:40]!r}"
+            )
         object.__setattr__(self, "amount", _parse_amount(self.amount, self.kind))
         object.__setattr__(self, "delta", _parse_delta(self.delta, self.kind))
         if isinstance(self.times, bool) or not isinstance(self.times, int):
-            message = "times must be a whole number"
-            raise RecipeError(message)
+            raise RecipeError("times must be a whole number")
         if not 1 <= self.times <= _MOST_TIMES:
-            message = f"times must lie between 1 and {_MOST_TIMES:,}, got {self.times}"
-            raise RecipeError(message)
+            raise RecipeError(f"times must lie between 1 and {_MOST_TIMES:,}, got {self.times}")
 
     def repeat(self, times: int) -> Guarantee:
         """The guarantee of the same query asked `times` times in place of once.
@@ -106,25 +105,21 @@ def parse_probability(value: ExactLike, *, name: str) -> Fraction:
     """
     number = parse_exact(value, name=name)
     if not 0 <= number <= 1:
-        message = f"{name} must lie between 0 and 1, got {str(value)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"{name} must lie between 0 and 1, got {str(value)[:40]!r}")
     return number
 
 
 def _parse_amount(value: ExactLike, kind: Kind) -> Fraction:
     number = parse_positive(value, name=kind)
     if not _LEAST <= number <= _MOST:
-        message = f"{kind} must lie between 1e-12 and 1e6 to be explained"
-        raise RecipeError(message)
+        raise RecipeError(f"{kind} must lie between 1e-12 and 1e6 to be explained")
     return number
 
 
 def _parse_delta(value: ExactLike, kind: Kind) -> Fraction:
     number = parse_exact(value, name="delta")
     if not 0 <= number < 1:
-        message = "delta must be 0 or more, and below one"
-        raise RecipeError(message)
+        raise RecipeError("delta must be 0 or more, and below one")
     if number and kind != "epsilon":
-        message = f"{kind} has no delta of its own; state at which delta to read it as an epsilon"
-        raise RecipeError(message)
+        raise RecipeError(f"{kind} has no delta of its own; state at which delta to read it as an epsilon")
     return number

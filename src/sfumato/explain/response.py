@@ -30,8 +30,9 @@ def randomised_posterior(prior: float, *, p: float, answer: bool = True) -> floa
     likely, unlikely = (1 - p, p) if answer else (p, 1 - p)
     total = prior * likely + (1 - prior) * unlikely
     if total == 0:
-        message = "this answer cannot come up for this prior and p; there is nothing to believe after it"
-        raise RecipeError(message)
+        raise RecipeError(
+            "this answer cannot come up for this prior and p; there is nothing to believe after it"
+        )
     return prior * likely / total
 
 
@@ -46,8 +47,7 @@ def randomised_rate(observed: float, *, p: float) -> float:
     _check(observed, "observed")
     _check(p, "p")
     if p == 0.5:
-        message = "with p of one half, answers are coins and tell nothing about the rate"
-        raise RecipeError(message)
+        raise RecipeError("with p of one half, answers are coins and tell nothing about the rate")
     return (observed - p) / (1 - 2 * p)
 
 
@@ -65,5 +65,4 @@ def randomised_epsilon(p: float) -> float:
 
 def _check(value: float, name: str) -> None:
     if not 0 <= value <= 1:
-        message = f"{name} must lie between 0 and 1"
-        raise RecipeError(message)
+        raise RecipeError(f"{name} must lie between 0 and 1")

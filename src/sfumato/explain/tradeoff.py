@@ -52,8 +52,7 @@ def largest_detection(guarantee: Guarantee, false_alarm: float) -> float:
     0.2595
     """
     if not 0 <= false_alarm <= 1:
-        message = "the rate of false alarms must lie between 0 and 1"
-        raise RecipeError(message)
+        raise RecipeError("the rate of false alarms must lie between 0 and 1")
     failure = float(guarantee.failure)
     if false_alarm >= 1 - failure:
         return 1.0

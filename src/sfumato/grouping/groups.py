@@ -194,16 +194,13 @@ def _find_apart(
 
 def _check_codes(codes: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int]) -> list[NDArray[np.int64]]:
     if not codes:
-        message = "there is no column to group"
-        raise RecipeError(message)
+        raise RecipeError("there is no column to group")
     arrays = [np.asarray(each) for each in codes.values()]
     if len({each.shape for each in arrays}) > 1 or arrays[0].ndim != 1 or not arrays[0].size:
-        message = "columns to group need codes for the same rows, and at least one row"
-        raise RecipeError(message)
+        raise RecipeError("columns to group need codes for the same rows, and at least one row")
     for name, each in zip(codes, arrays, strict=True):
         if each.dtype.kind not in "iu" or name not in sizes or int(each.max()) >= sizes[name]:
-            message = f"column {name!r} needs whole codes below the size of its domain"
-            raise RecipeError(message)
+            raise RecipeError(f"column {name!r} needs whole codes below the size of its domain")
     return [each.astype(np.int64) for each in arrays]
 
 
@@ -219,12 +216,9 @@ def _check_options(
 ) -> None:
     for key, value in (("epsilon", epsilon), ("sensitivity", sensitivity), ("cut", cut)):
         if not (math.isfinite(value) and value > 0):
-            message = f"{key} must be a number above zero"
-            raise RecipeError(message)
+            raise RecipeError(f"{key} must be a number above zero")
     for key, whole in (("records", records), ("max_cells", max_cells), ("max_columns", max_columns)):
         if whole is not None and whole < 1:
-            message = f"{key} must be at least 1"
-            raise RecipeError(message)
+            raise RecipeError(f"{key} must be at least 1")
     if not 0 <= least <= 1:
-        message = "least must lie between 0 and 1: associations do"
-        raise RecipeError(message)
+        raise RecipeError("least must lie between 0 and 1: associations do")

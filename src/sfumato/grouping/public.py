@@ -51,11 +51,11 @@ def read_columns(path: Path) -> pa.Table:
     names = rows.column_names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        message = f"public table {shown!r} has several columns named {plain_text(twice[0])!r}; rename them"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"public table {shown!r} has several columns named {plain_text(twice[0])!r}; rename them"
+        )
     if not names or not rows.num_rows:
-        message = f"public table {shown!r} has no {'rows' if names else 'columns'}"
-        raise RecipeError(message)
+        raise RecipeError(f"public table {shown!r} has no {'rows' if names else 'columns'}")
     return rows
 
 
@@ -86,8 +86,7 @@ def encode_values(rows: pa.Table, *, columns: Sequence[str] | None = None) -> Pu
             codes[name] = _number(values)
         sizes[name] = int(codes[name].max()) + 1
     if not codes:
-        message = "no column of the public table has a value"
-        raise RecipeError(message)
+        raise RecipeError("no column of the public table has a value")
     notes = (
         (binned, f"cut into {BINS} bins, because they have more than {MOST_VALUES} numbers or dates"),
         (missing, "left out, because they have no value in any row"),
@@ -112,8 +111,7 @@ def encode_described(rows: pa.Table, table: Table, *, columns: Sequence[str] | N
             codes[name] = np.full(rows.num_rows, -1, np.int64)
         sizes[name] = column.size
     if len(unknown) == len(codes):
-        message = f"the public table has none of the columns of table {table.name!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"the public table has none of the columns of table {table.name!r}")
     outside = [name for name in codes if name not in unknown and int(codes[name].max()) < 0]
     notes = (
         (unknown, "not in the public table, so they stay alone"),
@@ -131,8 +129,7 @@ def _choose(names: Sequence[str], chosen: Sequence[str] | None, *, where: str) -
         return list(names)
     strange = [name for name in chosen if name not in names]
     if strange:
-        message = f"no column {plain_text(strange[0])!r} in {where}"
-        raise RecipeError(message)
+        raise RecipeError(f"no column {plain_text(strange[0])!r} in {where}")
     # In the order of the table, each once: the groups do not depend on how the option is typed.
     return [name for name in names if name in set(chosen)]
 
@@ -154,11 +151,10 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> pa.Array:
     if numbers or (pa.types.is_temporal(kind) and kind != pa.month_day_nano_interval()):
         return _plain_numbers(values)
     what = "text that is not UTF-8" if pa.types.is_binary(kind) else "neither numbers, text nor dates"
-    message = (
+    raise RecipeError(
         f"column {plain_text(name)!r} of the public table holds {what}; save the file as UTF-8, or choose "
         "other columns (--columns)"
     )
-    raise RecipeError(message)
 
 
 def _read_numbers(values: pa.Array) -> pa.Array:

@@ -92,8 +92,7 @@ class ReusableHoldout:
         self._holdout = RowSet(holdout, name="the holdout", own=True)
         check_same_columns(self._train, self._holdout)
         if rows not in ("together", "single"):
-            message = f"rows must be 'together' or 'single', got {str(rows)[:40]!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"rows must be 'together' or 'single', got {str(rows)[:40]!r}")
         if timeout is not None:
             timeout = float(parse_positive(timeout, name="timeout"))
         plan = _choose_plan(plan, len(self._holdout), budget, questions)
@@ -130,11 +129,10 @@ class ReusableHoldout:
         noise, so nothing can be promised any more.
         """
         if self._mechanism.refused:
-            message = (
+            raise QuestionRefused(
                 f"{self._mechanism.refused} questions were refused because of holdout rows; a refusal has no "
                 f"noise, so no privacy can be stated. Use questions that cannot fail, or rows='single'"
             )
-            raise QuestionRefused(message)
         return self.plan.privacy(delta=delta)
 
     def query(self, function: Callable[..., object], *, name: str | None = None) -> float:
@@ -176,8 +174,7 @@ class ReusableHoldout:
         0.5
         """
         if self._holdout.parts != 2:
-            message = "a scorer needs train and holdout as pairs (X, y)"
-            raise QuestionRefused(message)
+            raise QuestionRefused("a scorer needs train and holdout as pairs (X, y)")
         counts = None
         if metric == "roc_auc":
             counts = class_counts(self._train, self._holdout)
@@ -191,11 +188,10 @@ class ReusableHoldout:
         )
 
     def __reduce__(self) -> NoReturn:
-        message = (
+        raise TypeError(
             "a guarded holdout cannot be pickled: a copy would have a budget of its own. Keep it in one "
             "process, for scikit-learn with n_jobs=1 or threads"
         )
-        raise TypeError(message)
 
     def __copy__(self) -> ReusableHoldout:
         return self
@@ -231,13 +227,10 @@ def _choose_plan(
 ) -> HoldoutPlan:
     if plan is None:
         if budget is None:
-            message = "say how many answers may come from the holdout: budget=..., or give a plan"
-            raise RecipeError(message)
+            raise RecipeError("say how many answers may come from the holdout: budget=..., or give a plan")
         return plan_holdout(rows, questions=rows if questions is None else questions, budget=budget)
     if budget is not None or questions is not None:
-        message = "a plan says its budget and its questions; give either a plan or those"
-        raise RecipeError(message)
+        raise RecipeError("a plan says its budget and its questions; give either a plan or those")
     if plan.rows != rows:
-        message = f"the plan is for {plan.rows} holdout rows, but the holdout has {rows}"
-        raise RecipeError(message)
+        raise RecipeError(f"the plan is for {plan.rows} holdout rows, but the holdout has {rows}")
     return plan

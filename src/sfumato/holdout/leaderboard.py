@@ -73,15 +73,12 @@ class Leaderboard:
         submissions: int = 10**6,
     ) -> None:
         if method not in ("ladder", "parameter-free"):
-            message = f"method must be 'ladder' or 'parameter-free', got {str(method)[:40]!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"method must be 'ladder' or 'parameter-free', got {str(method)[:40]!r}")
         if method == "parameter-free" and step is not None:
-            message = "the parameter-free ladder has no step"
-            raise RecipeError(message)
+            raise RecipeError("the parameter-free ladder has no step")
         self._labels = RowSet(holdout_labels, name="the labels", own=True)
         if self._labels.parts != 1:
-            message = "a leaderboard has one set of labels"
-            raise RecipeError(message)
+            raise RecipeError("a leaderboard has one set of labels")
         rows = len(self._labels)
         self.method = method
         self.step = None if method != "ladder" else _choose_step(step, rows)
@@ -106,12 +103,12 @@ class Leaderboard:
         """The score shown after this submission: that of the best so far, as the method shows it."""
         guess = RowSet(predictions, name="the predictions")
         if guess.parts != 1 or len(guess) != len(self._labels):
-            message = f"a submission is one prediction for each of {len(self._labels)} rows"
-            raise QuestionRefused(message)
+            raise QuestionRefused(f"a submission is one prediction for each of {len(self._labels)} rows")
         with self._lock:
             if len(self._log) >= self.submissions:
-                message = f"the leaderboard is closed: all {self.submissions} submissions were scored"
-                raise HoldoutSpent(message)
+                raise HoldoutSpent(
+                    f"the leaderboard is closed: all {self.submissions} submissions were scored"
+                )
             values = self._measure(guess)
             if values is None:
                 raise QuestionRefused(_FAULT)
@@ -129,8 +126,7 @@ class Leaderboard:
         )
 
     def __reduce__(self) -> NoReturn:
-        message = "a leaderboard cannot be pickled: it holds labels that nobody may look at"
-        raise TypeError(message)
+        raise TypeError("a leaderboard cannot be pickled: it holds labels that nobody may look at")
 
     def _measure(self, guess: RowSet) -> Sealed[NDArray[np.int64]] | None:
         kept: list[Sealed[NDArray[np.int64]]] = []
@@ -209,8 +205,7 @@ def _choose_step(step: ExactLike | None, rows: int) -> Fraction:
         return Fraction(1, max(1, math.isqrt(rows)))
     size = parse_positive(step, name="step")
     if size > 1:
-        message = "step must be at most 1"
-        raise RecipeError(message)
+        raise RecipeError("step must be at most 1")
     return Fraction(1, math.floor(1 / size))
 
 

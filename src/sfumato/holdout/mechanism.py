@@ -41,28 +41,25 @@ class Thresholdout:
         return f"Thresholdout(asked={self.asked}, overfit={self.overfit}, values withheld)"
 
     def __reduce__(self) -> NoReturn:
-        message = "the state of a guard cannot be pickled"
-        raise TypeError(message)
+        raise TypeError("the state of a guard cannot be pickled")
 
     def check(self) -> None:
         """Nothing, or the refusal to answer anything more."""
         if self.overfit + self.refused >= self.plan.budget:
-            message = (
+            raise HoldoutSpent(
                 f"the holdout is spent: all {self.plan.budget} answers that may come from it were given; "
                 f"further answers could not be told from overfitting. Take a fresh holdout"
             )
-            raise HoldoutSpent(message)
 
     def begin(self) -> int:
         """The number of a new question, which is counted from now on whatever becomes of it."""
         with self._lock:
             self.check()
             if self.asked >= self.plan.questions:
-                message = (
+                raise HoldoutSpent(
                     f"the holdout is spent: all {self.plan.questions} questions were asked. "
                     f"Take a fresh holdout, or plan for more questions"
                 )
-                raise HoldoutSpent(message)
             self.asked += 1
             return self.asked
 

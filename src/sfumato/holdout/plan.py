@@ -50,11 +50,11 @@ class HoldoutPlan:
         threshold = parse_exact(self.threshold, name="threshold")
         sigma = parse_positive(self.sigma, name="sigma")
         if threshold < 0:
-            message = "threshold must not be negative"
-            raise RecipeError(message)
+            raise RecipeError("threshold must not be negative")
         if self.constants not in get_args(Constants):
-            message = f"constants must be one of {get_args(Constants)}, got {str(self.constants)[:40]!r}"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"constants must be one of {get_args(Constants)}, got {str(self.constants)[:40]!r}"
+            )
         object.__setattr__(self, "threshold", Fraction(round(threshold * unit), unit))
         object.__setattr__(self, "sigma", Fraction(math.ceil(sigma * unit), unit))
         make_law(self.noise, 4 * self.sigma_steps)  # a law too wide to draw is refused now, not at a question
@@ -148,27 +148,23 @@ def plan_holdout(
     budget = parse_whole(budget, name="budget")
     if constants == "practical":
         if tolerance is not None:
-            message = "a tolerance is promised by constants='theorem' only"
-            raise RecipeError(message)
+            raise RecipeError("a tolerance is promised by constants='theorem' only")
         return _plan_practical(rows, questions, budget)
     if constants != "theorem":
-        message = f"constants must be 'practical' or 'theorem', got {str(constants)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"constants must be 'practical' or 'theorem', got {str(constants)[:40]!r}")
     chance = parse_positive(failure, name="failure")
     if chance >= 1:
-        message = "failure must lie below one"
-        raise RecipeError(message)
+        raise RecipeError("failure must lie below one")
     wanted = None if tolerance is None else parse_positive(tolerance, name="tolerance")
     return _plan_theorem(rows, questions, budget, wanted, chance)
 
 
 def _plan_practical(rows: int, questions: int, budget: int) -> HoldoutPlan:
     if rows <= 16:
-        message = (
+        raise RecipeError(
             f"a holdout of {rows} rows is too small: the threshold 4 / sqrt(rows) is 1 or more, so that no "
             f"overfitting could ever be noticed; use at least 17 rows, better some hundreds"
         )
-        raise RecipeError(message)
     unit = rows * GRID
     return HoldoutPlan(
         rows=rows,
@@ -191,12 +187,11 @@ def _plan_theorem(
     while needed <= _MOST and not _holds(needed, questions, budget, goal, failure):
         needed *= 2
     takes = f"up to {needed}" if needed <= _MOST else "more than 10^9"
-    message = (
+    raise RecipeError(
         f"the theorem does not reach a tolerance of {float(goal):g} with {rows} rows; that takes {takes} "
         f"rows for these questions and this budget. Ask fewer questions, or take constants='practical', "
         f"which work with far fewer rows and promise little"
     )
-    raise RecipeError(message)
 
 
 def _make_theorem(
@@ -243,6 +238,5 @@ def parse_whole(value: object, *, name: str) -> int:
     except TypeError:
         number = 0
     if not 1 <= number <= _MOST:
-        message = f"{name} must be a whole number between 1 and 10^9, got {str(value)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"{name} must be a whole number between 1 and 10^9, got {str(value)[:40]!r}")
     return number

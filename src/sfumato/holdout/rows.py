@@ -37,12 +37,10 @@ class RowSet:
         self._parts = tuple(_keep(part, name=name, own=own) for part in given)
         counts = {_count(part) for part in self._parts}
         if len(counts) != 1:
-            message = f"all parts of {name} must have the same number of rows, at least one part"
-            raise SchemaError(message)
+            raise SchemaError(f"all parts of {name} must have the same number of rows, at least one part")
         (self._rows,) = counts
         if self._rows < 1:
-            message = f"{name} must have at least one row"
-            raise SchemaError(message)
+            raise SchemaError(f"{name} must have at least one row")
 
     def __len__(self) -> int:
         return self._rows
@@ -51,8 +49,7 @@ class RowSet:
         return f"RowSet(rows={self._rows}, values withheld)"
 
     def __reduce__(self) -> NoReturn:
-        message = "the rows of a guard cannot be pickled"
-        raise TypeError(message)
+        raise TypeError("the rows of a guard cannot be pickled")
 
     @property
     def parts(self) -> int:
@@ -78,13 +75,13 @@ def check_same_columns(train: RowSet, holdout: RowSet) -> None:
     """Nothing, or an error that names what differs between the columns of two data sets."""
     pair = f"{train.name} and {holdout.name}"
     if train.parts != holdout.parts:
-        message = f"{pair} have {train.parts} and {holdout.parts} parts; give both as (X, y), or both alone"
-        raise SchemaError(message)
+        raise SchemaError(
+            f"{pair} have {train.parts} and {holdout.parts} parts; give both as (X, y), or both alone"
+        )
     for place, (ours, theirs) in enumerate(zip(train.columns, holdout.columns, strict=True), start=1):
         if ours != theirs:
             part = f"part {place} of " if train.parts > 1 else ""
-            message = f"{part}{pair} must have the same columns: {_difference(ours, theirs)}"
-            raise SchemaError(message)
+            raise SchemaError(f"{part}{pair} must have the same columns: {_difference(ours, theirs)}")
 
 
 def _difference(ours: object, theirs: object) -> str:
@@ -106,24 +103,21 @@ def _keep(part: object, *, name: str, own: bool) -> Any:  # noqa: ANN401  # any 
     if isinstance(part, Mapping):
         kept = {key: _keep(column, name=name, own=own) for key, column in part.items()}
         if len({_count(column) for column in kept.values()}) != 1:
-            message = f"the columns of {name} must have the same number of rows, at least one column"
-            raise SchemaError(message)
+            raise SchemaError(f"the columns of {name} must have the same number of rows, at least one column")
         return kept
     if isinstance(part, list) or (hasattr(part, "__array__") and not hasattr(part, "shape")):
         part = np.asarray(part)
     if getattr(part, "shape", None) == ():
-        message = f"{name} must be a data set with rows, not one value"
-        raise SchemaError(message)
+        raise SchemaError(f"{name} must be a data set with rows, not one value")
     if isinstance(part, np.ndarray):
         kept_array = part.copy(order="K") if own else part.view()
         kept_array.flags.writeable = False
         return kept_array
     if not (hasattr(part, "iloc") or hasattr(part, "column_names") or hasattr(part, "shape")):
-        message = (
+        raise SchemaError(
             f"{name} must be an array, a table, a mapping of columns or a tuple of those, "
             f"not {type(part).__name__}"
         )
-        raise SchemaError(message)
     return part.copy() if own and hasattr(part, "copy") else part
 
 

@@ -56,14 +56,12 @@ class Scorer:
         counts: ClassCounts | None,
     ) -> None:
         if not callable(metric) and metric not in ("accuracy", "roc_auc"):
-            message = (
+            raise RecipeError(
                 f"{str(metric)[:40]!r} is not a score whose dependence on one row is known; use 'accuracy', "
                 f"'roc_auc', or a function of (labels, predictions) that returns one value in [0, 1] per row"
             )
-            raise RecipeError(message)
         if response not in get_args(Response):
-            message = f"response must be one of {get_args(Response)}, got {str(response)[:40]!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"response must be one of {get_args(Response)}, got {str(response)[:40]!r}")
         self._ask = ask
         self._metric = metric
         self._response = response
@@ -84,11 +82,10 @@ class Scorer:
         return f"Scorer({self._name!r}, of a guarded holdout)"
 
     def __reduce__(self) -> NoReturn:
-        message = (
+        raise TypeError(
             "the scorer of a guarded holdout cannot be pickled: a copy would have a budget of its own. "
             "Use n_jobs=1, or joblib's threads"
         )
-        raise TypeError(message)
 
     def __copy__(self) -> Scorer:
         return self
@@ -101,13 +98,11 @@ def class_counts(train: RowSet, holdout: RowSet) -> ClassCounts:
     """The two classes of the training labels and their numbers of holdout rows."""
     classes = np.unique(_labels(train))
     if classes.size != 2:
-        message = f"roc_auc needs two classes; the training rows have {classes.size}"
-        raise SchemaError(message)
+        raise SchemaError(f"roc_auc needs two classes; the training rows have {classes.size}")
     labels = _labels(holdout)
     positives, negatives = int((labels == classes[1]).sum()), int((labels == classes[0]).sum())
     if positives + negatives != len(holdout) or not positives or not negatives:
-        message = "roc_auc needs both classes of the training rows, and no other, in the holdout"
-        raise SchemaError(message)
+        raise SchemaError("roc_auc needs both classes of the training rows, and no other, in the holdout")
     return ClassCounts(positive=classes[1], positives=positives, negatives=negatives)
 
 
@@ -142,8 +137,7 @@ def _ask_about_area(estimator: Any, counts: ClassCounts, *, name: str) -> Questi
         positive = _labels(given) == counts.positive
         pairs = int(positive.sum()) * int((~positive).sum())
         if not pairs:
-            message = f"roc_auc needs both classes in {given.name}"
-            raise QuestionRefused(message)
+            raise QuestionRefused(f"roc_auc needs both classes in {given.name}")
         return Fraction(count_wins(scores, positive), 2 * pairs)
 
     def private(scores: NDArray[np.float64], holdout: RowSet) -> int:

@@ -32,5 +32,4 @@ class Sealed(Generic[T]):
         return "Sealed(value withheld)"
 
     def __reduce__(self) -> NoReturn:
-        message = "what was computed from a holdout cannot be pickled"
-        raise TypeError(message)
+        raise TypeError("what was computed from a holdout cannot be pickled")

@@ -80,8 +80,7 @@ def state_privacy(plan: _Plan, *, delta: ExactLike) -> HoldoutPrivacy:
     """
     target = parse_positive(delta, name="delta")
     if target >= 1:
-        message = "delta must lie below one"
-        raise RecipeError(message)
+        raise RecipeError("delta must lie below one")
     costs = _costs(plan)
     spent = add_costs(Spent(), costs)
     found = [rho_to_epsilon(spent.rho, target)]
@@ -102,8 +101,7 @@ def state_accuracy(plan: _Plan, *, failure: ExactLike) -> Accuracy:
     """
     chance = parse_positive(failure, name="failure")
     if chance >= 1:
-        message = "failure must lie below one"
-        raise RecipeError(message)
+        raise RecipeError("failure must lie below one")
     beta = float(chance)
     costs = _costs(plan)
     spent = add_costs(Spent(), costs)

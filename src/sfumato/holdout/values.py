@@ -62,8 +62,7 @@ class Question:
 def ask_about_mean(function: object, *, name: str) -> Question:
     """The question for the mean of `function` over rows, whose values lie in [0, 1]."""
     if not callable(function):
-        message = "a question is a function of rows that returns one value in [0, 1] per row"
-        raise QuestionRefused(message)
+        raise QuestionRefused("a question is a function of rows that returns one value in [0, 1] per row")
     return Question(
         name=name,
         function=function,
@@ -81,8 +80,7 @@ def read_values(returned: object, rows: int) -> NDArray[np.int64]:
     """
     numbers = _read_numbers(returned, rows)
     if not ((numbers >= 0) & (numbers <= 1)).all():
-        message = "it returned values outside [0, 1]; scale or clamp them inside the function"
-        raise QuestionRefused(message)
+        raise QuestionRefused("it returned values outside [0, 1]; scale or clamp them inside the function")
     return np.rint(numbers * GRID).astype(np.int64)
 
 
@@ -98,11 +96,11 @@ def measure_public(question: Question, rows: RowSet, *, timeout: float | None) -
         returned = _call(question.function, rows.arguments(), timeout)
         return question.read(returned, len(rows))
     except QuestionRefused as error:
-        message = f"{where}: {error}"
-        raise QuestionRefused(message) from None
+        raise QuestionRefused(f"{where}: {error}") from None
     except Exception as error:
-        message = f"{where}: the function raised {type(error).__name__}; nothing was spent"
-        raise QuestionRefused(message) from error
+        raise QuestionRefused(
+            f"{where}: the function raised {type(error).__name__}; nothing was spent"
+        ) from error
 
 
 def measure_sealed(
@@ -154,12 +152,11 @@ def check_row_by_row(
     for piece, wanted in zip(pieces, (expected, expected[list(chosen)]), strict=True):
         odd = np.abs(piece - wanted) > _NEAR * scale
         if odd.sum() > _ODD * wanted.size:
-            message = (
+            raise QuestionRefused(
                 f"question {question.name!r} gives a row of {rows.name} another value when other rows are "
                 f"beside it; the value of a row must depend on that row alone, or one row of the holdout "
                 f"could move the answer by more than 1 / rows"
             )
-            raise QuestionRefused(message)
 
 
 def probe_places(rows: int) -> NDArray[np.intp]:
@@ -187,18 +184,15 @@ def _read_numbers(returned: object, rows: int) -> NDArray[np.float64]:
     array = np.asarray(returned)
     if array.shape != (rows,):
         got = "one number" if array.ndim == 0 else f"an array of shape {array.shape}"
-        message = f"it returned {got} for {rows} rows; it must return one value per row"
-        raise QuestionRefused(message)
+        raise QuestionRefused(f"it returned {got} for {rows} rows; it must return one value per row")
     try:
         numbers = array.astype(np.float64) if array.dtype.kind in "biufO" else None
     except (TypeError, ValueError, OverflowError):
         numbers = None
     if numbers is None:
-        message = "it returned values that are not numbers"
-        raise QuestionRefused(message)
+        raise QuestionRefused("it returned values that are not numbers")
     if not np.isfinite(numbers).all():
-        message = "it returned values that are not finite"
-        raise QuestionRefused(message)
+        raise QuestionRefused("it returned values that are not finite")
     return numbers
 
 
@@ -237,8 +231,7 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...], timeout: flo
     thread.start()
     thread.join(timeout)
     if not box:
-        message = f"it did not return within {timeout:g} seconds"
-        raise QuestionRefused(message)
+        raise QuestionRefused(f"it did not return within {timeout:g} seconds")
     returned, value = box[0]
     if returned:
         return value

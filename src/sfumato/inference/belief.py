@@ -62,8 +62,7 @@ class Beliefs:
         for columns, mask in zeros:
             place = self.tree.home(columns)
             if place is None:
-                message = f"the tree has no clique for the zeros of {' x '.join(columns)}"
-                raise RecipeError(message)
+                raise RecipeError(f"the tree has no clique for the zeros of {' x '.join(columns)}")
             if self._empty is None:
                 self._empty = np.zeros(self.values.size, np.bool_)
             steps = find_steps(self.tree.domain, self.tree.cliques[place], columns)
@@ -115,6 +114,5 @@ class Beliefs:
 
 def _check_mass(mass: float) -> float:
     if not 0 < mass < math.inf:
-        message = "the model has no cell left that may hold records; check the structural zeros"
-        raise NoMass(message)
+        raise NoMass("the model has no cell left that may hold records; check the structural zeros")
     return mass

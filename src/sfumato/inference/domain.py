@@ -23,18 +23,15 @@ class Domain(Mapping[str, int]):
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         if not sizes:
-            message = "a domain needs at least one column"
-            raise RecipeError(message)
+            raise RecipeError("a domain needs at least one column")
         for name, size in sizes.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                message = f"column {name!r} needs a whole number of values, at least 1"
-                raise RecipeError(message)
+                raise RecipeError(f"column {name!r} needs a whole number of values, at least 1")
         self._sizes = dict(sizes)
 
     def __getitem__(self, name: str) -> int:
         if name not in self._sizes:
-            message = f"the domain has no column {name!r} (it has: {', '.join(self._sizes)})"
-            raise RecipeError(message)
+            raise RecipeError(f"the domain has no column {name!r} (it has: {', '.join(self._sizes)})")
         return self._sizes[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -187,8 +187,7 @@ class Elimination:
         right = tuple(name for name in below if name not in separator)
         sizes = [math.prod(domain.shape(each)) for each in (batch, left, summed, right)]
         if sizes[0] * sizes[1] * sizes[3] > _LARGEST:
-            message = f"the marginal over {' x '.join((*batch, *left, *right))} is too large"
-            raise RecipeError(message)
+            raise RecipeError(f"the marginal over {' x '.join((*batch, *left, *right))} is too large")
         first = rearrange(values, names, (*batch, *left, *summed), domain.shape(names))
         second = rearrange(table, below, (*batch, *summed, *right), domain.shape(below))
         second = second.reshape(sizes[0], sizes[2], sizes[3])

@@ -69,16 +69,14 @@ def estimate(
     """
     parts = merge_measurements(domain, measurements)
     if not parts:
-        message = "an estimate needs at least one measurement"
-        raise RecipeError(message)
+        raise RecipeError("an estimate needs at least one measurement")
     known = [(domain.order(columns), order_mask(domain, columns, mask)) for columns, mask in zeros]
     tree = build_tree(
         domain, [*(part.columns for part in parts), *(columns for columns, _ in known)], limit=limit
     )
     records = estimate_total(domain, parts) if total is None else float(total)
     if not 0 < records < math.inf:
-        message = "the total number of records must be above zero"
-        raise RecipeError(message)
+        raise RecipeError("the total number of records must be above zero")
     model = fit_parts(
         tree,
         parts,
@@ -137,6 +135,7 @@ def order_mask(domain: Domain, columns: Columns, mask: NDArray[np.bool_]) -> NDA
     """`mask` over the cells of `columns` with the columns in the order of the domain, flat."""
     flat = np.asarray(mask, np.bool_).reshape(-1)
     if flat.size != domain.cells(columns):
-        message = f"the zeros of {' x '.join(columns)} need a mask of {domain.cells(columns):,} cells"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"the zeros of {' x '.join(columns)} need a mask of {domain.cells(columns):,} cells"
+        )
     return rearrange(flat, columns, domain.order(columns), domain.shape(columns))

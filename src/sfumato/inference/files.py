@@ -47,8 +47,7 @@ def quantise(model: Model) -> Model:
     """
     values = np.asarray(model.values, np.float64)
     if values.size and float(np.abs(values).max()) > float(np.finfo(np.float32).max):
-        message = "the model expects more records than a table can hold"
-        raise RecipeError(message)
+        raise RecipeError("the model expects more records than a table can hold")
     with np.errstate(under="ignore"):
         rounded = values.astype(np.float32).astype(np.float64)
     return Model(
@@ -71,8 +70,7 @@ def pack_model(models: Mapping[str, Model]) -> bytes:
     True
     """
     if not 1 <= len(models) <= _MOST_MODELS:
-        message = f"a release holds between 1 and {_MOST_MODELS} models"
-        raise RecipeError(message)
+        raise RecipeError(f"a release holds between 1 and {_MOST_MODELS} models")
     sizes = [model.values.size for model in models.values()]
     cliques = [_places(model.tree) for model in models.values()]
     values = np.concatenate([model.values for model in models.values()])
@@ -121,11 +119,11 @@ def unpack_models(payload: bytes) -> dict[str, Model]:
         OverflowError,
     ) as error:
         reason = str(error) if type(error) in (ValueError, RecipeError) else type(error).__name__
-        message = f"model.parquet holds no model that can be used: {reason[:200]}"
-        raise ReleaseError(message) from None
+        raise ReleaseError(f"model.parquet holds no model that can be used: {reason[:200]}") from None
     except RecursionError:
-        message = "model.parquet holds no model that can be used: its description is nested too deep"
-        raise ReleaseError(message) from None
+        raise ReleaseError(
+            "model.parquet holds no model that can be used: its description is nested too deep"
+        ) from None
 
 
 def _describe(model: Model) -> dict[str, Any]:
@@ -152,20 +150,16 @@ def _read(payload: bytes) -> pa.Table:
     file = pq.ParquetFile(io.BytesIO(payload))
     # A few bytes can promise any number of rows, so the promise is looked at before it is believed.
     if not 1 <= file.metadata.num_rows <= 4 * LARGEST_TREE:
-        message = "no row, or more than a model may have"
-        raise ValueError(message)
+        raise ValueError("no row, or more than a model may have")
     schema = file.schema_arrow
     kinds = (pa.string(), pa.int32(), schema.types[2] if len(schema.types) > 2 else None, pa.string())
     if tuple(schema.names) != _COLUMNS or tuple(schema.types) != kinds:
-        message = f"its columns are not {', '.join(_COLUMNS)}"
-        raise ValueError(message)
+        raise ValueError(f"its columns are not {', '.join(_COLUMNS)}")
     if schema.types[2] not in (pa.float32(), pa.float64()):
-        message = "its values are not numbers"
-        raise ValueError(message)
+        raise ValueError("its values are not numbers")
     table = pq.read_table(io.BytesIO(payload), read_dictionary=["model"])
     if any(table[name].null_count for name in ("model", "clique", "value")):
-        message = "a value is missing"
-        raise ValueError(message)
+        raise ValueError("a value is missing")
     return table
 
 
@@ -174,39 +168,32 @@ def _part_models(table: pa.Table) -> dict[str, pa.Table]:
     which = to_numpy(table["model"].combine_chunks().indices)
     starts = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), table.num_rows]
     if len(starts) - 1 > _MOST_MODELS:
-        message = "too many models, or models that are not in their order"
-        raise ValueError(message)
+        raise ValueError("too many models, or models that are not in their order")
     parts = {
         table["model"][start].as_py(): table.slice(start, stop - start) for start, stop in pairwise(starts)
     }
     if len(parts) != len(starts) - 1:
-        message = "the rows of a model do not stand together"
-        raise ValueError(message)
+        raise ValueError("the rows of a model do not stand together")
     return parts
 
 
 def _read_model(rows: pa.Table) -> Model:
     texts = rows["about"]
     if texts.null_count != rows.num_rows - 1 or not texts[0].is_valid:
-        message = "a model is described in its first row, and there alone"
-        raise ValueError(message)
+        raise ValueError("a model is described in its first row, and there alone")
     about = json.loads(texts[0].as_py())
     if not isinstance(about, dict) or tuple(about) != _FACTS or about["format"] != _FORMAT:
-        message = f"a model is not described as {_FORMAT!r}"
-        raise ValueError(message)
+        raise ValueError(f"a model is not described as {_FORMAT!r}")
     tree = _read_tree(about)
     if tree.cells != rows.num_rows:
-        message = f"a tree of {tree.cells:,} cells with tables of {rows.num_rows:,}"
-        raise ValueError(message)
+        raise ValueError(f"a tree of {tree.cells:,} cells with tables of {rows.num_rows:,}")
     if not np.array_equal(to_numpy(rows["clique"].combine_chunks()), _places(tree)):
-        message = "the tables of a model are not in the order of its cliques"
-        raise ValueError(message)
+        raise ValueError("the tables of a model are not in the order of its cliques")
     total, loss = (_read_amount(about[name], name) for name in ("total", "loss"))
     evaluations, seed = (_read_whole(about[name], name) for name in ("evaluations", "seed"))
     values = to_numpy(rows["value"].combine_chunks()).astype(np.float64)
     if not np.isfinite(values).all() or (values < 0).any():
-        message = "a table with values that are negative or not finite"
-        raise ValueError(message)
+        raise ValueError("a table with values that are negative or not finite")
     model = Model(tree, values, total=total, loss=loss, evaluations=evaluations, seed=seed)
     _check_tables(model)
     return model
@@ -219,24 +206,20 @@ def _read_tree(about: Mapping[str, Any]) -> Tree:
     separators = tuple(tuple(_read_name(name) for name in each) for each in about["separators"])
     parents = tuple(about["parents"])
     if len(domain) != len(about["domain"]) or not len(cliques) == len(parents) == len(separators) >= 1:
-        message = "a column is named twice, or cliques, parents and separators differ in number"
-        raise ValueError(message)
+        raise ValueError("a column is named twice, or cliques, parents and separators differ in number")
     if set().union(*cliques) != set(domain) or any(
         not clique or domain.order(clique) != clique for clique in cliques
     ):
-        message = "the cliques do not hold the columns of the domain in their order"
-        raise ValueError(message)
+        raise ValueError("the cliques do not hold the columns of the domain in their order")
     seen: set[str] = set()
     for place, (clique, parent, separator) in enumerate(zip(cliques, parents, separators, strict=True)):
         rooted = parent == -1 if place == 0 else 0 <= parent < place
         if isinstance(parent, bool) or not isinstance(parent, int) or not rooted:
-            message = "a clique does not come after its parent"
-            raise ValueError(message)
+            raise ValueError("a clique does not come after its parent")
         shared = domain.order(set(clique) & set(cliques[parent])) if place else ()
         # What a clique shares with any before it, its parent must hold: the running intersection.
         if separator != shared or not set(clique) & seen <= set(shared):
-            message = "the cliques are no junction tree"
-            raise ValueError(message)
+            raise ValueError("the cliques are no junction tree")
         seen |= set(clique)
     return Tree(domain=domain, cliques=cliques, parents=parents, separators=separators)
 
@@ -249,32 +232,27 @@ def _check_tables(model: Model) -> None:
     ):
         table = model.table(place)
         if not abs(float(table.sum()) - model.total) <= most:
-            message = f"the table of {' x '.join(clique)} does not sum to the total"
-            raise ValueError(message)
+            raise ValueError(f"the table of {' x '.join(clique)} does not sum to the total")
         if separator:
             above = marginalise(model.table(parent), find_steps(tree.domain, tree.cliques[parent], separator))
             own = marginalise(table, find_steps(tree.domain, clique, separator))
             if not float(np.abs(above - own).sum()) <= most:
-                message = f"the table of {' x '.join(clique)} contradicts that of its parent"
-                raise ValueError(message)
+                raise ValueError(f"the table of {' x '.join(clique)} contradicts that of its parent")
 
 
 def _read_name(value: object) -> str:
     if not isinstance(value, str) or not value:
-        message = "a column without a name"
-        raise ValueError(message)
+        raise ValueError("a column without a name")
     return value
 
 
 def _read_amount(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        message = f"its {name} is not a number of at least 0"
-        raise ValueError(message)
+        raise ValueError(f"its {name} is not a number of at least 0")
     return float(value)
 
 
 def _read_whole(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        message = f"its {name} is not a whole number of at least 0"
-        raise ValueError(message)
+        raise ValueError(f"its {name} is not a whole number of at least 0")
     return value

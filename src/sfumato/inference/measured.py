@@ -56,17 +56,14 @@ class Measurement:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         if not self.columns or len(set(self.columns)) != len(self.columns):
-            message = "a measurement needs at least one column and none twice"
-            raise RecipeError(message)
+            raise RecipeError("a measurement needs at least one column and none twice")
         values = np.ascontiguousarray(self.values, dtype=np.float64).reshape(-1)
         name = " x ".join(self.columns)
         if not np.isfinite(values).all():
-            message = f"the measurement of {name} holds values that are not finite"
-            raise RecipeError(message)
+            raise RecipeError(f"the measurement of {name} holds values that are not finite")
         object.__setattr__(self, "values", values)
         if not 0 < float(self.sigma) < math.inf:
-            message = f"the measurement of {name} needs a sigma above zero"
-            raise RecipeError(message)
+            raise RecipeError(f"the measurement of {name} needs a sigma above zero")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,11 +90,10 @@ def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> l
             parts.append(Part(columns=columns, values=measurement.values, variance=variance, queries=sparse))
             continue
         if measurement.values.size != cells:
-            message = (
+            raise RecipeError(
                 f"the measurement of {' x '.join(measurement.columns)} has {measurement.values.size:,} "
                 f"values, its marginal {cells:,} cells"
             )
-            raise RecipeError(message)
         given = measurement.columns
         values = rearrange(measurement.values, given, columns, domain.shape(given))
         if columns in counts:
@@ -126,26 +122,24 @@ def _to_sparse(measurement: Measurement, domain: Domain, columns: Columns, cells
             weights=np.asarray(matrix.data, np.float64),
         )
         if matrix.shape[1] != cells:
-            message = (
+            raise RecipeError(
                 f"the queries over {name} have {matrix.shape[1]:,} columns, its marginal {cells:,} cells"
             )
-            raise RecipeError(message)
     else:
         dense = np.asarray(queries, np.float64)
         if dense.ndim != 2 or dense.shape[1] != cells:
-            message = f"the queries over {name} must be a matrix with {cells:,} columns, one per cell"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"the queries over {name} must be a matrix with {cells:,} columns, one per cell"
+            )
         rows, members = np.nonzero(dense)
         starts = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=dense.shape[0]))))
         sparse = Sparse(starts=starts, members=members, weights=dense[rows, members])
     if sparse.rows != measurement.values.size:
-        message = (
+        raise RecipeError(
             f"the measurement of {name} has {measurement.values.size:,} values and {sparse.rows:,} queries"
         )
-        raise RecipeError(message)
     if sparse.members.size and not 0 <= int(sparse.members.min()) <= int(sparse.members.max()) < cells:
-        message = f"a query over {name} names a cell that its marginal does not have"
-        raise RecipeError(message)
+        raise RecipeError(f"a query over {name} names a cell that its marginal does not have")
     if columns == measurement.columns:
         return sparse
     # Cells are numbered anew where the columns came in another order.

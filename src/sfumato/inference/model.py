@@ -52,8 +52,9 @@ class Model:
         self.seed = seed
         self._ends = np.cumsum([0, *(tree.domain.cells(clique) for clique in tree.cliques)]).tolist()
         if self._ends[-1] != values.size:
-            message = f"the tables of the model have {values.size:,} cells, its tree {self._ends[-1]:,}"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"the tables of the model have {values.size:,} cells, its tree {self._ends[-1]:,}"
+            )
         self._elimination: Elimination | None = None
 
     def __repr__(self) -> str:
@@ -76,8 +77,9 @@ class Model:
         ordered = self.domain.order(columns)
         if len(ordered) != len(columns):
             unknown = [name for name in columns if name not in self.domain]
-            message = f"the model has no column {unknown[0]!r}" if unknown else "a column is named twice"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"the model has no column {unknown[0]!r}" if unknown else "a column is named twice"
+            )
         flat = self.flat_marginal(ordered)
         shaped = flat.reshape(self.domain.shape(ordered))
         return shaped.transpose([ordered.index(name) for name in columns])
@@ -99,8 +101,7 @@ class Model:
         domain, tree = self.domain, self.tree
         missing = [name for name in domain if name not in columns]
         if missing:
-            message = f"the rows have no column {missing[0]!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"the rows have no column {missing[0]!r}")
         result = 0.0
         with np.errstate(divide="ignore"):
             for place, clique in enumerate(tree.cliques):

@@ -63,8 +63,7 @@ class Objective:
             if source is None:
                 home = tree.home(columns)
                 if home is None:
-                    message = f"the tree has no clique for {' x '.join(columns)}"
-                    raise RecipeError(message)
+                    raise RecipeError(f"the tree has no clique for {' x '.join(columns)}")
                 steps = find_steps(domain, tree.cliques[home], columns)
                 source = -1 - home
             else:

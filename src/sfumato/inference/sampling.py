@@ -28,8 +28,7 @@ Columns = tuple[str, ...]
 def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.int64]]:
     """`rows` rows of `model`, as codes by column in the order of its domain."""
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
-        message = "the number of rows must be a whole number of at least 0"
-        raise RecipeError(message)
+        raise RecipeError("the number of rows must be a whole number of at least 0")
     generator = np.random.Generator(np.random.PCG64(seed))
     tree, domain = model.tree, model.domain
     columns: dict[str, NDArray[np.int64]] = {}

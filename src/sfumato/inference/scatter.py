@@ -41,8 +41,7 @@ def assign_identifiers(
     2
     """
     if most < 1:
-        message = "an identifier needs at least one row"
-        raise RecipeError(message)
+        raise RecipeError("an identifier needs at least one row")
     rows = groups.size
     generator = _generator(seed, 0)
     shuffled = generator.permutation(rows)

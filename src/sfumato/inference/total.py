@@ -34,8 +34,7 @@ def estimate_total(domain: Domain, parts: list[Part]) -> float:
         weights += 1 / variance
         weighted += value / variance
     if weights == 0:
-        message = "no measurement adds up to the number of records; give the total"
-        raise RecipeError(message)
+        raise RecipeError("no measurement adds up to the number of records; give the total")
     return max(1.0, weighted / weights)
 
 

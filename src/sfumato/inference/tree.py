@@ -151,8 +151,7 @@ def _refuse(domain: Domain, sets: Sequence[frozenset[str]], tree: Tree, limit: i
         drop = min(without, key=lambda each: without[each])
         if without[drop] < tree.cells:
             advice = f"leave out {' x '.join(domain.order(drop))}, which leaves {without[drop]:,}"
-    message = (
+    raise RecipeError(
         f"the model would need {tree.cells:,} cells, more than {limit:,}: its largest clique is "
         f"{' x '.join(largest)} with {math.prod(domain[name] for name in largest):,}; {advice}"
     )
-    raise RecipeError(message)

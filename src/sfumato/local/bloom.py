@@ -60,16 +60,18 @@ def _inverse(
     design = _design(categories, bloom, hashes, cohorts)[list(present)]
     flat = design.reshape(-1, categories)
     if flat.shape[0] < categories or np.linalg.matrix_rank(flat) < categories:
-        message = "these bits and cohorts cannot tell the categories apart; give more bloom bits or cohorts"
-        raise RecipeError(message)
+        raise RecipeError(
+            "these bits and cohorts cannot tell the categories apart; give more bloom bits or cohorts"
+        )
     return np.asarray(np.linalg.pinv(flat), np.float64).reshape(categories, len(present), bloom)
 
 
 def check_filter(categories: int, bloom: int, hashes: int, cohorts: int) -> None:
     """Nothing, or an error if the filter is too large or cannot tell the categories apart."""
     if categories * bloom * cohorts > _MAX_DESIGN:
-        message = "categories times bloom bits times cohorts is too large for the regression (at most 2^24)"
-        raise RecipeError(message)
+        raise RecipeError(
+            "categories times bloom bits times cohorts is too large for the regression (at most 2^24)"
+        )
     _inverse(categories, bloom, hashes, cohorts, tuple(range(cohorts)))
 
 
@@ -106,8 +108,9 @@ def estimate_filter(
     try:
         inverse = _inverse(*_shape(mechanism), tuple(present.tolist()))
     except RecipeError:
-        message = "the cohorts that reported cannot tell the categories apart; collect more reports"
-        raise SchemaError(message) from None
+        raise SchemaError(
+            "the cohorts that reported cannot tell the categories apart; collect more reports"
+        ) from None
     rates = (counts / sizes[present, None] - miss) / float(mechanism.hit - mechanism.miss)
     shares = np.einsum("kcb,cb->k", inverse, rates)
     variances = _propagate(mechanism, inverse, shares, sizes[present], present)

@@ -36,8 +36,9 @@ def check_count(value: object, *, name: str, least: int = 2, most: int = MAX_CAT
         number = -1
     if not least <= number <= most:
         hint = "; with one category there is nothing to ask" if least == 2 and number == 1 else ""
-        message = f"{name} must be a whole number from {least} to {most:,}, got {str(value)[:40]!r}{hint}"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"{name} must be a whole number from {least} to {most:,}, got {str(value)[:40]!r}{hint}"
+        )
     return number
 
 
@@ -53,17 +54,17 @@ def check_codes(values: ArrayLike, categories: int, *, default: int | None) -> N
     if codes.size == 0 and codes.ndim == 1:
         return np.empty(0, codes.dtype if codes.dtype.kind in "iub" else np.int64)
     if codes.ndim != 1 or codes.dtype.kind not in "iub":
-        message = "the values must be a one-dimensional array of whole numbers, the codes of the categories"
-        raise SchemaError(message)
+        raise SchemaError(
+            "the values must be a one-dimensional array of whole numbers, the codes of the categories"
+        )
     if default is not None:
         default = check_count(default, name="default", least=0, most=categories - 1)
     if not _within(codes, categories):
         if default is None:
-            message = (
+            raise SchemaError(
                 f"a value lies outside the {categories} categories 0 to {categories - 1}; correct it, "
                 "or state a default for such values"
             )
-            raise SchemaError(message)
         inside = (codes >= 0) & (codes < categories)
         codes = np.where(inside, codes.astype(np.int64), default).astype(_wide_enough(codes, categories))
     return codes.astype(_wide_enough(codes, categories), copy=False)
@@ -77,17 +78,15 @@ def check_answers(responses: ArrayLike, bound: int) -> NDArray[Any]:
     """
     answers = as_array(responses, "the responses")
     if answers.ndim != 1:
-        message = f"these responses have {answers.ndim} dimensions; the mechanism's have one"
-        raise SchemaError(message)
+        raise SchemaError(f"these responses have {answers.ndim} dimensions; the mechanism's have one")
     if answers.size == 0:
-        message = "there are no responses; nothing can be estimated"
-        raise SchemaError(message)
+        raise SchemaError("there are no responses; nothing can be estimated")
     if answers.dtype.kind not in "iu" and not (answers.dtype.kind == "b" and bound == 2):
-        message = f"responses of this mechanism are whole numbers, got an array of {answers.dtype}"
-        raise SchemaError(message)
+        raise SchemaError(f"responses of this mechanism are whole numbers, got an array of {answers.dtype}")
     if not _within(answers, bound):
-        message = f"a response lies outside 0 to {bound - 1}: not an answer of this mechanism as declared"
-        raise SchemaError(message)
+        raise SchemaError(
+            f"a response lies outside 0 to {bound - 1}: not an answer of this mechanism as declared"
+        )
     return answers
 
 
@@ -116,11 +115,10 @@ def refuse_impossible(counts: NDArray[Any], people: int, *, least: float, most: 
         return _DEVIATIONS * math.sqrt(max(0.0, people * share * (1 - share))) + _SLACK
 
     if counts.min() < people * least - room(least) or counts.max() > people * most + room(most):
-        message = (
+        raise SchemaError(
             "these responses were not given by this mechanism with these parameters: "
             "an answer is far rarer or more frequent than it allows, whatever the truth"
         )
-        raise SchemaError(message)
 
 
 def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
@@ -128,8 +126,7 @@ def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except (ValueError, TypeError, OverflowError):
-        message = f"{what} are not an array of numbers"
-        raise SchemaError(message) from None
+        raise SchemaError(f"{what} are not an array of numbers") from None
 
 
 def _wide_enough(codes: NDArray[Any], categories: int) -> np.dtype[Any]:

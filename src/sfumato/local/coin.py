@@ -48,8 +48,9 @@ class CoinResponse:
         for name, given in (("truth", truth), ("yes", yes)):
             chance = parse_exact(given, name=name)
             if not Fraction(1, 1 << 40) <= chance <= 1 - Fraction(1, 1 << 40):
-                message = f"{name} must be a chance above 0 and below 1, got {format_exact(chance)[:40]}"
-                raise RecipeError(message)
+                raise RecipeError(
+                    f"{name} must be a chance above 0 and below 1, got {format_exact(chance)[:40]}"
+                )
             object.__setattr__(self, name, chance)
 
     @property
@@ -168,13 +169,11 @@ def posterior(prior: ExactLike, *, flip: ExactLike = Fraction(1, 4), answer: boo
     lie = parse_exact(flip, name="flip")
     for name, chance in (("prior", before), ("flip", lie)):
         if not 0 <= chance <= 1:
-            message = f"{name} must be a chance from 0 to 1, got {format_exact(chance)[:40]}"
-            raise RecipeError(message)
+            raise RecipeError(f"{name} must be a chance from 0 to 1, got {format_exact(chance)[:40]}")
     if_yes = 1 - lie if answer else lie
     seen = if_yes * before + (1 - if_yes) * (1 - before)
     if seen == 0:
-        message = "such an answer cannot come up with this prior and flip"
-        raise RecipeError(message)
+        raise RecipeError("such an answer cannot come up with this prior and flip")
     return if_yes * before / seen
 
 

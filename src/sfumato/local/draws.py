@@ -81,8 +81,7 @@ def draw_uniform(count: int, size: int, source: BitSource) -> NDArray[np.uint64]
     A word beyond the last full share is drawn again, which is decided by the noise alone.
     """
     if count < 1:
-        message = "a uniform draw needs at least one outcome"
-        raise ValueError(message)
+        raise ValueError("a uniform draw needs at least one outcome")
     words = draw_words(size, source)
     if count & (count - 1) == 0:  # a power of two: the leading bits
         bits = count.bit_length() - 1

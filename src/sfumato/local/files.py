@@ -76,8 +76,7 @@ def is_csv(path: Path) -> bool:
         return False
     if name.endswith((".csv", ".csv.gz")):
         return True
-    message = f"{path.name!r} must be a .parquet, .csv or .csv.gz file"
-    raise RecipeError(message)
+    raise RecipeError(f"{path.name!r} must be a .parquet, .csv or .csv.gz file")
 
 
 def side_file(path: Path) -> Path:
@@ -93,8 +92,7 @@ def read_column(path: Path, column: str | None, *, text: bool) -> pa.ChunkedArra
     """One column of a file; of a CSV file as text, or with `text=False` as its numbers."""
     csv = is_csv(path)
     if not path.is_file():
-        message = f"there is no file {path.name!r}"
-        raise SourceError(message)
+        raise SourceError(f"there is no file {path.name!r}")
     try:
         if not csv:
             content = read_regular(path, most=_MOST_BYTES)
@@ -120,8 +118,7 @@ def _choose(names: list[str], column: str | None, path: Path) -> str:
     if column is None and len(names) == 1:
         return names[0]
     if column is None or names.count(column) != 1:
-        message = f"name one column of {path.name!r} with --column; it has: {', '.join(names)[:200]}"
-        raise SchemaError(message)
+        raise SchemaError(f"name one column of {path.name!r} with --column; it has: {', '.join(names)[:200]}")
     return column
 
 
@@ -135,24 +132,20 @@ def encode_labels(
     """
     names = tuple(map(str, range(labels))) if isinstance(labels, int) else labels
     if len(set(names)) != len(names):
-        message = "--values names a category twice"
-        raise RecipeError(message)
+        raise RecipeError("--values names a category twice")
     if default is not None and default not in names:
-        message = "--default must be one of the categories"
-        raise RecipeError(message)
+        raise RecipeError("--default must be one of the categories")
     try:
         texts = pc.cast(column, pa.string())
     except pa.ArrowException:
-        message = "the column's type cannot be read as categories"
-        raise SchemaError(message) from None
+        raise SchemaError("the column's type cannot be read as categories") from None
     codes = pc.index_in(texts, value_set=pa.array(names, pa.string()))
     if codes.null_count:
         if default is None:
-            message = (
+            raise SchemaError(
                 "a value is missing or none of the categories; correct it, or state one with --default "
                 "for such values"
             )
-            raise SchemaError(message)
         codes = pc.fill_null(codes, names.index(default))
     return np.asarray(codes, np.int64)
 
@@ -166,8 +159,7 @@ def encode_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     try:
         numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), float("nan"))
     except pa.ArrowException:
-        message = "the column holds something that is not a number"
-        raise SchemaError(message) from None
+        raise SchemaError("the column holds something that is not a number") from None
     return np.asarray(numbers, np.float64)
 
 
@@ -214,8 +206,7 @@ def read_described(path: Path) -> Described | None:
         try:
             content = (pq.read_schema(path).metadata or {}).get(_KEY)
         except (pa.ArrowException, OSError) as error:
-            message = f"{path.name!r} could not be read ({type(error).__name__})"
-            raise SourceError(message) from None
+            raise SourceError(f"{path.name!r} could not be read ({type(error).__name__})") from None
     if content is None:
         return None
     try:
@@ -228,27 +219,25 @@ def read_described(path: Path) -> Described | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         found = None
     if found is None or found.to_record() != record:
-        message = f"the description that travels with {path.name!r} is damaged or of another version"
-        raise SchemaError(message)
+        raise SchemaError(f"the description that travels with {path.name!r} is damaged or of another version")
     return found
 
 
 def unpack_responses(column: pa.ChunkedArray, mechanism: FrequencyMechanism | MeanMechanism) -> NDArray[Any]:
     """The responses as the array that the mechanism's `estimate` takes."""
     if column.null_count:
-        message = "a response is missing; drop such rows, which hold no answer"
-        raise SchemaError(message)
+        raise SchemaError("a response is missing; drop such rows, which hold no answer")
     if not isinstance(mechanism, UnaryEncoding | Rappor):
         if not pa.types.is_integer(column.type):
-            message = f"responses of {mechanism.name} are whole numbers; this column holds {column.type}"
-            raise SchemaError(message)
+            raise SchemaError(
+                f"responses of {mechanism.name} are whole numbers; this column holds {column.type}"
+            )
         return np.asarray(column)
     width = mechanism.categories if isinstance(mechanism, UnaryEncoding) else mechanism.width
     ahead = 2 if isinstance(mechanism, Rappor) else 0
     rows = _read_rows(column, ahead + -(-width // 8))
     if (np.unpackbits(rows[:, ahead:], axis=1)[:, width:]).any():
-        message = f"a response has more than the {width} bits of this mechanism"
-        raise SchemaError(message)
+        raise SchemaError(f"a response has more than the {width} bits of this mechanism")
     bits = np.unpackbits(rows[:, ahead:], axis=1, count=width).view(np.bool_)
     if isinstance(mechanism, UnaryEncoding):
         return bits
@@ -272,6 +261,7 @@ def _read_rows(column: pa.ChunkedArray, size: int) -> NDArray[np.uint8]:
     except ValueError:
         good = False
     if not good:
-        message = f"responses of this mechanism are rows of {size} bytes, as hexadecimal text in CSV files"
-        raise SchemaError(message)
+        raise SchemaError(
+            f"responses of this mechanism are rows of {size} bytes, as hexadecimal text in CSV files"
+        )
     return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, size)

@@ -57,15 +57,12 @@ def estimate_frequencies(
     """
     if isinstance(mechanism, FrequencyMechanism):
         if epsilon is not None and parse_positive(epsilon, name="epsilon") != mechanism.epsilon:
-            message = "epsilon differs from that of the mechanism; leave it out"
-            raise RecipeError(message)
+            raise RecipeError("epsilon differs from that of the mechanism; leave it out")
         if categories not in (2, mechanism.categories) or parameters:
-            message = "the mechanism has its own parameters; leave them out"
-            raise RecipeError(message)
+            raise RecipeError("the mechanism has its own parameters; leave them out")
         return mechanism.estimate(responses, project=project)
     if mechanism not in FREQUENCY:
-        message = f"mechanism must be one of {', '.join(FREQUENCY)}, or an object of one of them"
-        raise RecipeError(message)
+        raise RecipeError(f"mechanism must be one of {', '.join(FREQUENCY)}, or an object of one of them")
     if epsilon is not None:
         parameters["epsilon"] = epsilon
     if mechanism != "coin":

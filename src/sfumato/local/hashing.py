@@ -182,8 +182,9 @@ def _count_supports(table: NDArray[np.int64]) -> NDArray[np.int64]:
     total /= size
     supports = np.rint(total)
     if np.abs(total - supports).max() > 0.25:
-        message = "there are too many answers for one exact transform; estimate them in several parts"
-        raise RecipeError(message)
+        raise RecipeError(
+            "there are too many answers for one exact transform; estimate them in several parts"
+        )
     return supports.astype(np.int64).ravel()
 
 
@@ -220,9 +221,9 @@ def _cells(size: int, categories: int) -> int:
 def _check_prime(size: object, categories: int) -> int:
     number = check_count(size, name="hash_size", most=_LARGEST)
     if number not in _primes():
-        message = f"hash_size must be a prime up to {_LARGEST}, got {number}"
-        raise RecipeError(message)
+        raise RecipeError(f"hash_size must be a prime up to {_LARGEST}, got {number}")
     if _cells(number, categories) > _MAX_CELLS:
-        message = f"hash_size {number} needs too large a table for {categories} categories; leave it out"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"hash_size {number} needs too large a table for {categories} categories; leave it out"
+        )
     return number

@@ -53,8 +53,7 @@ class LaplaceMean:
         object.__setattr__(self, "low", ends[0])
         object.__setattr__(self, "high", ends[1])
         if STEPS / self.epsilon > MAX_SCALE:
-            message = "epsilon is too small for Laplace noise on this grid; give 2^-26 or more"
-            raise RecipeError(message)
+            raise RecipeError("epsilon is too small for Laplace noise on this grid; give 2^-26 or more")
 
     @property
     def law(self) -> Law:

@@ -54,8 +54,7 @@ class RapporMemory:
     ) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
         """(cohorts, permanent responses) of clients and values; those that are new are drawn and kept."""
         if mechanism != self._mechanism:
-            message = "this memory belongs to another mechanism; a client keeps one memory for each"
-            raise RecipeError(message)
+            raise RecipeError("this memory belongs to another mechanism; a client keeps one memory for each")
         numbers = _check_clients(clients, codes.size)
         self._meet(np.unique(numbers), source)
         keys = numbers * mechanism.categories + codes
@@ -105,11 +104,9 @@ class RapporMemory:
             record = json.loads(held["mechanism"].tobytes())
             bits = np.unpackbits(held["permanent"], axis=1, count=mechanism.width)
         except (ValueError, KeyError, OSError):
-            message = "these bytes are no memory of permanent responses"
-            raise SchemaError(message) from None
+            raise SchemaError("these bytes are no memory of permanent responses") from None
         if record != mechanism.to_record():
-            message = "this memory belongs to another mechanism; a client keeps one memory for each"
-            raise RecipeError(message)
+            raise RecipeError("this memory belongs to another mechanism; a client keeps one memory for each")
         memory._clients, memory._cohorts = held["clients"], held["cohorts"]
         memory._keys, memory._permanent = held["keys"], bits.astype(np.bool_)
         return memory
@@ -118,9 +115,7 @@ class RapporMemory:
 def _check_clients(clients: ArrayLike, size: int) -> NDArray[np.int64]:
     numbers = as_array(clients, "the clients")
     if numbers.shape != (size,) or (size and numbers.dtype.kind not in "iu"):
-        message = "clients must be whole numbers, one for each value"
-        raise SchemaError(message)
+        raise SchemaError("clients must be whole numbers, one for each value")
     if size and (int(numbers.min()) < 0 or int(numbers.max()) >= _MOST_CLIENTS):
-        message = "the numbers of clients must lie between 0 and 2^40"
-        raise SchemaError(message)
+        raise SchemaError("the numbers of clients must lie between 0 and 2^40")
     return numbers.astype(np.int64)

@@ -38,8 +38,9 @@ def check_range(low: ExactLike, high: ExactLike) -> tuple[Fraction, Fraction]:
     ends = parse_exact(low, name="low"), parse_exact(high, name="high")
     most = max(abs(ends[0]), abs(ends[1]))
     if ends[0] >= ends[1] or most > Fraction(10) ** 300 or (ends[1] - ends[0]) * 2**20 < most / 2**20:
-        message = "a range needs two numbers, low below high, not above 1e300 and not too close for doubles"
-        raise RecipeError(message)
+        raise RecipeError(
+            "a range needs two numbers, low below high, not above 1e300 and not too close for doubles"
+        )
     return ends
 
 
@@ -55,14 +56,12 @@ def check_numbers(
     if numbers.size == 0 and numbers.ndim == 1:
         return np.empty(0, np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
-        message = "the values must be a one-dimensional array of numbers"
-        raise SchemaError(message)
+        raise SchemaError("the values must be a one-dimensional array of numbers")
     numbers = numbers.astype(np.float64)
     missing = np.isnan(numbers)
     if missing.any():
         if default is None or math.isnan(default):
-            message = "a value is missing (NaN); leave it out, or state a default for such values"
-            raise SchemaError(message)
+            raise SchemaError("a value is missing (NaN); leave it out, or state a default for such values")
         numbers[missing] = default
     ends = float(low), float(high)
     middle, half = ends[0] / 2 + ends[1] / 2, ends[1] / 2 - ends[0] / 2
@@ -79,14 +78,11 @@ def check_integers(responses: ArrayLike, least: int, most: int) -> NDArray[np.in
     """
     answers = as_array(responses, "the responses")
     if answers.ndim == 1 and answers.size == 0:
-        message = "there are no responses; nothing can be estimated"
-        raise SchemaError(message)
+        raise SchemaError("there are no responses; nothing can be estimated")
     if answers.ndim != 1 or answers.dtype.kind not in "iu":
-        message = "responses of this mechanism are a one-dimensional array of whole numbers"
-        raise SchemaError(message)
+        raise SchemaError("responses of this mechanism are a one-dimensional array of whole numbers")
     if int(answers.min()) < least or int(answers.max()) > most:
-        message = "a response lies outside what this mechanism answers with these parameters"
-        raise SchemaError(message)
+        raise SchemaError("a response lies outside what this mechanism answers with these parameters")
     return answers.astype(np.int64)
 
 

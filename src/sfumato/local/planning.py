@@ -58,19 +58,16 @@ def plan(
     """
     chosen = _take(mechanism, epsilon=epsilon, categories=categories, **parameters)
     if not isinstance(margin, int | float) or not 0 < margin < math.inf:
-        message = f"margin must be a number above zero, got {str(margin)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"margin must be a number above zero, got {str(margin)[:40]!r}")
     if share is not None and not 0 <= share <= 1:
-        message = f"share must lie between 0 and 1, got {str(share)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"share must lie between 0 and 1, got {str(share)[:40]!r}")
     places = (0.0, 0.5, 1.0) if share is None else (share,)
     variance = max(chosen.variance(place) for place in places)
     if isinstance(chosen, MeanMechanism):
         variance *= float(chosen.high - chosen.low) ** 2
     needed = variance * (normal_reach(confidence) / margin) ** 2
     if needed > _MOST_PEOPLE:
-        message = "no population is large enough for this margin at this epsilon; widen one of them"
-        raise RecipeError(message)
+        raise RecipeError("no population is large enough for this margin at this epsilon; widen one of them")
     people = max(1, math.ceil(needed))
     return Plan(
         mechanism=chosen.name,
@@ -93,8 +90,9 @@ def _take(
             given.setdefault("categories", 2)
         return make_mechanism(mechanism, **given)
     if given:
-        message = "a mechanism that is made already has its parameters; give its name, or no parameters"
-        raise RecipeError(message)
+        raise RecipeError(
+            "a mechanism that is made already has its parameters; give its name, or no parameters"
+        )
     return mechanism
 
 
@@ -142,10 +140,9 @@ def choose_mechanism(*, epsilon: ExactLike, categories: int, max_bits: int | Non
         limit = check_count(max_bits, name="max_bits", least=1)
         candidates = [each for each in candidates if each.bits <= limit]
     if not candidates:
-        message = (
+        raise RecipeError(
             "no mechanism has answers of so few bits; the shortest is that of hadamard, which may take rows"
         )
-        raise RecipeError(message)
     least = min(each.variance for each in candidates)
     ranked = sorted(candidates, key=lambda each: (each.variance > _CLOSE * least, each.bits, each.variance))
     return Choice(mechanism=ranked[0].mechanism, candidates=tuple(ranked))
@@ -183,8 +180,7 @@ def compare_models(
     count = check_count(people, name="people", least=1, most=_MOST_PEOPLE)
     ends = check_range(low, high)
     if mechanism not in MEAN:
-        message = f"mechanism must be one for means: {', '.join(MEAN)}"
-        raise RecipeError(message)
+        raise RecipeError(f"mechanism must be one for means: {', '.join(MEAN)}")
     chosen = make_mechanism(mechanism, epsilon=epsilon, low=ends[0], high=ends[1])
     width = float(ends[1] - ends[0])
     worst = max(chosen.variance(place) for place in (0.0, 0.5, 1.0))

@@ -82,8 +82,7 @@ class Rappor:
         most = _MAX_WIDTH if bloom is None else 1 << 16
         put(self, "categories", check_count(categories, name="categories", most=most))
         if bloom is None and (hashes, cohorts) != (1, 1):
-            message = "hashes and cohorts belong to a Bloom filter; give its number of bits as bloom"
-            raise RecipeError(message)
+            raise RecipeError("hashes and cohorts belong to a Bloom filter; give its number of bits as bloom")
         put(self, "bloom", None if bloom is None else check_count(bloom, name="bloom", most=_MAX_WIDTH))
         put(self, "hashes", check_count(hashes, name="hashes", least=1, most=_MAX_HASHES))
         put(self, "cohorts", check_count(cohorts, name="cohorts", least=1, most=_MAX_COHORTS))
@@ -94,16 +93,14 @@ class Rappor:
         elif epsilon is None and report_epsilon is None:
             self._set_rates(rates)
         else:
-            message = "give epsilons or rates, not both: each follows from the other"
-            raise RecipeError(message)
+            raise RecipeError("give epsilons or rates, not both: each follows from the other")
 
     def _set_epsilons(self, epsilon: ExactLike | None, report_epsilon: ExactLike | None) -> None:
         put = object.__setattr__
         whole = parse_epsilon(epsilon)
         single = whole / 2 if report_epsilon is None else parse_epsilon(report_epsilon, name="report_epsilon")
         if single >= whole:
-            message = "report_epsilon must be below epsilon, which covers all reports about a value"
-            raise RecipeError(message)
+            raise RecipeError("report_epsilon must be below epsilon, which covers all reports about a value")
         flip = lie_threshold(whole / (2 * self.hashes), 1)
         # A bit is wrong in a report with chance f (1 - u) + (1 - f) u; u is rounded up to reach this goal.
         goal = Fraction(lie_threshold(single / (2 * self.hashes), 1), WORDS)
@@ -119,8 +116,7 @@ class Rappor:
         ):
             put(self, name, value)
         if self.hit <= self.miss:
-            message = "report_epsilon is too small for 64-bit words"
-            raise RecipeError(message)
+            raise RecipeError("report_epsilon is too small for 64-bit words")
 
     def _set_rates(self, rates: tuple[ExactLike, ExactLike, ExactLike]) -> None:
         put = object.__setattr__
@@ -132,8 +128,7 @@ class Rappor:
         put(self, "on_if_off", -int(-off * WORDS // 1))
         put(self, "on_if_on", int(on * WORDS // 1))
         if not (0 < 2 * self.flip < WORDS and 0 <= self.on_if_off < self.on_if_on <= WORDS):
-            message = "rates (f, p, q) need 0 < f < 1 and 0 <= p < q <= 1"
-            raise RecipeError(message)
+            raise RecipeError("rates (f, p, q) need 0 < f < 1 and 0 <= p < q <= 1")
         put(self, "epsilon", log_above(self.likelihood_ratio))
         put(self, "report_epsilon", log_above(self.report_likelihood_ratio))
 
@@ -221,8 +216,9 @@ class Rappor:
         """
         codes = check_codes(values, self.categories, default=default).astype(np.int64)
         if (memory is None) != (clients is None):
-            message = "clients and memory go together: the memory keeps each client's permanent responses"
-            raise RecipeError(message)
+            raise RecipeError(
+                "clients and memory go together: the memory keeps each client's permanent responses"
+            )
         source = KeyStream()
         if memory is None or clients is None:
             return self._draw(codes, source)
@@ -263,13 +259,11 @@ class Rappor:
         """The shares of the categories: from counts of bits, or by regression over cohorts."""
         reports = as_array(responses, "the reports")
         if reports.dtype.names != ("cohort", "bits") or reports.ndim != 1:
-            message = "reports of RAPPOR are a one-dimensional array with the fields cohort and bits"
-            raise SchemaError(message)
+            raise SchemaError("reports of RAPPOR are a one-dimensional array with the fields cohort and bits")
         bits = check_bits(reports["bits"], self.width)
         cohorts = reports["cohort"]
         if cohorts.dtype.kind not in "iu" or int(cohorts.min()) < 0 or int(cohorts.max()) >= self.cohorts:
-            message = f"a report's cohort is none of the {self.cohorts} of this mechanism"
-            raise SchemaError(message)
+            raise SchemaError(f"a report's cohort is none of the {self.cohorts} of this mechanism")
         if self.bloom is not None:
             return estimate_filter(self, cohorts.astype(np.int64), bits, project=project)
         return estimate_supports(

@@ -49,14 +49,14 @@ def make_mechanism(name: str, **parameters: Any) -> FrequencyMechanism | MeanMec
     """
     maker = FREQUENCY.get(name) or MEAN.get(name)
     if maker is None:
-        message = f"no mechanism is called {str(name)[:40]!r}; known: {', '.join([*FREQUENCY, *MEAN])}"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"no mechanism is called {str(name)[:40]!r}; known: {', '.join([*FREQUENCY, *MEAN])}"
+        )
     try:
         return maker(**parameters)
     except TypeError:
         given = ", ".join(sorted(parameters))[:200]
-        message = f"{name} does not take these parameters, or needs more than: {given}"
-        raise RecipeError(message) from None
+        raise RecipeError(f"{name} does not take these parameters, or needs more than: {given}") from None
 
 
 def read_mechanism(record: Mapping[str, Any]) -> FrequencyMechanism | MeanMechanism:
@@ -75,6 +75,7 @@ def read_mechanism(record: Mapping[str, Any]) -> FrequencyMechanism | MeanMechan
         parameters["rates"] = tuple(parameters["rates"])
     mechanism = make_mechanism(str(name), **parameters)
     if mechanism.to_record() != dict(record):
-        message = "the record of a mechanism is not one that this version writes; it may have been edited"
-        raise RecipeError(message)
+        raise RecipeError(
+            "the record of a mechanism is not one that this version writes; it may have been edited"
+        )
     return mechanism

@@ -132,8 +132,7 @@ def check_projection(project: str) -> Projection:
     for known in get_args(Projection):
         if project == known:
             return known  # type: ignore[no-any-return]
-    message = f"project must be one of {', '.join(get_args(Projection))}, got {str(project)[:40]!r}"
-    raise RecipeError(message)
+    raise RecipeError(f"project must be one of {', '.join(get_args(Projection))}, got {str(project)[:40]!r}")
 
 
 def project_shares(shares: ArrayLike, *, project: Projection = "simplex") -> NDArray[np.float64]:
@@ -164,6 +163,5 @@ def project_shares(shares: ArrayLike, *, project: Projection = "simplex") -> NDA
 def normal_reach(confidence: float) -> float:
     """How many standard errors a two-sided normal interval of this confidence reaches."""
     if not isinstance(confidence, int | float) or not 0 < confidence < 1:
-        message = f"confidence must lie between 0 and 1, got {str(confidence)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"confidence must lie between 0 and 1, got {str(confidence)[:40]!r}")
     return NormalDist().inv_cdf((1 + confidence) / 2)

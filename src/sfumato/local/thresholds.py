@@ -41,8 +41,7 @@ def parse_epsilon(value: object, *, name: str = "epsilon") -> Fraction:
     """
     epsilon = parse_positive(value, name=name)
     if not Fraction(1, 10**12) <= epsilon <= 1000:
-        message = f"{name} must lie between 1e-12 and 1000, got {format_exact(epsilon)[:40]}"
-        raise RecipeError(message)
+        raise RecipeError(f"{name} must lie between 1e-12 and 1000, got {format_exact(epsilon)[:40]}")
     return epsilon
 
 
@@ -61,8 +60,9 @@ def lie_threshold(epsilon: Fraction, others: int) -> int:
     # 2^64 / (e^epsilon + others) grows with e^-epsilon, of which `high` is an upper bound.
     least = -(-(high << 64) // ((1 << bits) + others * high))
     if WORDS - others * least <= least:
-        message = f"epsilon {format_exact(epsilon)[:40]} is too small for {others + 1} answers in 64 bits"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"epsilon {format_exact(epsilon)[:40]} is too small for {others + 1} answers in 64 bits"
+        )
     return least
 
 

@@ -51,8 +51,7 @@ class UnaryEncoding:
 
     def __init__(self, *, epsilon: ExactLike, categories: int = 2, flips: Flips = "optimized") -> None:
         if flips not in ("optimized", "symmetric"):
-            message = f"flips must be 'optimized' or 'symmetric', got {str(flips)[:40]!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"flips must be 'optimized' or 'symmetric', got {str(flips)[:40]!r}")
         object.__setattr__(self, "epsilon", parse_epsilon(epsilon))
         object.__setattr__(
             self, "categories", check_count(categories, name="categories for one bit each", most=_MAX_BITS)
@@ -149,16 +148,13 @@ def check_bits(responses: ArrayLike, width: int) -> NDArray[np.bool_]:
     """
     bits = as_array(responses, "the responses")
     if bits.ndim != 2 or bits.shape[1] != width:
-        message = f"responses of this mechanism are rows of {width} bits; these are not"
-        raise SchemaError(message)
+        raise SchemaError(f"responses of this mechanism are rows of {width} bits; these are not")
     if len(bits) == 0:
-        message = "there are no responses; nothing can be estimated"
-        raise SchemaError(message)
+        raise SchemaError("there are no responses; nothing can be estimated")
     if bits.dtype.kind == "b":
         return bits
     if bits.dtype.kind not in "iu" or int(bits.min()) < 0 or int(bits.max()) > 1:
-        message = "responses of this mechanism are bits; another value or type is among these"
-        raise SchemaError(message)
+        raise SchemaError("responses of this mechanism are bits; another value or type is among these")
     return bits.astype(np.bool_)
 
 

@@ -27,8 +27,9 @@ def pack_codes(codes: Sequence[NDArray[np.integer]], sizes: Sequence[int]) -> ND
     [2, 3]
     """
     if math.prod(sizes) >= 2**63:
-        message = "these columns have too many combinations of values to be told apart; compare fewer"
-        raise MetricError(message)
+        raise MetricError(
+            "these columns have too many combinations of values to be told apart; compare fewer"
+        )
     keys = codes[0].astype(np.int64)
     for code, size in zip(codes[1:], sizes[1:], strict=True):
         keys *= size

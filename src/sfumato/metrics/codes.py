@@ -39,8 +39,7 @@ def number_pair(
     first, second = plain_column(truth, name), plain_column(release, name)
     if missing == "refuse" and (first.null_count or second.null_count):
         side = "truth" if first.null_count else "release"
-        message = f"{side}: column {name!r} has missing values; give them a value of their own"
-        raise MetricError(message)
+        raise MetricError(f"{side}: column {name!r} has missing values; give them a value of their own")
     if is_text(first) or is_text(second):
         codes, labels = number_text(pa.concat_arrays([_as_text(first), _as_text(second)]))
     else:

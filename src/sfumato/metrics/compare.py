@@ -105,8 +105,7 @@ def compare_pair(
 ) -> Comparison:
     """The comparison of two sides that are coded already."""
     if target is not None and target not in pair.columns:
-        message = f"no column {target!r} to tell from the others"
-        raise MetricError(message)
+        raise MetricError(f"no column {target!r} to tell from the others")
     # A regression's time grows with the square of the columns.
     affordable = max(_FEWEST_RECORDS, _MOST_PRODUCTS // len(pair.columns) ** 2)
     most_records = min(most_records, affordable)

@@ -35,8 +35,7 @@ def draw_triples(names: Sequence[str], *, seed: int, count: int = _TRIPLES) -> l
     [('c', 'a', 'b')]
     """
     if len(names) < 4:
-        message = "truth needs at least four columns to draw triples from all but the last"
-        raise MetricError(message)
+        raise MetricError("truth needs at least four columns to draw triples from all but the last")
     generator = np.random.default_rng([seed, 1])
     return [
         tuple(names[place] for place in generator.permutation(len(names) - 1)[:3].tolist())

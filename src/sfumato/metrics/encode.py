@@ -105,12 +105,10 @@ def _encode_described(
             and (_has(theirs, released_names(column)) or _has(theirs, column.stored))
         ]
     if not columns:
-        message = "truth and release have no described column in common"
-        raise MetricError(message)
+        raise MetricError("truth and release have no described column in common")
     extra = [name for name in (weight, unit) if name is not None and name in stored]
     if unit is not None and unit not in stored:
-        message = f"truth: no column {unit!r} to tell individuals apart by"
-        raise MetricError(message)
+        raise MetricError(f"truth: no column {unit!r} to tell individuals apart by")
     true_codes, kept = code_records(truth, table, columns, side="truth", extra=extra)
     codes, weights, rows = _code_release(theirs, table, columns, weight)
     return CodedPair(
@@ -181,8 +179,7 @@ def _weights(table: pa.Table, weight: str | None, side: str) -> NDArray[np.float
         return None
     weights = measure(table, weight, side=side)
     if weights.size and weights.min() < 0:
-        message = f"{side}: column {weight!r} holds negative counts; set them to 0 first"
-        raise MetricError(message)
+        raise MetricError(f"{side}: column {weight!r} holds negative counts; set them to 0 first")
     return weights
 
 
@@ -195,8 +192,7 @@ def _units(table: pa.Table, unit: str | None) -> NDArray[np.int64] | None:
 
 def _require_weight(weight: str | None, names: list[str]) -> None:
     if weight is not None and weight not in names:
-        message = f"neither table has the column of weights {weight!r}"
-        raise MetricError(message)
+        raise MetricError(f"neither table has the column of weights {weight!r}")
 
 
 def _has(table: pa.Table, names: tuple[str, ...]) -> bool:

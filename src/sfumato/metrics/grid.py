@@ -31,8 +31,7 @@ def lay_out(pair: CodedPair, side: Side, *, rows: Sequence[str], kind: str) -> N
     sizes = [pair.sizes[name] for name in names]
     cells = math.prod(sizes)
     if cells > _LARGEST:
-        message = f"{' x '.join(names)} has {cells:,} cells, more than can be scored"
-        raise MetricError(message)
+        raise MetricError(f"{' x '.join(names)} has {cells:,} cells, more than can be scored")
     keys = pack_codes([side.codes[name] for name in names], sizes)
     counts = np.bincount(keys, side.weights, minlength=cells)
     return np.rint(counts).astype(np.int64).reshape(-1, sizes[-1])

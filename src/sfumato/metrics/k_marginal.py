@@ -94,13 +94,11 @@ def k_marginal(
     chosen = tuple(tuple(each) for each in column_sets)
     used = sorted({name for each in chosen for name in each})
     if not used:
-        message = "k-marginal needs at least one set of columns"
-        raise MetricError(message)
+        raise MetricError("k-marginal needs at least one set of columns")
     for table, side in ((ours, "truth"), (theirs, "release")):
         require_columns(table, (*place, *used), side=side)
         if table.num_rows == 0:
-            message = f"{side} has no records"
-            raise MetricError(message)
+            raise MetricError(f"{side} has no records")
     places = number_places(ours, theirs, place)
     raw = measure_places(places, {name: _code(ours, theirs, name) for name in used}, chosen)
     distances = raw.mean(axis=1)
@@ -121,8 +119,7 @@ def draw_column_sets(
     """
     ordered = sorted(names, key=lambda name: name.encode())
     if not 1 <= k <= len(ordered):
-        message = f"cannot draw {k} of {len(ordered)} columns"
-        raise MetricError(message)
+        raise MetricError(f"cannot draw {k} of {len(ordered)} columns")
     generator = np.random.RandomState(seed)  # the contest's own generator
     return tuple(
         tuple(str(name) for name in generator.choice(ordered, size=k, replace=False)) for _ in range(sets)

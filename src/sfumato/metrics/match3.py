@@ -109,8 +109,7 @@ def match3(
     names = tuple(ours.column_names)
     for table, side in ((ours, "truth"), (theirs, "release")):
         if table.num_rows == 0 or not names:
-            message = f"{side} has no records"
-            raise MetricError(message)
+            raise MetricError(f"{side} has no records")
     true_codes = {name: _true_codes(ours, name) for name in names}
     sizes = _domain_sizes(true_codes, largest)
     codes = {name: _codes(theirs, name, sizes[name]) for name in names if name in theirs.column_names}
@@ -142,8 +141,7 @@ def _score_conjunctions(shares: NDArray[np.float64]) -> float:
     if not shares.size:
         return 0.0
     if (shares[:, 0] <= 0).any():
-        message = "a conjunction test is passed by no record of the truth"
-        raise MetricError(message)
+        raise MetricError("a conjunction test is passed by no record of the truth")
     errors = np.log(np.maximum(shares[:, 1], _LEAST_SHARE)) - np.log(shares[:, 0])
     return _LARGEST * max(0.0, 1 + math.sqrt(float(np.mean(errors**2))) / _ALL_LOST)
 
@@ -155,12 +153,12 @@ def _score_income(
         return None, ()
     missing = [name for name in income if name not in truth]
     if missing:
-        message = f"truth: no column {missing[0]!r} for the income score; name its columns, or leave it out"
-        raise MetricError(message)
+        raise MetricError(
+            f"truth: no column {missing[0]!r} for the income score; name its columns, or leave it out"
+        )
     cities = measure_cities(*(truth[name] for name in income))
     if len(cities) < 2:
-        message = "truth: the income score needs at least two cities"
-        raise MetricError(message)
+        raise MetricError("truth: the income score needs at least two cities")
     if any(name not in release.column_names for name in income):
         return 0.0, tuple(cities.values())
     found = measure_cities(*(_codes(release, name, None) for name in income))
@@ -195,16 +193,14 @@ def _passing(conditions: tuple[Condition, ...], codes: Codes, rows: int) -> floa
 def _columns(test: object, names: tuple[str, ...]) -> tuple[str, ...]:
     listed = test["columns"] if isinstance(test, Mapping) else test
     if not isinstance(listed, Sequence) or len(listed) != 3:
-        message = "a marginal test lists three columns"
-        raise MetricError(message)
+        raise MetricError("a marginal test lists three columns")
     return tuple(_name(column, names) for column in listed)
 
 
 def _conditions(test: object, names: tuple[str, ...]) -> tuple[Condition, ...]:
     listed = test["conditions"] if isinstance(test, Mapping) else test
     if not isinstance(listed, Sequence):
-        message = "a conjunction test lists conditions: a column and its allowed values each"
-        raise MetricError(message)
+        raise MetricError("a conjunction test lists conditions: a column and its allowed values each")
     conditions = []
     for each in listed:
         column, allowed = (each["column"], each["allowed"]) if isinstance(each, Mapping) else each
@@ -217,15 +213,13 @@ def _name(column: object, names: tuple[str, ...]) -> str:
         return column
     if isinstance(column, int) and 0 <= column < len(names):
         return names[column]
-    message = f"a test names column {column!r}, which the truth does not have"
-    raise MetricError(message)
+    raise MetricError(f"a test names column {column!r}, which the truth does not have")
 
 
 def _true_codes(table: pa.Table, name: str) -> NDArray[np.int64]:
     codes = whole_numbers(table, name, side="truth")
     if codes.min() < 0:
-        message = f"truth: column {name!r} must hold whole numbers from 0"
-        raise MetricError(message)
+        raise MetricError(f"truth: column {name!r} must hold whole numbers from 0")
     return codes
 
 
@@ -253,6 +247,5 @@ def _domain_sizes(truth: Codes, largest: Mapping[str, int] | None) -> dict[str, 
         highest = int(codes.max())
         sizes[name] = 1 + int((largest or {}).get(name, highest))
         if highest >= sizes[name]:
-            message = f"truth: column {name!r} holds values above the largest of its domain"
-            raise MetricError(message)
+            raise MetricError(f"truth: column {name!r} holds values above the largest of its domain")
     return sizes

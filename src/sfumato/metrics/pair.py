@@ -34,8 +34,7 @@ class Side:
         return f"Side({len(self.codes)} columns, values withheld)"
 
     def __reduce__(self) -> NoReturn:
-        message = "records cannot be pickled"
-        raise TypeError(message)
+        raise TypeError("records cannot be pickled")
 
     def take(self, rows: NDArray[np.intp], weights: NDArray[np.float64] | None = None) -> Side:
         """The rows of these numbers, which stand for one record each unless `weights` says otherwise."""
@@ -58,11 +57,9 @@ class CodedPair:
 
     def __post_init__(self) -> None:
         if not self.columns:
-            message = "truth and release have no column in common"
-            raise MetricError(message)
+            raise MetricError("truth and release have no column in common")
         if self.truth.total <= 0:
-            message = "truth has no records within the described domains"
-            raise MetricError(message)
+            raise MetricError("truth has no records within the described domains")
 
     def __repr__(self) -> str:
         return f"CodedPair(columns={self.columns}, values withheld)"

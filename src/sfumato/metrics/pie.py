@@ -154,17 +154,15 @@ def _read_pair(
     if all(arrays):
         pair = truth, release
     elif any(arrays):
-        message = "truth and release must both be arrays, or both tables"
-        raise MetricError(message)
+        raise MetricError("truth and release must both be arrays, or both tables")
     else:
         pair = _read_tables(truth, release, index)
     true_counts, counts = _check(pair[0], side="truth"), _check(pair[1], side="release")
     if true_counts.shape != counts.shape:
-        message = (
+        raise MetricError(
             f"truth has {true_counts.shape[0]:,} rows of {true_counts.shape[1]:,} counts, release "
             f"{counts.shape[0]:,} of {counts.shape[1]:,}; both need the same rows and columns"
         )
-        raise MetricError(message)
     return true_counts, counts
 
 
@@ -177,13 +175,15 @@ def _read_tables(
     require_columns(theirs, names, side="release")
     counted = [name for name in ours.column_names if name not in names]
     if set(theirs.column_names) != set(ours.column_names):
-        message = "truth and release must have the same columns: those of the index, and one per kind"
-        raise MetricError(message)
+        raise MetricError(
+            "truth and release must have the same columns: those of the index, and one per kind"
+        )
     if ours.num_rows == theirs.num_rows:
         for name in names:
             if ours.column(name).to_pylist() != theirs.column(name).to_pylist():
-                message = f"the rows of truth and release differ in {name!r}; bring both into the same order"
-                raise MetricError(message)
+                raise MetricError(
+                    f"the rows of truth and release differ in {name!r}; bring both into the same order"
+                )
     return tuple(  # type: ignore[return-value]
         np.stack([whole_numbers(table, name, side=side) for name in counted], axis=1)
         if counted
@@ -194,22 +194,16 @@ def _read_tables(
 
 def _check(counts: NDArray[Any], *, side: str) -> NDArray[Any]:
     if counts.ndim != 2 or counts.size == 0:
-        message = f"{side}: counts must fill a table of rows and columns"
-        raise MetricError(message)
+        raise MetricError(f"{side}: counts must fill a table of rows and columns")
     if counts.dtype.kind == "f":
         if not np.isfinite(counts).all():
-            message = f"{side}: counts must be finite"
-            raise MetricError(message)
+            raise MetricError(f"{side}: counts must be finite")
         if (counts != np.floor(counts)).any():
-            message = f"{side}: counts must be whole numbers"
-            raise MetricError(message)
+            raise MetricError(f"{side}: counts must be whole numbers")
     elif counts.dtype.kind not in "iu":
-        message = f"{side}: counts must be whole numbers"
-        raise MetricError(message)
+        raise MetricError(f"{side}: counts must be whole numbers")
     if counts.min() < 0:
-        message = f"{side}: counts must not be negative"
-        raise MetricError(message)
+        raise MetricError(f"{side}: counts must not be negative")
     if counts.max() > _LARGEST // counts.shape[1]:
-        message = f"{side}: counts are too large to be added up exactly"
-        raise MetricError(message)
+        raise MetricError(f"{side}: counts are too large to be added up exactly")
     return counts

@@ -119,15 +119,13 @@ def _open(request: Request) -> _Opened:
         project = read_project(request.project)
         name = request.table or (described.name if described is not None else None)
         if name is None and len(project.tables) > 1:
-            message = "the project describes several tables; name one with --table"
-            raise SchemaError(message)
+            raise SchemaError("the project describes several tables; name one with --table")
         table = project.table(name or next(iter(project.tables)))
         truth = truth or project.folder / table.source
         # What the certificate says of the columns is what was released; the project may have changed.
         described = described or table
     if truth is None:
-        message = "no records to compare with; give --truth or --project"
-        raise SchemaError(message)
+        raise SchemaError("no records to compare with; give --truth or --project")
     if described is not None:
         stored = stored_names(truth, table=described, side="truth")
     else:
@@ -156,8 +154,7 @@ def _score_pie(request: Request, opened: _Opened, part: pa.Table) -> dict[str, A
     kind = request.kind or (by[-1] if by else None)
     rows = (*request.place, *request.time) or tuple(name for name in by if name != kind)
     if kind is None or not rows:
-        message = "name the columns of the pie charts: --kind, and --place or --time"
-        raise SchemaError(message)
+        raise SchemaError("name the columns of the pie charts: --kind, and --place or --time")
     if not opened.released.columns and kind not in part.column_names:
         truth = read_table(opened.truth, side="truth")
         pair = encode_wide(truth, part, rows=rows, kind=kind, unit=_unit(request, opened))
@@ -196,8 +193,7 @@ def _score_records(request: Request, opened: _Opened, part: pa.Table) -> dict[st
             options = {"seed": request.seed, "largest": _largest(opened.described)}
             options |= {} if has_income else {"income": None}
         case _:
-            message = f"no metric {request.metric!r}"
-            raise MetricError(message)
+            raise MetricError(f"no metric {request.metric!r}")
     scored = score_records(
         request.metric,
         truth,

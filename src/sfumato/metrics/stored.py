@@ -63,8 +63,7 @@ def code_records(
     used = [*(name for column in named for name in column.stored), *extra]
     missing = [name for name in used if name not in stored]
     if missing:
-        message = f"{side}: no column {missing[0]!r}"
-        raise MetricError(message)
+        raise MetricError(f"{side}: no column {missing[0]!r}")
     plain = replace(
         table, unit=PrivacyUnit(column=None, max_records=1), columns={column.name: column for column in named}
     )
@@ -114,8 +113,9 @@ def code_released(released: pa.Table, column: Column, *, side: str) -> NDArray[n
         places, words = _number_labels(plain_column(released, names[0]))
         codes = np.array(_place_words(words, column), np.int64)[places]
     if codes.size and codes.min() < 0:
-        message = f"{side}: column {column.name!r} holds values that its described domain does not list"
-        raise MetricError(message)
+        raise MetricError(
+            f"{side}: column {column.name!r} holds values that its described domain does not list"
+        )
     return codes
 
 

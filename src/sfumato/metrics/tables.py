@@ -49,8 +49,7 @@ def read_table(source: TableLike, *, side: str) -> pa.Table:
         table = _convert(source, side)
     names = table.column_names
     if len(set(names)) != len(names):
-        message = f"{side}: two columns have the same name; rename one"
-        raise MetricError(message)
+        raise MetricError(f"{side}: two columns have the same name; rename one")
     return table.drop_columns([name for name in names if name.startswith("__index_level_")])
 
 
@@ -58,8 +57,7 @@ def require_columns(table: pa.Table, names: Iterable[str], *, side: str) -> None
     """Nothing, or an error that names the columns of `names` that `table` lacks."""
     missing = [name for name in names if name not in table.column_names]
     if missing:
-        message = f"{side}: no column {', '.join(repr(name) for name in missing)}"
-        raise MetricError(message)
+        raise MetricError(f"{side}: no column {', '.join(repr(name) for name in missing)}")
 
 
 def plain_column(table: pa.Table, name: str) -> pa.Array:
@@ -81,8 +79,7 @@ def plain_column(table: pa.Table, name: str) -> pa.Array:
     elif _is_text(kind) and kind != pa.string():
         column = column.cast(pa.string())
     elif not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        message = f"column {name!r} has a nested or binary type; leave it out"
-        raise MetricError(message)
+        raise MetricError(f"column {name!r} has a nested or binary type; leave it out")
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -100,12 +97,10 @@ def measure(table: pa.Table, name: str, *, side: str) -> NDArray[np.float64]:
     """The numbers of the column `name`, all of them finite, or an error."""
     array = plain_column(table, name)
     if pa.types.is_string(array.type) or pa.types.is_dictionary(array.type):
-        message = f"{side}: column {name!r} must hold numbers"
-        raise MetricError(message)
+        raise MetricError(f"{side}: column {name!r} must hold numbers")
     numbers = to_numbers(array).astype(np.float64)
     if not np.isfinite(numbers).all():
-        message = f"{side}: column {name!r} has missing or infinite values"
-        raise MetricError(message)
+        raise MetricError(f"{side}: column {name!r} has missing or infinite values")
     return numbers
 
 
@@ -116,8 +111,7 @@ def whole_numbers(table: pa.Table, name: str, *, side: str) -> NDArray[np.int64]
         return to_numbers(array).astype(np.int64)
     numbers = measure(table, name, side=side)
     if (np.abs(numbers) > _LARGEST_WHOLE).any() or (numbers != np.floor(numbers)).any():
-        message = f"{side}: column {name!r} must hold whole numbers"
-        raise MetricError(message)
+        raise MetricError(f"{side}: column {name!r} must hold whole numbers")
     return numbers.astype(np.int64)
 
 
@@ -133,11 +127,10 @@ def _convert(source: TableLike, side: str) -> pa.Table:
             return pa.table(source.to_arrow())
         return pa.Table.from_pandas(source, preserve_index=False)
     except Exception:  # what is wrong may be told with a value of a record
-        message = (
+        raise MetricError(
             f"{side}: not a table; give an Arrow table, a pandas or polars frame, a mapping of columns of "
             "equal length, or the path of a file"
-        )
-        raise MetricError(message) from None
+        ) from None
 
 
 def _read_files(path: Path, side: str) -> pa.Table:
@@ -147,25 +140,21 @@ def _read_files(path: Path, side: str) -> pa.Table:
     try:
         return pa.concat_tables([_read_file(each, side) for each in paths], promote_options="permissive")
     except pa.ArrowException:
-        message = f"{side}: the files {path.name!r} do not have the same columns"
-        raise MetricError(message) from None
+        raise MetricError(f"{side}: the files {path.name!r} do not have the same columns") from None
 
 
 def _read_file(path: Path, side: str) -> pa.Table:
     name = path.name.lower()
     if not path.is_file():
-        message = f"{side}: there is no file {path.name!r}"
-        raise MetricError(message)
+        raise MetricError(f"{side}: there is no file {path.name!r}")
     try:
         if name.endswith(".parquet"):
             return pq.read_table(path)
         if name.endswith(_TEXT_FILES):
             return _read_text(path, side)
     except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
-        message = f"{side}: {path.name!r} cannot be read ({type(error).__name__})"
-        raise MetricError(message) from None
-    message = f"{side}: {path.name!r} must end in .parquet, .csv or .csv.gz"
-    raise MetricError(message)
+        raise MetricError(f"{side}: {path.name!r} cannot be read ({type(error).__name__})") from None
+    raise MetricError(f"{side}: {path.name!r} must end in .parquet, .csv or .csv.gz")
 
 
 def _read_text(path: Path, side: str) -> pa.Table:

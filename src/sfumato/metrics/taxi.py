@@ -84,8 +84,7 @@ def taxi(
     for table, side in ((ours, "truth"), (theirs, "release")):
         require_columns(table, (_TAXI, _SHIFT, _PICKUP, *_COMPARED), side=side)
         if table.num_rows == 0:
-            message = f"{side} has no records"
-            raise MetricError(message)
+            raise MetricError(f"{side} has no records")
     places = number_places(ours, theirs, (_PICKUP, _SHIFT))
     columns = {name: _code(ours, theirs, name) for name in _COMPARED}
     distances = measure_places(places, columns, _PAIRS).mean(axis=1)

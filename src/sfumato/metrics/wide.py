@@ -40,8 +40,7 @@ def encode_wide(
     require_columns(release, rows, side="release")
     counted = [name for name in release.column_names if name not in rows]
     if not counted:
-        message = "release: no column of counts beside those of place and time"
-        raise MetricError(message)
+        raise MetricError("release: no column of counts beside those of place and time")
     row = _fuse(release, rows)
     parts = [
         pa.table(
@@ -54,8 +53,7 @@ def encode_wide(
     try:
         long = pa.concat_tables(parts, promote_options="permissive")
     except pa.ArrowException:
-        message = "release: every column beside those of place and time must hold counts"
-        raise MetricError(message) from None
+        raise MetricError("release: every column beside those of place and time must hold counts") from None
     return encode_pair(records, long, columns=[ROW, kind], weight=_COUNT, unit=unit, cut=False)
 
 

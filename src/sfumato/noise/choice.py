@@ -62,14 +62,14 @@ def exponential_choice(scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray
     """
     exact = parse_positive(rate, name="rate")
     if not isinstance(scores, np.ndarray) or scores.dtype != np.int64:
-        message = "choices are made among scores in an array of 64-bit integers; convert the scores first"
-        raise RecipeError(message)
+        raise RecipeError(
+            "choices are made among scores in an array of 64-bit integers; convert the scores first"
+        )
     if scores.ndim != 2 or scores.shape[1] == 0:
-        message = (
+        raise RecipeError(
             "scores must have the shape (rows, candidates) with at least one candidate, "
             f"got the shape {scores.shape}"
         )
-        raise RecipeError(message)
     return _choose(scores, exact, KeyStream())
 
 
@@ -85,8 +85,7 @@ def _choose(
     chosen = np.empty(rows, np.int64)
     bits = min(sum_bits - (candidates - 1).bit_length(), WEIGHT_BITS)
     if bits < 1:
-        message = f"{candidates} candidates leave no room for their weights"
-        raise RecipeError(message)
+        raise RecipeError(f"{candidates} candidates leave no room for their weights")
     tables = _build_tables(rate)
     step = max(1, _CHUNK // candidates)
     known: dict[tuple[int, int], tuple[int, int]] = {}

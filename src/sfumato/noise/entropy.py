@@ -75,8 +75,7 @@ class KeyStream:
         cls._forks += 1
 
     def __reduce__(self) -> NoReturn:
-        message = "a key stream cannot be copied or pickled: its copy would repeat its noise"
-        raise TypeError(message)
+        raise TypeError("a key stream cannot be copied or pickled: its copy would repeat its noise")
 
 
 if hasattr(os, "register_at_fork"):

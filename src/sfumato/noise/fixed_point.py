@@ -23,8 +23,7 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     (376, 377)
     """
     if exponent < 0:
-        message = "the exponent of a decaying exponential cannot be negative"
-        raise ValueError(message)
+        raise ValueError("the exponent of a decaying exponential cannot be negative")
     if exponent == 0:
         return 1 << bits, 1 << bits
     if exponent >= bits:

@@ -135,11 +135,9 @@ def _largest(scores: Sequence[int], noise: list[int], source: BitSource) -> int:
 def _find_losses(scores: Sequence[int | Fraction]) -> list[Fraction]:
     """How far each score lies below the best."""
     if not scores:
-        message = "there is no candidate to choose among"
-        raise RecipeError(message)
+        raise RecipeError("there is no candidate to choose among")
     if not all(isinstance(score, (int, Fraction)) for score in scores):
-        message = "scores must be whole numbers or fractions"
-        raise RecipeError(message)
+        raise RecipeError("scores must be whole numbers or fractions")
     best = max(scores)
     return [Fraction(best - score) for score in scores]
 

@@ -33,15 +33,13 @@ class Law:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            message = f"the kind of noise must be 'laplace' or 'gaussian', got {self.kind!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"the kind of noise must be 'laplace' or 'gaussian', got {self.kind!r}")
         name = _scale_name(self.kind)
         if parse_positive(self.scale, name=name) > MAX_SCALE:
-            message = (
+            raise RecipeError(
                 f"{name} must be at most 2^50 = {MAX_SCALE} so that noise fits 64-bit integers; "
                 f"measure in a larger unit"
             )
-            raise RecipeError(message)
 
     def exponent(self, magnitude: int) -> Fraction:
         """How far, in nats, the weight of `magnitude` lies below the weight of zero."""

@@ -68,8 +68,7 @@ def add_noise(values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDA
     """
     law = make_law(kind, scale)
     if not isinstance(values, np.ndarray) or values.dtype != np.int64:
-        message = "noise is added to an array of 64-bit integers; convert the values first"
-        raise RecipeError(message)
+        raise RecipeError("noise is added to an array of 64-bit integers; convert the values first")
     noise = _draw(law, values.size, KeyStream()).reshape(values.shape)
     return _add_saturating(values, noise)
 
@@ -96,6 +95,5 @@ def _parse_size(size: object) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        message = f"size must be a whole number, zero or more, got {str(size)[:40]!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"size must be a whole number, zero or more, got {str(size)[:40]!r}")
     return number

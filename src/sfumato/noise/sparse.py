@@ -52,11 +52,9 @@ def add_sparse_noise(
     """
     law = make_law("laplace", scale)
     if not 1 <= size <= LARGEST_DOMAIN or threshold < 1:
-        message = "noise on occupied cells needs 1 to 2^63 - 1 cells and a threshold of at least 1"
-        raise RecipeError(message)
+        raise RecipeError("noise on occupied cells needs 1 to 2^63 - 1 cells and a threshold of at least 1")
     if cells.size and not (cells[0] >= 0 and cells[-1] < size and (cells[1:] > cells[:-1]).all()):
-        message = "occupied cells must ascend within the histogram"
-        raise RecipeError(message)
+        raise RecipeError("occupied cells must ascend within the histogram")
     noisy = add_noise(values, kind="laplace", scale=scale)
     kept = noisy >= threshold
     passing = draw_passing(law, threshold, size=size, source=KeyStream())
@@ -131,8 +129,9 @@ def _floors(law: Law, threshold: int, *, count: int, width: int) -> tuple[int, .
         floors = _certify(law, threshold, count=count, width=width, precision=width + count + guard)
         if floors is not None:
             return floors
-    message = f"the chances of a threshold under {law} cannot be certified; use a scale with fewer digits"
-    raise SfumatoError(message)
+    raise SfumatoError(
+        f"the chances of a threshold under {law} cannot be certified; use a scale with fewer digits"
+    )
 
 
 def _certify(law: Law, threshold: int, *, count: int, width: int, precision: int) -> tuple[int, ...] | None:

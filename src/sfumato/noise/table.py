@@ -88,8 +88,7 @@ def _thresholds(law: Law, *, folded: bool, bits: int) -> list[int]:
         thresholds = build(law.exponent(1), folded=folded, bits=bits, guard=guard)
         if thresholds is not None:
             return thresholds
-    message = f"the thresholds of {law} cannot be certified; use a scale with fewer digits"
-    raise SfumatoError(message)
+    raise SfumatoError(f"the thresholds of {law} cannot be certified; use a scale with fewer digits")
 
 
 def _laplace_thresholds(rate: Fraction, *, folded: bool, bits: int, guard: int) -> list[int] | None:

@@ -58,8 +58,7 @@ class _Plan:
 def _make_plan(law: Law, bits: int, block_bits: int) -> _Plan:
     shift = int(law.scale).bit_length() - 1 - block_bits
     if shift < 0:
-        message = f"a scale below {1 << block_bits} has no blocks; draw it from one table"
-        raise ValueError(message)
+        raise ValueError(f"a scale below {1 << block_bits} has no blocks; draw it from one table")
     blocks = build_table(Law(law.kind, law.scale / (1 << shift)), folded=False, bits=bits)
     keep_bits = min(64 - shift, bits)
     worst = _worst_losses(law, shift, len(blocks.thresholds), keep_bits)
@@ -126,8 +125,7 @@ def _draw_once(plan: _Plan, out: NDArray[np.int64], source: BitSource) -> NDArra
         doubtful = np.flatnonzero(part.scratch < np.uint64(plan.sure))
         if resolved.size:  # a block from beyond the table, where `sure` proves nothing
             if (part.magnitudes[resolved].astype(np.int64) >> (62 - plan.shift)).any():
-                message = "a draw of noise does not fit 64-bit integers; its chance is exp(-4096)"
-                raise OverflowError(message)
+                raise OverflowError("a draw of noise does not fit 64-bit integers; its chance is exp(-4096)")
             doubtful = np.union1d(doubtful, resolved)
         decisions = part.scratch[doubtful]
 

@@ -90,8 +90,7 @@ class Purse:
         """The ask, deducted."""
         cost = ask_cost(self.table, ask).mu_squared
         if cost is None or cost > self.left:
-            message = f"{ask.name!r} costs more than is left of the recipe's budget"
-            raise RecipeError(message)
+            raise RecipeError(f"{ask.name!r} costs more than is left of the recipe's budget")
         self.left -= cost
         return ask
 

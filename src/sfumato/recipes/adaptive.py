@@ -70,8 +70,7 @@ class Adaptive:
             or not isinstance(self.model_cells, int)
             or not 1 <= self.model_cells <= LARGEST_TREE
         ):
-            message = f"adaptive: model_cells must be a whole number from 1 to {LARGEST_TREE:,}"
-            raise RecipeError(message)
+            raise RecipeError(f"adaptive: model_cells must be a whole number from 1 to {LARGEST_TREE:,}")
 
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record."""
@@ -137,8 +136,7 @@ class Adaptive:
             for each in self.workload:
                 names = domain.order(tuple(each["columns"]))
                 if len(names) != len(each["columns"]):
-                    message = "adaptive: the workload names a column that the rows do not have"
-                    raise RecipeError(message)
+                    raise RecipeError("adaptive: the workload names a column that the rows do not have")
                 stated[names] = stated.get(names, 0) + each["weight"]
             return stated
         if self.workload is not None:
@@ -169,7 +167,8 @@ def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | None:
         if not isinstance(names, (list, tuple)) or not names or len(set(names)) != len(names):
             raise RecipeError(message)
         if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= _MOST_WEIGHT:
-            message = f"adaptive: the weight of a workload must be a whole number from 1 to {_MOST_WEIGHT:,}"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"adaptive: the weight of a workload must be a whole number from 1 to {_MOST_WEIGHT:,}"
+            )
         parsed.append({"columns": list(names), "weight": weight})
     return tuple(parsed)

@@ -89,28 +89,27 @@ class AdaptiveGrid:
             self, "outer", tuple(_column_list(each, key="outer") for each in _list(self.outer, "outer"))
         )
         if not self.outer:
-            message = "adaptive-grid: outer must list at least one marginal, such as [['area', 'hour']]"
-            raise RecipeError(message)
+            raise RecipeError(
+                "adaptive-grid: outer must list at least one marginal, such as [['area', 'hour']]"
+            )
         if max(len(columns) for columns in self.outer) > _MOST_COLUMNS:
-            message = f"adaptive-grid: an outer marginal has more than {_MOST_COLUMNS} columns"
-            raise RecipeError(message)
+            raise RecipeError(f"adaptive-grid: an outer marginal has more than {_MOST_COLUMNS} columns")
         copies: list[dict[str, Any]] = []
         for each in _list(self.copies, "copies"):
             if not isinstance(each, Mapping) or set(each) != {"columns", "times"}:
-                message = "adaptive-grid: copies must list entries such as {columns = ['a', 'b'], times = 7}"
-                raise RecipeError(message)
+                raise RecipeError(
+                    "adaptive-grid: copies must list entries such as {columns = ['a', 'b'], times = 7}"
+                )
             columns = _column_list(each["columns"], key="copies")
             if self._order(columns) not in self.marginals:
-                message = (
+                raise RecipeError(
                     f"adaptive-grid: copies of {' x '.join(columns)}, which is no part of an outer marginal"
                 )
-                raise RecipeError(message)
             copies.append(
                 {"columns": list(columns), "times": _whole(each["times"], "times of copies", least=1)}
             )
         if len({self._order(tuple(each["columns"])) for each in copies}) != len(copies):
-            message = "adaptive-grid: copies lists a marginal twice"
-            raise RecipeError(message)
+            raise RecipeError("adaptive-grid: copies lists a marginal twice")
         object.__setattr__(self, "copies", tuple(copies))
         object.__setattr__(self, "threshold", parse_positive(self.threshold, name="adaptive-grid: threshold"))
         object.__setattr__(self, "norms", parse_norms(self.norms, where="adaptive-grid: norms"))
@@ -119,8 +118,9 @@ class AdaptiveGrid:
             groups = _column_list(self.identifiers, key="identifiers")
             unknown = next((name for name in groups if name not in self.columns), None)
             if unknown is not None or self.public is None:
-                message = "adaptive-grid: identifiers by columns needs columns of outer and a public table"
-                raise RecipeError(message)
+                raise RecipeError(
+                    "adaptive-grid: identifiers by columns needs columns of outer and a public table"
+                )
             object.__setattr__(self, "identifiers", groups)
         _whole(self.seed, "seed", least=0)
         if self.rows is not None:
@@ -307,23 +307,21 @@ class AdaptiveGrid:
         refuse_no_delta(self.kind, delta)
         if table.unit.column is None and (self.norms is not None or self.identifiers is not False):
             key = "identifiers" if self.norms is None else "norms"
-            message = (
+            raise RecipeError(
                 f"adaptive-grid: table {table.name!r} has unit = 'row', every row is an individual of its "
                 "own; "
                 f"leave {key} out, or name a unit column"
             )
-            raise RecipeError(message)
         names = ["epsilon", *name_rows(table, self.columns)]
         names += [] if self.identifiers is False else [table.unit.column or ""]
         refuse_clash(self.kind, names)
         large = max(self.marginals, key=domain.cells)
         if domain.cells(large) > _MOST_CELLS:
-            message = (
+            raise RecipeError(
                 f"adaptive-grid: {' x '.join(large)} has {domain.cells(large):,} cells, more than "
                 f"{_MOST_CELLS:,}; "
                 "use coarser domains or fewer columns"
             )
-            raise RecipeError(message)
         build_tree(domain, self.marginals, limit=LARGEST_TREE)
 
     def _fit(self, table: Table, measured: Measured, progress: Callable[[str], None]) -> Model:
@@ -365,8 +363,7 @@ class AdaptiveGrid:
 
 def _list(value: object, key: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
-        message = f"adaptive-grid: {key} must be a list"
-        raise RecipeError(message)
+        raise RecipeError(f"adaptive-grid: {key} must be a list")
     return value
 
 
@@ -377,13 +374,13 @@ def _column_list(value: object, *, key: str) -> Columns:
         or not all(isinstance(name, str) for name in value)
         or len(set(value)) != len(value)
     ):
-        message = f"adaptive-grid: {key} needs lists of columns, none empty and no column twice in one"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"adaptive-grid: {key} needs lists of columns, none empty and no column twice in one"
+        )
     return tuple(value)
 
 
 def _whole(value: object, key: str, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        message = f"adaptive-grid: {key} must be a whole number of at least {least}"
-        raise RecipeError(message)
+        raise RecipeError(f"adaptive-grid: {key} must be a whole number of at least {least}")
     return value

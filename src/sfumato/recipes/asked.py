@@ -46,8 +46,7 @@ def parse_asked(value: object, *, where: str) -> str | dict[str, Any] | None:
     if isinstance(value, Mapping) and set(_KEYS) <= set(value):
         refuse_unknown_keys(value, _KEYS, where=where)
         return dict(value)
-    message = f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table"
-    raise RecipeError(message)
+    raise RecipeError(f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table")
 
 
 def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
@@ -68,8 +67,7 @@ def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, An
         met, times = np.unique(people[known] * size + cells[known], return_counts=True)
         pairs = met % size * _PAIR + np.minimum(times, MOST_TIMES)
     if not pairs.size:
-        message = f"public table {record['file']!r} has no row in the domains of {' x '.join(by)}"
-        raise RecipeError(message)
+        raise RecipeError(f"public table {record['file']!r} has no row in the domains of {' x '.join(by)}")
     return {**record, "pairs": _pack(np.unique(pairs))}
 
 
@@ -80,14 +78,12 @@ def read_asked(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
     for name, each in zip(by, codes, strict=True):
         outside = np.flatnonzero(each < 0)
         if outside.size:
-            message = (
+            raise RecipeError(
                 f"asked = {record['file']!r}: row {int(outside[0]) + 1} has no value of column {name!r} "
                 "that is in its domain"
             )
-            raise RecipeError(message)
     if not rows.num_rows:
-        message = f"asked = {record['file']!r} lists no cell"
-        raise RecipeError(message)
+        raise RecipeError(f"asked = {record['file']!r} lists no cell")
     return {**record, "pairs": _pack(np.unique(_find_cells(table, by, codes) * _PAIR))}
 
 
@@ -183,6 +179,5 @@ def _unpack(record: Mapping[str, Any], size: int) -> NDArray[np.int64]:
     pairs = np.cumsum(steps)
     wrong = not steps.size or (steps[1:] < 1).any()
     if wrong or pairs[0] < 0 or pairs[-1] >= size * _PAIR:
-        message = "the cells of the public file cannot be read; plan the recipe from its file again"
-        raise RecipeError(message)
+        raise RecipeError("the cells of the public file cannot be read; plan the recipe from its file again")
     return pairs

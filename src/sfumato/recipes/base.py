@@ -51,8 +51,9 @@ class Product:
     def __post_init__(self) -> None:
         unknown = sorted(set(self.files) - set(EXTRA_FILES))
         if unknown:
-            message = f"a release has no file {unknown[0]!r}; a recipe may add {', '.join(EXTRA_FILES)}"
-            raise RecipeError(message)
+            raise RecipeError(
+                f"a release has no file {unknown[0]!r}; a recipe may add {', '.join(EXTRA_FILES)}"
+            )
 
 
 Conversation = Generator[tuple[Ask, ...], tuple[Answer, ...], Product]
@@ -154,21 +155,19 @@ def refuse_large_answers(plan: Plan) -> None:
     """Nothing, or an error if the answers of a plan are too many to be kept in a ledger."""
     cells = sum(request_size(plan.table, request) for request in plan.requests)
     if cells > MOST_ANSWERS:
-        message = (
+        raise RecipeError(
             f"the release would have {cells:,} cells, more than {MOST_ANSWERS:,}; "
             "use fewer columns, coarser domains or fewer epsilons"
         )
-        raise RecipeError(message)
 
 
 def refuse_no_delta(kind: str, delta: Fraction) -> None:
     """Nothing, or an error if there is no delta for a recipe that adds Gaussian noise."""
     if delta == 0:
-        message = (
+        raise RecipeError(
             f"{kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "
             "[budget] delta in the project file"
         )
-        raise RecipeError(message)
 
 
 def parse_epsilons(value: object) -> tuple[Fraction, ...]:
@@ -180,9 +179,7 @@ def parse_epsilons(value: object) -> tuple[Fraction, ...]:
     entries = value if isinstance(value, (list, tuple)) else [value]
     epsilons = tuple(parse_positive(entry, name="epsilon") for entry in entries)
     if not epsilons:
-        message = "epsilon is an empty list"
-        raise RecipeError(message)
+        raise RecipeError("epsilon is an empty list")
     if len(set(epsilons)) != len(epsilons):
-        message = "an epsilon is listed twice"
-        raise RecipeError(message)
+        raise RecipeError("an epsilon is listed twice")
     return epsilons

@@ -68,8 +68,7 @@ class CappedCounts:
         object.__setattr__(self, "share", parse_positive(self.share, name="capped-counts: share"))
         object.__setattr__(self, "threshold", parse_threshold(self.threshold, kind=self.kind))
         if _exact(self.share) >= 1:
-            message = "capped-counts: share is a part of epsilon, below 1"
-            raise RecipeError(message)
+            raise RecipeError("capped-counts: share is a part of epsilon, below 1")
 
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record."""
@@ -86,17 +85,15 @@ class CappedCounts:
         by = tuple(self.by)
         refuse_clash(self.kind, ["epsilon", "count", *released_names(table, by)])
         if table.cells(by) > _MOST_CELLS:
-            message = (
+            raise RecipeError(
                 f"capped-counts: {' x '.join(by)} has {table.cells(by):,} cells, more than {_MOST_CELLS:,}; "
                 "use fewer columns or coarser domains"
             )
-            raise RecipeError(message)
         if table.unit.max_records == 1:
-            message = (
+            raise RecipeError(
                 "capped-counts: nobody has more than one record that counts, so there is no bound to choose; "
                 "use cell-counts"
             )
-            raise RecipeError(message)
         return Plan(
             recipe=self,
             table=table,

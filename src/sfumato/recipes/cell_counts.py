@@ -71,8 +71,7 @@ class CellCounts:
         names = ["epsilon", "count", *released_names(table, tuple(self.by))]
         refuse_clash(self.kind, names)
         if self.noise == "gaussian" and delta == 0:
-            message = "cell-counts: Gaussian noise needs delta above zero"
-            raise RecipeError(message)
+            raise RecipeError("cell-counts: Gaussian noise needs delta above zero")
         requests = tuple(self._request(table, epsilon, delta) for epsilon in epsilons)
         return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
 

@@ -50,8 +50,7 @@ def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
         reason = str(error) if isinstance(error, SourceError) else type(error).__name__
         if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
             reason = "it is not UTF-8 text; save it as UTF-8"
-        message = f"public table {path.name!r} cannot be read ({reason})"
-        raise RecipeError(message) from None
+        raise RecipeError(f"public table {path.name!r} cannot be read ({reason})") from None
 
 
 def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
@@ -61,8 +60,9 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
     """
     missing = [name for name in column.stored if name not in rows.column_names]
     if missing:
-        message = f"the public table has no column {missing[0]!r}, which column {column.name!r} is read from"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"the public table has no column {missing[0]!r}, which column {column.name!r} is read from"
+        )
     domain = column.domain
     stored = [rows[name].combine_chunks() for name in column.stored]
     if isinstance(domain, Tuples):
@@ -70,8 +70,7 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
     elif isinstance(domain, Values):
         codes = _look_up(stored[0], domain.labels)
     elif domain is None:
-        message = f"column {column.name!r} has no domain, so a public table cannot be encoded"
-        raise RecipeError(message)
+        raise RecipeError(f"column {column.name!r} has no domain, so a public table cannot be encoded")
     else:
         part = _date_part(domain, stored[0], column.name) if isinstance(domain, Period) else stored[0]
         codes = _encode_numbers(domain, _to_numbers(part, column.name), clamp=column.outside == "clamp")
@@ -114,8 +113,9 @@ def _to_numbers(values: pa.Array, name: str) -> NDArray[np.float64]:
             return np.asarray(numbers[to_numpy(encoded.indices.fill_null(-1))], np.float64)
         return np.asarray(to_numpy(values.cast(pa.float64(), safe=False).fill_null(np.nan)), np.float64)
     except pa.ArrowException:
-        message = f"column {name!r} of the public table must hold numbers, as its domain does"
-        raise RecipeError(message) from None
+        raise RecipeError(
+            f"column {name!r} of the public table must hold numbers, as its domain does"
+        ) from None
 
 
 def _read_number(text: str) -> float:
@@ -167,5 +167,4 @@ def _date_part(domain: Period, values: pa.Array, name: str) -> pa.Array:
             values = values.cast(pa.timestamp("s"))
         return functions[domain.part](values)
     except pa.ArrowException:
-        message = f"column {name!r} of the public table does not hold dates"
-        raise RecipeError(message) from None
+        raise RecipeError(f"column {name!r} of the public table does not hold dates") from None

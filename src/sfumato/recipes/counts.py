@@ -43,19 +43,16 @@ _LARGEST_THRESHOLD = 10**6
 def parse_by(value: object, *, kind: str) -> tuple[str, ...]:
     """The columns that `by` lists."""
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
-        message = f"{kind}: by must be a list of columns, such as ['district', 'month']"
-        raise RecipeError(message)
+        raise RecipeError(f"{kind}: by must be a list of columns, such as ['district', 'month']")
     if not value or len(set(value)) != len(value):
-        message = f"{kind}: by must list at least one column, and none twice"
-        raise RecipeError(message)
+        raise RecipeError(f"{kind}: by must list at least one column, and none twice")
     return tuple(value)
 
 
 def parse_noise(value: object, *, kind: str) -> None:
     """Nothing, or an error if `value` names no noise."""
     if value not in ("auto", "laplace", "gaussian"):
-        message = f"{kind}: noise must be auto, laplace or gaussian, got {value!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"{kind}: noise must be auto, laplace or gaussian, got {value!r}")
 
 
 def parse_threshold(value: object, *, kind: str) -> Fraction:
@@ -66,8 +63,9 @@ def parse_threshold(value: object, *, kind: str) -> Fraction:
     """
     threshold = parse_exact(value, name=f"{kind}: threshold")
     if not 0 <= threshold <= _LARGEST_THRESHOLD:
-        message = f"{kind}: threshold counts standard deviations of the noise, from 0 to {_LARGEST_THRESHOLD}"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"{kind}: threshold counts standard deviations of the noise, from 0 to {_LARGEST_THRESHOLD}"
+        )
     return threshold
 
 

@@ -72,16 +72,15 @@ class FieldGroups:
     def __post_init__(self) -> None:
         groups = self.groups
         if not isinstance(groups, (list, tuple)) or not all(_is_names(group) for group in groups):
-            message = "field-groups: groups must be a list of lists of columns, such as [['age', 'job']]"
-            raise RecipeError(message)
+            raise RecipeError(
+                "field-groups: groups must be a list of lists of columns, such as [['age', 'job']]"
+            )
         if self.columns is not None and not _is_names(self.columns):
-            message = "field-groups: columns must list columns of the table, none twice"
-            raise RecipeError(message)
+            raise RecipeError("field-groups: columns must list columns of the table, none twice")
         named = [name for group in groups for name in group]
         if len(set(named)) != len(named):
             twice = next(name for name in named if named.count(name) > 1)
-            message = f"field-groups: column {twice!r} is in two groups"
-            raise RecipeError(message)
+            raise RecipeError(f"field-groups: column {twice!r} is in two groups")
         object.__setattr__(self, "groups", tuple(tuple(group) for group in groups))
         object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
         object.__setattr__(self, "weights", self._parse_weights())
@@ -89,18 +88,15 @@ class FieldGroups:
         object.__setattr__(self, "public", parse_public(self.public, where="field-groups: public"))
         for key, value in (("seed", self.seed), ("rows", self.rows)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                message = f"field-groups: {key} must be a whole number of at least 0"
-                raise RecipeError(message)
+                raise RecipeError(f"field-groups: {key} must be a whole number of at least 0")
         if self.rows is not None and self.rows > _MOST_ROWS:
-            message = f"field-groups: rows must be at most {_MOST_ROWS:,}"
-            raise RecipeError(message)
+            raise RecipeError(f"field-groups: rows must be at most {_MOST_ROWS:,}")
 
     def _parse_weights(self) -> tuple[Fraction, ...] | None:
         if self.weights is None:
             return None
         if not isinstance(self.weights, (list, tuple)) or len(self.weights) != len(self.groups):
-            message = "field-groups: weights must list one number for each of the groups"
-            raise RecipeError(message)
+            raise RecipeError("field-groups: weights must list one number for each of the groups")
         return tuple(parse_positive(each, name="field-groups: a weight") for each in self.weights)
 
     def to_record(self) -> dict[str, Any]:
@@ -206,22 +202,19 @@ class FieldGroups:
         stated = {name for group in self.groups for name in group}
         unknown = sorted(stated - set(names))
         if unknown:
-            message = (
+            raise RecipeError(
                 f"field-groups: a group names {unknown[0]!r}, which is no column with a domain of table "
                 f"{table.name!r}" + ("" if self.columns is None else ", or is not among `columns`")
             )
-            raise RecipeError(message)
         groups = (*map(tuple, self.groups), *((name,) for name in names if name not in stated))
         if not groups:
-            message = f"field-groups: table {table.name!r} describes no column with a domain"
-            raise RecipeError(message)
+            raise RecipeError(f"field-groups: table {table.name!r} describes no column with a domain")
         for group in groups:
             if table.cells(group) > _LARGEST_GROUP:
-                message = (
+                raise RecipeError(
                     f"field-groups: the group {', '.join(group)} has more than 2^63 bins; split it, or give "
                     "its columns coarser domains"
                 )
-                raise RecipeError(message)
         return groups
 
     def _request(self, table: Table, group: Columns, epsilon: Fraction, *, name: str) -> Request:
@@ -231,11 +224,10 @@ class FieldGroups:
             return request
         sparse = replace(request, threshold=self._threshold(table, request))
         if table.cells(group) * sparse.passing > _MOST_EMPTY:
-            message = (
+            raise RecipeError(
                 f"field-groups: about {table.cells(group) * sparse.passing:,.0f} empty bins of "
                 f"{', '.join(group)} would pass the cut; raise `cut`, or split the group"
             )
-            raise RecipeError(message)
         return sparse
 
     def _threshold(self, table: Table, request: Request) -> int:
@@ -315,11 +307,10 @@ def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
         for each in requests
     )
     if deviation > _VAGUE:
-        message = (
+        raise RecipeError(
             f"field-groups: the number of records would be known to within {deviation:,.0f} only; give "
             "`rows`, or spend more epsilon"
         )
-        raise RecipeError(message)
 
 
 def _estimate_total(measurements: list[Measurement]) -> float:

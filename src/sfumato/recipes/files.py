@@ -54,8 +54,7 @@ def read_recipe(path: Path | str) -> RecipeFile:
     except SchemaError as error:
         raise RecipeError(str(error)) from None
     except RecipeError as error:
-        message = f"{path.name}: {error}"
-        raise RecipeError(message) from None
+        raise RecipeError(f"{path.name}: {error}") from None
 
 
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:
@@ -67,11 +66,9 @@ def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> 
     keys = dict(document)
     kind = keys.pop("recipe", None)
     if not isinstance(kind, str) or kind not in RECIPES:
-        message = f"recipe must be one of {', '.join(sorted(RECIPES))}, got {kind!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"recipe must be one of {', '.join(sorted(RECIPES))}, got {kind!r}")
     if not isinstance(keys.get("table"), str):
-        message = f"{kind}: table must name a table of the project file"
-        raise RecipeError(message)
+        raise RecipeError(f"{kind}: table must name a table of the project file")
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))
     for key in ("public", "asked"):
@@ -82,6 +79,5 @@ def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> 
     try:
         recipe = RECIPES[kind](**keys)
     except TypeError as error:
-        message = f"{kind}: {str(error).split(') ', 1)[-1].replace('__init__() ', '')}"
-        raise RecipeError(message) from None
+        raise RecipeError(f"{kind}: {str(error).split(') ', 1)[-1].replace('__init__() ', '')}") from None
     return RecipeFile(recipe=recipe, epsilons=epsilons, delta=delta)

@@ -45,8 +45,7 @@ def follow_recipe(
     finally:
         run.close()
     if not isinstance(product, Product) or not answers:
-        message = f"recipe {plan.recipe.kind!r} asked nothing, or made no product of its answers"
-        raise RecipeError(message)
+        raise RecipeError(f"recipe {plan.recipe.kind!r} asked nothing, or made no product of its answers")
     return tuple(answers), product
 
 
@@ -101,8 +100,7 @@ class _Asked:
             self._refuse(f"asked {ask.name!r} with queries over another number of cells")
 
     def _refuse(self, reason: str) -> NoReturn:
-        message = f"recipe {self.plan.recipe.kind!r} {reason}"
-        raise RecipeError(message)
+        raise RecipeError(f"recipe {self.plan.recipe.kind!r} {reason}")
 
 
 def _within(asked: Spent, allowed: Spent) -> bool:

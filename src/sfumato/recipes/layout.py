@@ -41,8 +41,9 @@ def refuse_clash(kind: str, names: list[str]) -> None:
     """Nothing, or an error if two released columns would have one name."""
     clash = next((name for name in names if names.count(name) > 1), None)
     if clash is not None:
-        message = f"{kind}: two released columns would be named {clash!r}; describe one by another name"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"{kind}: two released columns would be named {clash!r}; describe one by another name"
+        )
 
 
 def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:

@@ -44,15 +44,15 @@ def parse_norms(value: object, *, where: str) -> Norms:
         norms = {}
         for size, norm in value.items():
             if not str(size).isascii() or not str(size).isdigit() or int(size) < 1:
-                message = f"{where} by number of columns needs keys such as 1, 2, 3, got {size!r}"
-                raise RecipeError(message)
+                raise RecipeError(f"{where} by number of columns needs keys such as 1, 2, 3, got {size!r}")
             norms[int(size)] = parse_positive(norm, name=f"{where} of {size} columns")
         return dict(sorted(norms.items()))
     try:
         return parse_positive(value, name=where)
     except RecipeError:
-        message = f"{where} must be a number above zero, numbers by number of columns, or 'auto'"
-        raise RecipeError(message) from None
+        raise RecipeError(
+            f"{where} must be a number above zero, numbers by number of columns, or 'auto'"
+        ) from None
 
 
 def norms_record(norms: Norms) -> Any:  # noqa: ANN401 - as plain as what is recorded
@@ -80,8 +80,7 @@ def norm_choices(
     # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
     epsilon = 2 * mu_to_pure(squared / len(sizes))
     if epsilon <= 0:
-        message = "epsilon is too small to choose norms privately; state them as numbers"
-        raise RecipeError(message)
+        raise RecipeError("epsilon is too small to choose norms privately; state them as numbers")
     return tuple(
         NormChoice(
             name=f"norm of {size} column{'s' if size > 1 else ''}{label}",

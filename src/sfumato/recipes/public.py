@@ -46,8 +46,7 @@ def parse_public(value: object, *, where: str) -> str | dict[str, Any] | None:
     if isinstance(value, Mapping) and {"file", "sha256", "values"} <= set(value):
         refuse_unknown_keys(value, _KEYS, where=where)
         return dict(value)
-    message = f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table"
-    raise RecipeError(message)
+    raise RecipeError(f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table")
 
 
 def read_public(
@@ -65,8 +64,7 @@ def read_public(
     if groups is not None:
         record["identifiers"] = _pack_identifiers(rows, table, groups, name=name)
     elif not any(kept for bins in values.values() for kept in bins):
-        message = f"public table {name!r} has no value for a binned column of table {table.name!r}"
-        raise RecipeError(message)
+        raise RecipeError(f"public table {name!r} has no value for a binned column of table {table.name!r}")
     return record
 
 
@@ -80,8 +78,7 @@ def public_values(record: Mapping[str, Any] | None) -> WithinBins:
             for name, bins in record["values"].items()
         }
     except (TypeError, ValueError, AttributeError):
-        message = "the values of the public table are not numbers by column and bin"
-        raise RecipeError(message) from None
+        raise RecipeError("the values of the public table are not numbers by column and bin") from None
 
 
 def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -90,11 +87,11 @@ def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], ND
         packed = base64.b64decode(record["identifiers"], validate=True)
         pairs = np.frombuffer(inflate(packed, most=_MOST_ROWS * 8), "<i4").astype(np.int64).reshape(2, -1)
     except (KeyError, TypeError, ValueError, SourceError, zlib.error):
-        message = "the identifiers of the public table cannot be read; plan the recipe from its file again"
-        raise RecipeError(message) from None
+        raise RecipeError(
+            "the identifiers of the public table cannot be read; plan the recipe from its file again"
+        ) from None
     if pairs.size and pairs.min() < 0:
-        message = "the identifiers of the public table hold a negative number"
-        raise RecipeError(message)
+        raise RecipeError("the identifiers of the public table hold a negative number")
     return pairs[0], pairs[1]
 
 
@@ -102,8 +99,9 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     try:
         numbers = to_numpy(column.cast(pa.float64(), safe=False).drop_null().combine_chunks())
     except pa.ArrowException:
-        message = "a column of the public table that is binned in the table does not hold numbers"
-        raise RecipeError(message) from None
+        raise RecipeError(
+            "a column of the public table that is binned in the table does not hold numbers"
+        ) from None
     return np.asarray(numbers[np.isfinite(numbers)], np.float64)
 
 
@@ -132,11 +130,9 @@ def _pack_identifiers(rows: pa.Table, table: Table, groups: Sequence[str], *, na
         if stored not in rows.column_names
     ]
     if missing:
-        message = f"public table {name!r} has no column {missing[0]!r}, which identifiers need"
-        raise RecipeError(message)
+        raise RecipeError(f"public table {name!r} has no column {missing[0]!r}, which identifiers need")
     if rows.num_rows > _MOST_ROWS:
-        message = f"public table {name!r} has more than {_MOST_ROWS:,} rows; give a sample of it"
-        raise RecipeError(message)
+        raise RecipeError(f"public table {name!r} has more than {_MOST_ROWS:,} rows; give a sample of it")
     encoded = rows[unit].combine_chunks().dictionary_encode()
     identifiers = to_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
     group = np.zeros(rows.num_rows, np.int64)

@@ -77,12 +77,10 @@ def check_options(recipe: Selecting) -> dict[str, Any]:
         or not all(isinstance(name, str) for name in columns)
         or len(set(columns)) != len(columns)
     ):
-        message = f"{kind}: columns must list columns of the table, none twice"
-        raise RecipeError(message)
+        raise RecipeError(f"{kind}: columns must list columns of the table, none twice")
     for key, value, least in (("seed", recipe.seed, 0), ("rows", recipe.rows, 0)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            message = f"{kind}: {key} must be a whole number of at least {least}"
-            raise RecipeError(message)
+            raise RecipeError(f"{kind}: {key} must be a whole number of at least {least}")
     return {
         "columns": None if columns is None else tuple(columns),
         "public": parse_public(recipe.public, where=f"{kind}: public"),
@@ -96,8 +94,7 @@ def find_columns(recipe: Selecting, table: Table) -> Columns:
     else:
         names = tuple(name for name, column in table.columns.items() if column.domain is not None)
     if not names:
-        message = f"{recipe.kind}: table {table.name!r} describes no column with a domain"
-        raise RecipeError(message)
+        raise RecipeError(f"{recipe.kind}: table {table.name!r} describes no column with a domain")
     for name in names:
         table.column(name)
     refuse_clash(recipe.kind, ["epsilon", *name_rows(table, names)])
@@ -124,11 +121,10 @@ def plan_selection(
     domain = model_domain(table, tuple(dict.fromkeys(name for columns in counted for name in columns)))
     cells = sum(domain.cells(columns) for columns in counted)
     if cells > _MOST_COUNTED:
-        message = (
+        raise RecipeError(
             f"{recipe.kind}: the marginals that may be chosen have {cells:,} cells together, more than "
             f"{_MOST_COUNTED:,}; state a smaller workload, fewer columns or coarser domains"
         )
-        raise RecipeError(message)
     return Plan(
         recipe=recipe,
         table=table,
@@ -203,6 +199,7 @@ def _allow(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
     # A hair less than all, so that no rounding of sums exceeds epsilon.
     scale = Fraction(int(max_mu(epsilon, delta) * (1 - 1e-9) * _GRAIN), _GRAIN)
     if scale < _LEAST:
-        message = f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
-        raise RecipeError(message)
+        raise RecipeError(
+            f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
+        )
     return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.column or "row")

@@ -88,8 +88,7 @@ class UserCountsAsWritten:
         self._refuse(plan.table.unit.max_records)
 
     def _refuse(self, factor: int) -> NoReturn:
-        message = (
+        raise RecipeError(
             f"{self.kind} is a specimen for audits and releases nothing: its real epsilon is {factor} times "
             "what it claims, and more for individuals in more cells; use user-counts"
         )
-        raise RecipeError(message)

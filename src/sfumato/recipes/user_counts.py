@@ -90,41 +90,34 @@ class UserCounts:
         for key in ("public", "asked"):
             object.__setattr__(self, key, parse_asked(getattr(self, key), where=f"{self.kind}: {key}"))
         if self.public is not None and self.asked is not None:
-            message = "user-counts: cells are asked about by public or by asked, not by both"
-            raise RecipeError(message)
+            raise RecipeError("user-counts: cells are asked about by public or by asked, not by both")
         self._set_times()
         self._set_reach()
         if self.rounding not in ("after", "before"):
-            message = f"user-counts: rounding must be after or before, got {self.rounding!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"user-counts: rounding must be after or before, got {self.rounding!r}")
 
     def _set_times(self) -> None:
         if not isinstance(self.times, (list, tuple)):
-            message = "user-counts: times must be a list of numbers of records, such as [1, 2]"
-            raise RecipeError(message)
+            raise RecipeError("user-counts: times must be a list of numbers of records, such as [1, 2]")
         for each in self.times:
             _whole(each, "times", least=1, most=MOST_TIMES)
         if len(set(self.times)) != len(self.times) or not (self.times or self.public is not None):
-            message = "user-counts: times must list at least one number of records, and none twice"
-            raise RecipeError(message)
+            raise RecipeError("user-counts: times must list at least one number of records, and none twice")
         object.__setattr__(self, "times", tuple(sorted(self.times)))
 
     def _set_reach(self) -> None:
         if self.period is None:
             if self.reach is not None:
-                message = (
+                raise RecipeError(
                     "user-counts: reach needs period, the column of by whose neighbouring codes it means"
                 )
-                raise RecipeError(message)
             return
         if self.period not in self.by:
-            message = f"user-counts: period must be a column of by, got {self.period!r}"
-            raise RecipeError(message)
+            raise RecipeError(f"user-counts: period must be a column of by, got {self.period!r}")
         if self.public is None and self.asked is None:
-            message = (
+            raise RecipeError(
                 "user-counts: period widens what public or asked names; without them every cell is asked"
             )
-            raise RecipeError(message)
         object.__setattr__(self, "reach", _REACH if self.reach is None else self.reach)
         _whole(self.reach, "reach", least=0, most=_MOST_REACH)
 
@@ -252,11 +245,10 @@ class UserCounts:
 
     def _refuse_large(self, size: int) -> None:
         if size > MOST_ANSWERS:
-            message = (
+            raise RecipeError(
                 f"user-counts: the release would have {size:,} cells or questions, more than "
                 f"{MOST_ANSWERS:,}; use fewer columns, coarser domains, fewer times or fewer epsilons"
             )
-            raise RecipeError(message)
 
     def _add_up(self, measurement: Measurement, size: int) -> NDArray[np.int64]:
         """The count of every cell: numbers of individuals, each times its records, added up."""
@@ -311,13 +303,11 @@ def _refuse_large_sums(requests: tuple[Request, ...], heads: HeadCounts) -> None
     """Nothing, or an error if noise times records, added up in a cell, may leave 64 bits."""
     largest = float(np.add.reduceat(heads.times.astype(np.float64), _starts(heads)).max())
     if max(float(request.scale) for request in requests) * largest * _FAR > _LARGEST_SUM:
-        message = (
+        raise RecipeError(
             "user-counts: the noise of a cell would go beyond 2^62; spend more epsilon or ask fewer times"
         )
-        raise RecipeError(message)
 
 
 def _whole(value: object, key: str, *, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        message = f"user-counts: {key} must be a whole number from {least} to {most:,}"
-        raise RecipeError(message)
+        raise RecipeError(f"user-counts: {key} must be a whole number from {least} to {most:,}")

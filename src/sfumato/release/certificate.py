@@ -144,8 +144,7 @@ def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
     at_delta = {}
     for each in sorted({*_DELTAS, delta} - {Fraction(0)}, reverse=True):
         if spent.delta:
-            message = "a release holds no cost that may fail"
-            raise RecipeError(message)
+            raise RecipeError("a release holds no cost that may fail")
         readings = [rho_to_epsilon(spent.rho, each)]
         if spent.mu_squared is not None:
             readings.append(mu_to_epsilon(math.sqrt(spent.mu_squared) * (1 + 1e-15), each))

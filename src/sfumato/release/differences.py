@@ -57,8 +57,7 @@ def check_file(name: str, stored: bytes | None, derived: bytes | None, *, rows: 
     if stored is None or derived is None:
         raise VerificationFailed(failed)
     if not name.endswith(".parquet"):
-        message = f"{failed}: {tell_lines(stored, derived)}"
-        raise VerificationFailed(message)
+        raise VerificationFailed(f"{failed}: {tell_lines(stored, derived)}")
     try:
         about = pq.ParquetFile(io.BytesIO(stored)).metadata
         plain = about.metadata is None and _WRITER.fullmatch(about.created_by or "")
@@ -67,8 +66,7 @@ def check_file(name: str, stored: bytes | None, derived: bytes | None, *, rows: 
         raise VerificationFailed(failed) from None
     # The table is also there as text, so nothing of it may differ.
     if not plain or not all(each.is_small and name != "table.parquet" for each in found):
-        message = f"{failed}: {tell_differences(found)}"
-        raise VerificationFailed(message)
+        raise VerificationFailed(f"{failed}: {tell_differences(found)}")
     if found:
         return f"{name} follows from the measurements, but for last bits: {tell_differences(found)}"
     return f"{name} follows from the measurements, row for row (another writer version)"

@@ -76,11 +76,11 @@ class PackedAnswers:
         try:
             self._rows = read_parquet(payload, rows=rows)
         except (pa.ArrowException, OSError) as error:
-            message = f"measurements.parquet cannot be read ({type(error).__name__})"
-            raise ReleaseError(message) from None
+            raise ReleaseError(f"measurements.parquet cannot be read ({type(error).__name__})") from None
         if self._rows.column_names != list(_COLUMNS):
-            message = f"measurements.parquet must have the columns {', '.join(_COLUMNS)} and no other"
-            raise ReleaseError(message)
+            raise ReleaseError(
+                f"measurements.parquet must have the columns {', '.join(_COLUMNS)} and no other"
+            )
 
     @property
     def left(self) -> int:
@@ -100,26 +100,22 @@ class PackedAnswers:
         sparse = isinstance(ask, Request) and ask.threshold is not None
         size = self._run(ask.name) if sparse else _fixed_size(self._table, ask)
         if size > self.left:
-            message = f"measurements.parquet ends before the answer to {ask.name!r}"
-            raise ReleaseError(message)
+            raise ReleaseError(f"measurements.parquet ends before the answer to {ask.name!r}")
         part = self._rows.slice(self._start, size)
         self._start += size
         scale = float(ask.scale) if isinstance(ask, Request) else 0.0
         for name, expected in (("measurement", ask.name), ("noise_scale", scale)):
             if pc.unique(part[name]).to_pylist() != [expected]:
-                message = f"measurements.parquet: {ask.name!r} states another {name} than its plan"
-                raise ReleaseError(message)
+                raise ReleaseError(f"measurements.parquet: {ask.name!r} states another {name} than its plan")
         cells, values = (_whole_numbers(part[name], ask.name) for name in ("cell", "noisy_value"))
         if isinstance(ask, Request) and ask.threshold is not None:
             return self._sparse(ask, ask.threshold, cells, values)
         if not np.array_equal(cells, np.arange(size)):
-            message = f"measurements.parquet: the cells of {ask.name!r} are not in their order"
-            raise ReleaseError(message)
+            raise ReleaseError(f"measurements.parquet: the cells of {ask.name!r} are not in their order")
         if isinstance(ask, Request):
             return Measurement(request=ask, noisy_values=values, grid=request_grid(self._table, ask))
         if not 0 <= values[0] < ask.options:
-            message = f"measurements.parquet: {ask.name!r} has no candidate of that index"
-            raise ReleaseError(message)
+            raise ReleaseError(f"measurements.parquet: {ask.name!r} has no candidate of that index")
         return Chosen(choice=ask, index=int(values[0]))
 
     def _run(self, name: str) -> int:
@@ -140,8 +136,9 @@ class PackedAnswers:
             and (cells[1:] > cells[:-1]).all()
             and values.min() >= threshold
         ):
-            message = f"measurements.parquet: {ask.name!r} has cells out of order or below its threshold"
-            raise ReleaseError(message)
+            raise ReleaseError(
+                f"measurements.parquet: {ask.name!r} has cells out of order or below its threshold"
+            )
         grid = request_grid(self._table, ask)
         return Measurement(request=ask, noisy_values=values, grid=grid, cells=cells)
 
@@ -256,6 +253,5 @@ def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
 def _whole_numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.int64]:
     values = column.combine_chunks()
     if values.type != pa.int64() or values.null_count:
-        message = f"measurements.parquet: {name!r} holds values that are not whole numbers"
-        raise ReleaseError(message)
+        raise ReleaseError(f"measurements.parquet: {name!r} holds values that are not whole numbers")
     return to_numpy(values)

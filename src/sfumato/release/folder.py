@@ -30,19 +30,19 @@ def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None
     held = {path.name for path in out.iterdir()} if out.is_dir() else set()
     # A folder of a release that was only begun holds nothing to lose.
     if out.exists() and not force and held != {RESUME}:
-        message = f"{out.name!r} exists already; choose another folder, or --force to replace it"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{out.name!r} exists already; choose another folder, or --force to replace it")
     if out.exists() and not out.is_dir():
-        message = f"{out.name!r} is a file, not a folder"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{out.name!r} is a file, not a folder")
     # Only a release is ever replaced: never a folder that holds anything else.
     if not held <= {*FILES, *EXTRA_FILES, RESUME}:
-        message = f"{out.name!r} holds something that is not part of a release; choose another folder"
-        raise ReleaseError(message)
+        raise ReleaseError(
+            f"{out.name!r} holds something that is not part of a release; choose another folder"
+        )
     target = out.resolve()
     if any(target == path.resolve() or target in path.resolve().parents for path in keep):
-        message = f"{out.name!r} holds the ledger, the project file or the records; choose another folder"
-        raise ReleaseError(message)
+        raise ReleaseError(
+            f"{out.name!r} holds the ledger, the project file or the records; choose another folder"
+        )
     _check_parent(out)
 
 
@@ -75,8 +75,7 @@ def write_folder(out: Path, files: Mapping[str, bytes], *, force: bool = False) 
 def check_file(path: Path, *, force: bool) -> None:
     """Nothing, or an error that says why a file cannot be written to `path`."""
     if path.exists() and not force:
-        message = f"{path.name!r} exists already; choose another name, or --force to replace it"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{path.name!r} exists already; choose another name, or --force to replace it")
     _check_parent(path)
 
 
@@ -90,21 +89,20 @@ def write_file(path: Path, content: bytes, *, force: bool = False) -> None:
     except OSError as error:
         with suppress(OSError):
             partial.unlink()
-        message = f"{path.name!r} could not be written: {error.strerror or type(error).__name__}"
-        raise ReleaseError(message) from None
+        raise ReleaseError(
+            f"{path.name!r} could not be written: {error.strerror or type(error).__name__}"
+        ) from None
 
 
 def _check_parent(path: Path) -> None:
     parent = path.resolve().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        message = f"cannot write to the folder that should hold {path.name!r}; create it first"
-        raise ReleaseError(message)
+        raise ReleaseError(f"cannot write to the folder that should hold {path.name!r}; create it first")
 
 
 def _cannot_write(path: Path, error: OSError) -> ReleaseError:
     reason = error.strerror or type(error).__name__
-    message = (
+    return ReleaseError(
         f"{path.name!r} could not be written: {reason}. The noisy measurements are kept in the ledger; "
         "run the same release again and it is finished free of charge"
     )
-    return ReleaseError(message)

@@ -60,8 +60,7 @@ class OpenedRelease:
             total = sum_costs(plan.costs, delta=plan.delta)
             same = (plan.digest, total) == (self.certificate["plan_sha256"], self.certificate["total"])
         if not same:
-            message = "certificate.json: what it says was spent is not what its plan costs"
-            raise VerificationFailed(message)
+            raise VerificationFailed("certificate.json: what it says was spent is not what its plan costs")
         return plan
 
 
@@ -73,8 +72,7 @@ def failing_closed(what: str) -> Iterator[None]:
     except VerificationFailed:
         raise
     except Exception as error:  # what can fail in reading a damaged file is nowhere listed
-        message = f"{what}: {str(error)[:300] or type(error).__name__}"
-        raise VerificationFailed(message) from None
+        raise VerificationFailed(f"{what}: {str(error)[:300] or type(error).__name__}") from None
 
 
 def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA_FILES)) -> OpenedRelease:
@@ -92,17 +90,14 @@ def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA
     stated = _check_form(certificate, name)
     others = sorted(held - {_CERTIFICATE, *stated})
     if others:
-        message = f"{name!r} holds {others[0]!r}, which is not part of this release"
-        raise VerificationFailed(message)
+        raise VerificationFailed(f"{name!r} holds {others[0]!r}, which is not part of this release")
     files = {_CERTIFICATE: content}
     for file, digest in stated.items():
         if file not in held:
-            message = f"{file} is missing from the release {name!r}"
-            raise VerificationFailed(message)
+            raise VerificationFailed(f"{file} is missing from the release {name!r}")
         content = _read_file(folder / file, name, most=_MOST_BYTES)
         if hashlib.sha256(content).hexdigest() != digest:
-            message = f"{file} in {name!r} is not the file that its certificate describes"
-            raise VerificationFailed(message)
+            raise VerificationFailed(f"{file} in {name!r} is not the file that its certificate describes")
         if file in wanted:
             files[file] = content
     return OpenedRelease(name=name, certificate=certificate, files=files)
@@ -112,14 +107,11 @@ def _list_files(folder: Path, name: str) -> set[str]:
     try:
         held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     except OSError as error:
-        message = f"{name!r} cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
+        raise ReleaseError(f"{name!r} cannot be read ({type(error).__name__})") from None
     if held == {RESUME}:
-        message = f"{name!r} holds a release that is not finished; run `sfumato release --resume`"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{name!r} holds a release that is not finished; run `sfumato release --resume`")
     if _CERTIFICATE not in held:
-        message = f"{name!r} is not a release: it has no {_CERTIFICATE}"
-        raise ReleaseError(message)
+        raise ReleaseError(f"{name!r} is not a release: it has no {_CERTIFICATE}")
     return held
 
 
@@ -127,24 +119,22 @@ def _read_file(path: Path, name: str, *, most: int) -> bytes:
     try:
         return read_regular(path, most=most)
     except SourceError as error:
-        message = f"the release {name!r}: {error}"
-        raise VerificationFailed(message) from None
+        raise VerificationFailed(f"the release {name!r}: {error}") from None
     except OSError as error:
-        message = f"{path.name} in {name!r} cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
+        raise ReleaseError(f"{path.name} in {name!r} cannot be read ({type(error).__name__})") from None
 
 
 def _check_form(certificate: object, name: str) -> dict[str, str]:
     """The digests that a certificate states of its files, if it has the form of one."""
     if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
-        message = f"{name!r}: certificate.json is not of the format {FORMAT!r}"
-        raise VerificationFailed(message)
+        raise VerificationFailed(f"{name!r}: certificate.json is not of the format {FORMAT!r}")
     stated, needed = certificate.get("files"), set(FILES) - {_CERTIFICATE}
     if (
         not isinstance(certificate.get("plan"), dict)
         or not isinstance(stated, dict)
         or not needed <= set(stated) <= needed | set(EXTRA_FILES)
     ):
-        message = f"{name!r}: certificate.json does not state its plan, or not the files of a release"
-        raise VerificationFailed(message)
+        raise VerificationFailed(
+            f"{name!r}: certificate.json does not state its plan, or not the files of a release"
+        )
     return stated

@@ -112,6 +112,5 @@ def replay_answers(
     rows = PackedAnswers(packed, plan.table, rows=most)
     answers, product = follow_recipe(plan, answer=rows.take, progress=progress)
     if rows.left:
-        message = f"measurements.parquet has {rows.left:,} rows more than its plan asks for"
-        raise ReleaseError(message)
+        raise ReleaseError(f"measurements.parquet has {rows.left:,} rows more than its plan asks for")
     return answers, product

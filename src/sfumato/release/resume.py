@@ -53,17 +53,14 @@ def read_note(out: Path) -> Begun:
     try:
         note: dict[str, Any] = json.loads(read_regular(out / RESUME, most=MOST_TEXT))
     except FileNotFoundError:
-        message = (
+        raise ReleaseError(
             f"{out.name!r} has no {RESUME}, so no unfinished release is kept there; run `sfumato release "
             "RECIPE --out FOLDER`: what was answered before on the unchanged table is free"
-        )
-        raise ReleaseError(message) from None
+        ) from None
     except OSError as error:
-        message = f"{out.name!r}: {RESUME} cannot be read ({type(error).__name__})"
-        raise ReleaseError(message) from None
+        raise ReleaseError(f"{out.name!r}: {RESUME} cannot be read ({type(error).__name__})") from None
     except (ValueError, RecursionError):
-        message = f"{out.name!r}: {RESUME} is not valid JSON; run the same release again"
-        raise ReleaseError(message) from None
+        raise ReleaseError(f"{out.name!r}: {RESUME} is not valid JSON; run the same release again") from None
     try:
         begun = Begun(
             recipe=parse_recipe(note["recipe"]).recipe,
@@ -75,6 +72,7 @@ def read_note(out: Path) -> Begun:
     except (SfumatoError, KeyError, TypeError, ValueError, AttributeError):
         known = False
     if not known:
-        message = f"{out.name!r}: {RESUME} is not a note of this version; run the same release again"
-        raise ReleaseError(message)
+        raise ReleaseError(
+            f"{out.name!r}: {RESUME} is not a note of this version; run the same release again"
+        )
     return begun

@@ -80,8 +80,7 @@ def check_charge(certificate: Mapping[str, Any], charges: Iterable[str]) -> None
     with failing_closed("certificate.json names no charge"):
         charge = certificate["ledger"]["hash"]
     if charge not in set(charges):
-        message = "the ledger of this project does not hold the charge of this release"
-        raise VerificationFailed(message)
+        raise VerificationFailed("the ledger of this project does not hold the charge of this release")
 
 
 def _check_certificate(opened: OpenedRelease, again: Mapping[str, Any]) -> str:
@@ -91,14 +90,12 @@ def _check_certificate(opened: OpenedRelease, again: Mapping[str, Any]) -> str:
         isinstance(text, str) and _VERSION.fullmatch(text) for text in versions.values()
     )
     if not told or set(versions) != set(again["versions"]):  # type: ignore[arg-type]
-        message = "certificate.json: 'versions' does not name what it should"
-        raise VerificationFailed(message)
+        raise VerificationFailed("certificate.json: 'versions' does not name what it should")
     expected = {**again, "versions": versions}
     if stated != pack_json(expected):
         document = json.loads(stated)
         wrong = next((key for key in expected if document.get(key) != expected[key]), "its form")
-        message = f"certificate.json: {wrong!r} is not what follows from the plan it states"
-        raise VerificationFailed(message)
+        raise VerificationFailed(f"certificate.json: {wrong!r} is not what follows from the plan it states")
     return "plan, sensitivities, costs and totals follow from recipe and schema"
 
 
@@ -114,21 +111,17 @@ def _check_ledger(place: Path | str, certificate: Mapping[str, Any], plan: Plan,
         opened.verify()
         entries = opened.entries()
     except LedgerError as error:
-        message = f"the ledger does not verify: {error}"
-        raise VerificationFailed(message) from None
+        raise VerificationFailed(f"the ledger does not verify: {error}") from None
     stated = certificate["ledger"]
     for entry in entries:
         if describe_entry(entry) == stated:
             if entry.plan_digest != plan.digest or entry.costs != plan.costs:
-                message = "the ledger's entry for this release charges another plan"
-                raise VerificationFailed(message)
+                raise VerificationFailed("the ledger's entry for this release charges another plan")
             answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
             if not any(each.kind == "answer" and each.description == answer for each in entries):
-                message = "measurements.parquet is not the answer that the ledger recorded"
-                raise VerificationFailed(message)
+                raise VerificationFailed("measurements.parquet is not the answer that the ledger recorded")
             return (
                 f"the ledger's chain is whole, entry {entry.sequence} charges this release, and its "
                 "measurements are the recorded answer"
             )
-    message = "the ledger holds no charge for this release"
-    raise VerificationFailed(message)
+    raise VerificationFailed("the ledger holds no charge for this release")

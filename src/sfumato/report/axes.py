@@ -95,8 +95,9 @@ def _find(facts: Facts, name: str, *, option: str) -> Field:
         if name == field.name or name in field.released:
             return field
     known = ", ".join(field.name for field in facts.shown[:30]) or "none"
-    message = f"{option} names {name!r}, which is no described column of the release (described: {known})"
-    raise RecipeError(message)
+    raise RecipeError(
+        f"{option} names {name!r}, which is no described column of the release (described: {known})"
+    )
 
 
 def _is_time(field: Field) -> bool:

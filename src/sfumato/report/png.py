@@ -27,11 +27,9 @@ def write_png(codes: NDArray[np.integer[Any]], colours: Sequence[str], *, clear:
     """
     pixels = np.asarray(codes)
     if pixels.ndim != 2 or not pixels.size:
-        message = "a picture needs rows and columns"
-        raise ValueError(message)
+        raise ValueError("a picture needs rows and columns")
     if not 1 <= len(colours) <= 256 or pixels.min() < 0 or pixels.max() >= len(colours):
-        message = "every code needs a colour, and there are at most 256"
-        raise ValueError(message)
+        raise ValueError("every code needs a colour, and there are at most 256")
     height, width = pixels.shape
     palette = b"".join(bytes.fromhex(colour.removeprefix("#")) for colour in colours)
     lines = np.zeros((height, width + 1), np.uint8)  # every line begins with the number of its filter

@@ -59,8 +59,7 @@ def read_comparisons(given: Record | Sequence[Record] | None) -> tuple[Compariso
     told = []
     for entry in given:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("comparison"), Mapping):
-            message = "a list of comparisons holds {'epsilon': ..., 'comparison': {...}} entries"
-            raise RecipeError(message)
+            raise RecipeError("a list of comparisons holds {'epsilon': ..., 'comparison': {...}} entries")
         told.append(Comparison(epsilon=str(entry.get("epsilon")), record=entry["comparison"]))
     return tuple(sorted(told, key=lambda each: _number(each.epsilon)))
 
@@ -70,13 +69,11 @@ def read_maps(given: Record | None, axes: Axes) -> NDArray[np.float64] | None:
     if given is None:
         return None
     if axes.place is None:
-        message = "a map of the truth needs a column of places"
-        raise RecipeError(message)
+        raise RecipeError("a map of the truth needs a column of places")
     counts = np.asarray(given["truth"], np.float64)
     shape = (axes.place.size,) if axes.time is None else (axes.place.size, axes.time.size)
     if counts.shape != shape:
-        message = f"the map of the truth has the shape {counts.shape}, and the release {shape}"
-        raise RecipeError(message)
+        raise RecipeError(f"the map of the truth has the shape {counts.shape}, and the release {shape}")
     return counts
 
 

@@ -78,22 +78,21 @@ class Column:
     def __post_init__(self) -> None:
         _check_reading(self)
         if self.outside not in ("drop", "clamp", "other"):
-            message = f"outside must be 'drop', 'clamp' or 'other', got {self.outside!r}"
-            raise SchemaError(message)
+            raise SchemaError(f"outside must be 'drop', 'clamp' or 'other', got {self.outside!r}")
         if self.outside == "clamp" and isinstance(self.domain, (Values, Tuples)):
-            message = "outside = 'clamp' needs an ordered domain; for listed values use 'drop' or 'other'"
-            raise SchemaError(message)
+            raise SchemaError(
+                "outside = 'clamp' needs an ordered domain; for listed values use 'drop' or 'other'"
+            )
         # Other domains hold numbers, maybe a billion, which are not listed to find a word among them.
         listed = self.domain.labels if isinstance(self.domain, (Values, Tuples)) else ()
         if self.outside == "other" and OTHER in listed:
-            message = "outside = 'other' adds the value 'other', but the domain lists it already"
-            raise SchemaError(message)
+            raise SchemaError("outside = 'other' adds the value 'other', but the domain lists it already")
         if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
-            message = "bounds must be [low, high] with low below high"
-            raise SchemaError(message)
+            raise SchemaError("bounds must be [low, high] with low below high")
         if isinstance(self.domain, Tuples) != (len(self.stored) > 1):
-            message = "several stored columns (from = [...]) need values that are lists, and the reverse"
-            raise SchemaError(message)
+            raise SchemaError(
+                "several stored columns (from = [...]) need values that are lists, and the reverse"
+            )
 
     @property
     def size(self) -> int:
@@ -114,34 +113,28 @@ class Column:
 
     def _require_domain(self) -> Domain:
         if self.domain is None:
-            message = f"column {self.name!r} has no public domain"
-            raise SchemaError(message)
+            raise SchemaError(f"column {self.name!r} has no public domain")
         return self.domain
 
 
 def _check_reading(column: Column) -> None:
     """Refuses what is contradictory about how values are written."""
     if column.decimal not in (".", ","):
-        message = "decimal must be '.' or ','"
-        raise SchemaError(message)
+        raise SchemaError("decimal must be '.' or ','")
     if column.format is not None and not _FORMAT.fullmatch(str(column.format)):
-        message = (
+        raise SchemaError(
             "format must be 'epoch', 'epoch_ms', or made of %Y %y %m %b %B %d %H %I %p %M %S %f %j %z and "
             "what stands between them, such as '%d.%m.%Y'"
         )
-        raise SchemaError(message)
     if not all(isinstance(text, str) for text in column.missing):
-        message = "missing must be a list of texts, such as ['NA', '-9']"
-        raise SchemaError(message)
+        raise SchemaError("missing must be a list of texts, such as ['NA', '-9']")
     label = column.missing_label
     if label is None:
         return
     if column.domain is None or isinstance(column.domain, Tuples) or not isinstance(label, str) or not label:
-        message = "missing_label must be a text, for a column with a domain over one stored column"
-        raise SchemaError(message)
+        raise SchemaError("missing_label must be a text, for a column with a domain over one stored column")
     if label == OTHER or label in [str(each) for each in column.domain.labels]:
-        message = f"missing_label {label!r} is already a value of the column; choose another"
-        raise SchemaError(message)
+        raise SchemaError(f"missing_label {label!r} is already a value of the column; choose another")
 
 
 def parse_column(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Column:
@@ -153,11 +146,9 @@ def parse_column(name: str, spec: Mapping[str, Any], *, folder: Path | None = No
     try:
         return _parse_column(name, spec, folder)
     except RecipeError as error:
-        message = f"column {name!r}: {error}"
-        raise SchemaError(message) from None
+        raise SchemaError(f"column {name!r}: {error}") from None
     except SchemaError as error:
-        message = f"column {name!r}: {error}"
-        raise SchemaError(message) from None
+        raise SchemaError(f"column {name!r}: {error}") from None
 
 
 def column_spec(column: Column) -> dict[str, Any]:
@@ -204,14 +195,12 @@ def refuse_unknown_keys(keys: Mapping[str, Any], known: tuple[str, ...], *, wher
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
-            message = f"{where}: unknown key {key!r}{hint}"
-            raise SchemaError(message)
+            raise SchemaError(f"{where}: unknown key {key!r}{hint}")
 
 
 def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Column:
     if not isinstance(spec, dict):
-        message = "must be a table of keys such as values, bins, range, period or bounds"
-        raise SchemaError(message)
+        raise SchemaError("must be a table of keys such as values, bins, range, period or bounds")
     refuse_unknown_keys(spec, _KEYS, where="project file")
     stored = spec.get("from", name)
     origin = spec.get("origin", "the project file")
@@ -243,8 +232,7 @@ def _parse_domain(spec: Mapping[str, Any]) -> Domain | None:
     if not ways:
         return None
     if len(ways) > 1:
-        message = f"declare one domain, not {' and '.join(ways)}"
-        raise SchemaError(message)
+        raise SchemaError(f"declare one domain, not {' and '.join(ways)}")
     match ways[0]:
         case "values":
             return _parse_values(spec["values"], spec.get("names"))
@@ -277,8 +265,7 @@ def _parse_names(names: object) -> tuple[str, ...] | None:
 def _parse_range(value: object) -> IntegerRange:
     ends = _require_list(value, "range")
     if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, int) for end in ends):
-        message = "range must be [first, last], two whole numbers"
-        raise SchemaError(message)
+        raise SchemaError("range must be [first, last], two whole numbers")
     return IntegerRange(*ends)
 
 
@@ -287,30 +274,26 @@ def _parse_bounds(value: object) -> tuple[Fraction, Fraction] | None:
         return None
     ends = _require_list(value, "bounds")
     if len(ends) != 2:
-        message = "bounds must be [low, high]"
-        raise SchemaError(message)
+        raise SchemaError("bounds must be [low, high]")
     return parse_exact(ends[0], name="bounds"), parse_exact(ends[1], name="bounds")
 
 
 def _require_list(value: object, key: str) -> list[Any]:
     if not isinstance(value, list):
-        message = f"{key} must be a list, not {value!r}; see docs/schema.md"
-        raise SchemaError(message)
+        raise SchemaError(f"{key} must be a list, not {value!r}; see docs/schema.md")
     return value
 
 
 def _flag(spec: Mapping[str, Any], key: str) -> bool:
     value = spec.get(key, False)
     if not isinstance(value, bool):
-        message = f"{key} must be true or false"
-        raise SchemaError(message)
+        raise SchemaError(f"{key} must be true or false")
     return value
 
 
 def _value_path(value: object, folder: Path | None) -> Path:
     if folder is None or not isinstance(value, str):
-        message = "values_file must be the name of a file, relative to the project file"
-        raise SchemaError(message)
+        raise SchemaError("values_file must be the name of a file, relative to the project file")
     return folder / value
 
 
@@ -319,8 +302,7 @@ def _read_file(path: Path) -> bytes:
         return read_regular(path, most=MOST_TEXT)
     except OSError as error:
         reason = str(error) if isinstance(error, SourceError) else "check the name and the folder"
-        message = f"values_file {path.name!r} cannot be read; {reason}"
-        raise SchemaError(message) from None
+        raise SchemaError(f"values_file {path.name!r} cannot be read; {reason}") from None
 
 
 def _read_values(content: bytes, path: Path, name: str) -> tuple[Label, ...]:
@@ -329,8 +311,7 @@ def _read_values(content: bytes, path: Path, name: str) -> tuple[Label, ...]:
         lines = io.StringIO(content.decode("utf-8-sig"), newline="")
         entries = [row[0].strip() for row in csv.reader(lines) if row and row[0].strip()]
     except (csv.Error, UnicodeDecodeError) as error:
-        message = f"values_file {path.name!r} cannot be read ({type(error).__name__})"
-        raise SchemaError(message) from None
+        raise SchemaError(f"values_file {path.name!r} cannot be read ({type(error).__name__})") from None
     if entries and entries[0].lower() in (name.lower(), "value", "values", "code", "codes"):
         entries = entries[1:]
     if entries and all(_is_plain_integer(entry) for entry in entries):

@@ -51,11 +51,11 @@ def read_parameters(path: Path) -> Parameters:
         columns, unit = _parse_columns(document["schema"])
         runs = tuple(_parse_run(run) for run in document.get("runs", []))
     except OSError:
-        message = f"parameters file {path.name!r} cannot be read; check the name and the folder"
-        raise SchemaError(message) from None
+        raise SchemaError(
+            f"parameters file {path.name!r} cannot be read; check the name and the folder"
+        ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"parameters file {path.name!r} is not a contest parameter file: {error}"
-        raise SchemaError(message) from None
+        raise SchemaError(f"parameters file {path.name!r} is not a contest parameter file: {error}") from None
     columns = {name: replace(column, origin=origin) for name, column in columns.items()}
     return Parameters(runs=runs, columns=columns, unit=unit)
 

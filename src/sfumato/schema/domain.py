@@ -46,14 +46,13 @@ class Values:
         _refuse_repeats(self.values)
         kinds = {type(value) for value in self.values}
         if not kinds <= {int} and not kinds <= {str}:
-            message = "values must be all whole numbers or all text (for decimals declare bins)"
-            raise SchemaError(message)
+            raise SchemaError("values must be all whole numbers or all text (for decimals declare bins)")
         if any(isinstance(value, int) and abs(value) > LARGEST_INTEGER for value in self.values):
-            message = "whole numbers beyond 2^53 cannot be told apart in every file; list them as text"
-            raise SchemaError(message)
+            raise SchemaError(
+                "whole numbers beyond 2^53 cannot be told apart in every file; list them as text"
+            )
         if self.names is not None and len(self.names) != len(self.values):
-            message = f"{len(self.names)} names for {len(self.values)} values"
-            raise SchemaError(message)
+            raise SchemaError(f"{len(self.names)} names for {len(self.values)} values")
 
     @property
     def size(self) -> int:
@@ -79,12 +78,10 @@ class Tuples:
     def __post_init__(self) -> None:
         _refuse_repeats(self.values)
         if any("\x1f" in str(part) for value in self.values for part in value):
-            message = "combinations must not hold the character U+001F, which separates their parts"
-            raise SchemaError(message)
+            raise SchemaError("combinations must not hold the character U+001F, which separates their parts")
         shapes = {tuple(type(part) for part in value) for value in self.values}
         if len(shapes) != 1 or not set(next(iter(shapes))) <= {int, str}:
-            message = "combinations must all have the same length and types (whole numbers, text)"
-            raise SchemaError(message)
+            raise SchemaError("combinations must all have the same length and types (whole numbers, text)")
 
     @property
     def size(self) -> int:
@@ -109,17 +106,14 @@ class Bins:
 
     def __post_init__(self) -> None:
         if not 2 <= len(self.edges) <= _MOST_EDGES:
-            message = f"bins need at least two edges and at most {_MOST_EDGES:,}"
-            raise SchemaError(message)
+            raise SchemaError(f"bins need at least two edges and at most {_MOST_EDGES:,}")
         if max(abs(edge) for edge in self.edges) > 10**300:
-            message = "bin edges beyond 1e300"
-            raise SchemaError(message)
+            raise SchemaError("bin edges beyond 1e300")
         for low, high in zip(self.edges, self.edges[1:], strict=False):
             if low >= high:
-                message = (
+                raise SchemaError(
                     f"bin edges must increase, but {format_exact(low)} is followed by {format_exact(high)}"
                 )
-                raise SchemaError(message)
 
     @property
     def size(self) -> int:
@@ -147,11 +141,9 @@ class IntegerRange:
 
     def __post_init__(self) -> None:
         if self.low > self.high:
-            message = f"range [{self.low}, {self.high}] is empty"
-            raise SchemaError(message)
+            raise SchemaError(f"range [{self.low}, {self.high}] is empty")
         if self.size > _LARGEST_RANGE or max(abs(self.low), abs(self.high)) > LARGEST_INTEGER:
-            message = f"range [{self.low}, {self.high}] is too wide; declare bins instead"
-            raise SchemaError(message)
+            raise SchemaError(f"range [{self.low}, {self.high}] is too wide; declare bins instead")
 
     @property
     def size(self) -> int:
@@ -177,11 +169,9 @@ class Period:
 
     def __post_init__(self) -> None:
         if self.part not in ("year", *_PART_RANGES):
-            message = f"period must be year, month, day_of_week or hour, got {self.part!r}"
-            raise SchemaError(message)
+            raise SchemaError(f"period must be year, month, day_of_week or hour, got {self.part!r}")
         if (self.part == "year") != (self.years is not None):
-            message = "period = 'year' needs range = [first, last], the others have none"
-            raise SchemaError(message)
+            raise SchemaError("period = 'year' needs range = [first, last], the others have none")
 
     @property
     def span(self) -> IntegerRange:
@@ -204,13 +194,10 @@ Domain = Values | Tuples | Bins | IntegerRange | Period
 
 def _refuse_repeats(values: tuple[object, ...]) -> None:
     if not values:
-        message = "a domain needs at least one value"
-        raise SchemaError(message)
+        raise SchemaError("a domain needs at least one value")
     flat = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
     if not all(isinstance(part, (int, str)) for part in flat):
-        message = "values must be whole numbers or text (for decimals declare bins)"
-        raise SchemaError(message)
+        raise SchemaError("values must be whole numbers or text (for decimals declare bins)")
     if len(set(values)) != len(values):
         repeated = next(value for index, value in enumerate(values) if value in values[:index])
-        message = f"value {repeated!r} is listed twice"
-        raise SchemaError(message)
+        raise SchemaError(f"value {repeated!r} is listed twice")

@@ -36,17 +36,14 @@ def check_location(location: str, *, where: str) -> None:
         written = ":" in parts.netloc.rpartition("@")[0]
         keys = {key.lower() for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
     except ValueError:
-        message = f"{where} is no URL; write postgresql://host/database?table=schema.name"
-        raise SchemaError(message) from None
+        raise SchemaError(f"{where} is no URL; write postgresql://host/database?table=schema.name") from None
     if written or keys & set(_SECRETS):
-        message = (
+        raise SchemaError(
             f"{where} holds a password, which would be kept with the project; remove it and give it in "
             "PGPASSWORD, in ~/.pgpass or in a service file (service=NAME)"
         )
-        raise SchemaError(message)
     if not location.lower().startswith(("postgresql://", "postgres://")):
-        message = f"{where} must begin with postgresql://"
-        raise SchemaError(message)
+        raise SchemaError(f"{where} must begin with postgresql://")
 
 
 def public_location(location: str) -> str:

@@ -37,8 +37,7 @@ class Project:
     def table(self, name: str) -> Table:
         """The described table `name`."""
         if name not in self.tables:
-            message = f"no table {name!r}; described: {', '.join(sorted(self.tables))}"
-            raise SchemaError(message)
+            raise SchemaError(f"no table {name!r}; described: {', '.join(sorted(self.tables))}")
         return self.tables[name]
 
 
@@ -54,15 +53,12 @@ def read_toml(path: Path, *, what: str) -> dict[str, Any]:
         return tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=_parse_float)
     except FileNotFoundError:
         hint = "; `sfumato init` drafts one" if what == "project file" else ""
-        message = f"{what} {path.name!r} does not exist{hint}"
-        raise SchemaError(message) from None
+        raise SchemaError(f"{what} {path.name!r} does not exist{hint}") from None
     except OSError as error:
         reason = str(error) if isinstance(error, SourceError) else type(error).__name__
-        message = f"{what} {path.name!r} cannot be read ({reason})"
-        raise SchemaError(message) from None
+        raise SchemaError(f"{what} {path.name!r} cannot be read ({reason})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{what} {path.name!r} is not valid TOML: {error}"
-        raise SchemaError(message) from None
+        raise SchemaError(f"{what} {path.name!r} is not valid TOML: {error}") from None
 
 
 def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
@@ -70,29 +66,24 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     refuse_unknown_keys(document, ("budget", "tables"), where="project file")
     budget = document.get("budget")
     if not isinstance(budget, dict) or "epsilon" not in budget:
-        message = "the project file needs [budget] with epsilon, the most that may ever be spent"
-        raise SchemaError(message)
+        raise SchemaError("the project file needs [budget] with epsilon, the most that may ever be spent")
     known = ("epsilon", "delta", "selection_delta", "accounting", "ledger")
     refuse_unknown_keys(budget, known, where="[budget]")
     accounting = budget.get("accounting", "any")
     if accounting not in ("any", "zcdp", "gaussian"):
         # It chose the one rule of a ledger once; now a ledger has them all, and older files stay valid.
-        message = f"[budget] accounting is no longer needed; remove it (got {accounting!r})"
-        raise SchemaError(message)
+        raise SchemaError(f"[budget] accounting is no longer needed; remove it (got {accounting!r})")
     delta = parse_exact(budget.get("delta", 0), name="[budget] delta")
     if not 0 <= delta < 1:
-        message = "[budget] delta must be at least 0 and below 1"
-        raise SchemaError(message)
+        raise SchemaError("[budget] delta must be at least 0 and below 1")
     selection = budget.get("selection_delta")
     if selection is not None:
         selection = parse_exact(selection, name="[budget] selection_delta")
         if not 0 <= selection <= delta or selection == delta > 0:
-            message = "[budget] selection_delta must be at least 0 and below delta"
-            raise SchemaError(message)
+            raise SchemaError("[budget] selection_delta must be at least 0 and below delta")
     tables = document.get("tables", {})
     if not isinstance(tables, dict) or not tables:
-        message = "the project file describes no table; add [tables.NAME]"
-        raise SchemaError(message)
+        raise SchemaError("the project file describes no table; add [tables.NAME]")
     _refuse_private_files(tables, folder)
     return Project(
         folder=folder,
@@ -142,5 +133,4 @@ def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
             files += list_files(str(spec.get("source")), folder)
         reason = find_private(files, sources, folder=folder)
         if reason is not None:
-            message = f"table {name!r}: {reason}"
-            raise SchemaError(message)
+            raise SchemaError(f"table {name!r}: {reason}")

@@ -20,20 +20,16 @@ def parse_ranges(value: object) -> tuple[int, ...]:
     for entry in entries:
         parts = entry if isinstance(entry, list) else [entry]
         if not 1 <= len(parts) <= 3 or not all(type(part) is int for part in parts):
-            message = "ranges must list [first, last], [first, last, step] or single whole numbers"
-            raise SchemaError(message)
+            raise SchemaError("ranges must list [first, last], [first, last, step] or single whole numbers")
         first, last = parts[0], parts[1] if len(parts) > 1 else parts[0]
         step = parts[2] if len(parts) == 3 else 1
         if first > last or step < 1:
-            message = f"ranges: [{first}, {last}] is empty, or its step is not positive"
-            raise SchemaError(message)
+            raise SchemaError(f"ranges: [{first}, {last}] is empty, or its step is not positive")
         if (last - first) // step + len(numbers) >= _MOST_VALUES:
-            message = f"ranges hold more than {_MOST_VALUES:,} values; declare bins instead"
-            raise SchemaError(message)
+            raise SchemaError(f"ranges hold more than {_MOST_VALUES:,} values; declare bins instead")
         numbers.extend(range(first, last + 1, step))
     if not numbers:
-        message = "ranges must be a list such as [[0, 5000], [999998]]"
-        raise SchemaError(message)
+        raise SchemaError("ranges must be a list such as [[0, 5000], [999998]]")
     return tuple(numbers)
 
 

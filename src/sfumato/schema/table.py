@@ -95,26 +95,23 @@ class Table:
 
     def __post_init__(self) -> None:
         if self.sealed not in ("memory", "file"):
-            message = f"table {self.name!r}: sealed must be 'memory' or 'file'"
-            raise SchemaError(message)
+            raise SchemaError(f"table {self.name!r}: sealed must be 'memory' or 'file'")
         if self.encoding not in _ENCODINGS:
-            message = f"table {self.name!r}: encoding must be one of {', '.join(_ENCODINGS)}"
-            raise SchemaError(message)
+            raise SchemaError(f"table {self.name!r}: encoding must be one of {', '.join(_ENCODINGS)}")
         whole = isinstance(self.text_limit, int) and not isinstance(self.text_limit, bool)
         if not whole or not 1 <= self.text_limit <= _LONGEST_TEXT:
-            message = f"table {self.name!r}: text_limit must be a whole number from 1 to {_LONGEST_TEXT:,}"
-            raise SchemaError(message)
+            raise SchemaError(
+                f"table {self.name!r}: text_limit must be a whole number from 1 to {_LONGEST_TEXT:,}"
+            )
         if self.bounding not in ("truncate", "weight"):
-            message = f"table {self.name!r}: bounding must be 'truncate' or 'weight'"
-            raise SchemaError(message)
+            raise SchemaError(f"table {self.name!r}: bounding must be 'truncate' or 'weight'")
         if self.unit.column is not None and self.unit.column in self.columns:
             column = self.columns[self.unit.column]
             if column.domain is not None:
-                message = (
+                raise SchemaError(
                     f"table {self.name!r}: {self.unit.column!r} names the individual, so it cannot "
                     "have a domain; remove its column table"
                 )
-                raise SchemaError(message)
 
     @property
     def grid(self) -> int:
@@ -134,22 +131,19 @@ class Table:
         """The described column `name`, ready to be counted, or an error that says what to do."""
         if name not in self.columns:
             known = ", ".join(sorted(self.columns)) or "none"
-            message = f"table {self.name!r} describes no column {name!r} (described: {known})"
-            raise SchemaError(message)
+            raise SchemaError(f"table {self.name!r} describes no column {name!r} (described: {known})")
         column = self.columns[name]
         if column.domain is None:
-            message = (
+            raise SchemaError(
                 f"column {name!r} of table {self.name!r} has no public domain; "
                 "declare values, values_file, bins, range or period"
             )
-            raise SchemaError(message)
         if column.drafted and not column.accepted:
-            message = (
+            raise SchemaError(
                 f"column {name!r} of table {self.name!r}: its domain was drafted from the data, which "
                 "is not private. Replace it by a public list, or set accept_drafted = true and the "
                 "write-up will say so"
             )
-            raise SchemaError(message)
         return column
 
     def cells(self, names: tuple[str, ...]) -> int:
@@ -167,8 +161,7 @@ def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:
     refuse_unknown_keys(spec, ("public", "source"), where=f"public table {name!r}")
     source = spec.get("source")
     if spec["public"] is not True or not isinstance(source, str) or not source:
-        message = f"public table {name!r} needs public = true and a source"
-        raise SchemaError(message)
+        raise SchemaError(f"public table {name!r} needs public = true and a source")
     return PublicTable(name=name, source=source)
 
 
@@ -176,29 +169,24 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
     """The table that `spec` (a table of the project file) describes."""
     where = f"table {name!r}"
     if not isinstance(spec, dict):
-        message = f"{where} must be a table of keys such as source, unit and columns"
-        raise SchemaError(message)
+        raise SchemaError(f"{where} must be a table of keys such as source, unit and columns")
     refuse_unknown_keys(spec, _KEYS, where=where)
     columns: dict[str, Column] = {}
     if "parameters" in spec:
         if folder is None:
-            message = f"{where}: parameters needs a project file beside it"
-            raise SchemaError(message)
+            raise SchemaError(f"{where}: parameters needs a project file beside it")
         columns |= read_parameters(folder / str(spec["parameters"])).columns
     described = spec.get("columns", {})
     if not isinstance(described, dict):
-        message = f"{where}: columns must be tables, [tables.{name}.columns.NAME]"
-        raise SchemaError(message)
+        raise SchemaError(f"{where}: columns must be tables, [tables.{name}.columns.NAME]")
     try:
         columns |= {key: parse_column(key, value, folder=folder) for key, value in described.items()}
         unit = _parse_unit(spec)
     except SchemaError as error:
-        message = f"{where}: {error}"
-        raise SchemaError(message) from None
+        raise SchemaError(f"{where}: {error}") from None
     source = spec.get("source")
     if not isinstance(source, str) or not source or source == "TODO":
-        message = f"{where}: source must name a Parquet, CSV or CSV.gz file, or a table by its URL"
-        raise SchemaError(message)
+        raise SchemaError(f"{where}: source must name a Parquet, CSV or CSV.gz file, or a table by its URL")
     check_location(source, where=f"{where}: source")
     return Table(
         name=name,
@@ -240,20 +228,17 @@ def _parse_impossible(
     rules = []
     for entry in value if isinstance(value, list) else [value]:
         if not isinstance(entry, dict) or len(entry) < 2:
-            message = (
+            raise SchemaError(
                 f"{where}: impossible must list entries that name at least two columns, such as "
                 "{age = [0, 1], job = ['teacher']}"
             )
-            raise SchemaError(message)
         rule: dict[str, tuple[Label, ...]] = {}
         for name, listed in entry.items():
             labels = tuple(listed) if isinstance(listed, list) else (listed,)
             if name not in columns or columns[name].domain is None:
-                message = f"{where}: impossible names {name!r}, which is no column with a domain"
-                raise SchemaError(message)
+                raise SchemaError(f"{where}: impossible names {name!r}, which is no column with a domain")
             if not labels or not set(labels) <= set(columns[name].labels):
-                message = f"{where}: impossible gives {name!r} a value that is not in its domain"
-                raise SchemaError(message)
+                raise SchemaError(f"{where}: impossible gives {name!r} a value that is not in its domain")
             rule[name] = labels
         rules.append(rule)
     return tuple(rules)
@@ -262,17 +247,15 @@ def _parse_impossible(
 def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
     unit = spec.get("unit")
     if not isinstance(unit, str) or not unit or unit == "TODO":
-        message = "unit must name the column that identifies an individual, or be 'row'"
-        raise SchemaError(message)
+        raise SchemaError("unit must name the column that identifies an individual, or be 'row'")
     neighbours = spec.get("neighbours", "add-remove")
     if unit == "row":
         return PrivacyUnit(column=None, max_records=spec.get("max_records", 1), neighbours=neighbours)
     if "max_records" not in spec or spec["max_records"] == "TODO":
-        message = (
+        raise SchemaError(
             f"unit {unit!r} needs max_records, the most records of one individual that may count; "
             "further records of that individual are cut"
         )
-        raise SchemaError(message)
     return PrivacyUnit(
         column=unit,
         max_records=spec["max_records"],

@@ -145,19 +145,16 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
         return _single(Measure(statistic="present", tree=_when(condition, exp.Literal.number(1))))
     if isinstance(target, exp.Distinct):
         if len(target.expressions) != 1 or node.expressions:
-            message = "COUNT(DISTINCT ...) takes one column"
-            raise refuse(message)
+            raise refuse("COUNT(DISTINCT ...) takes one column")
         tree = qualify(target.expressions[0], relation, where="COUNT(DISTINCT)")
         if isinstance(tree, exp.Column) and relation.find(tree)[1].is_unit:
             if condition is not None:
-                message = "COUNT(DISTINCT unit) with FILTER; put the condition into WHERE"
-                raise refuse(message)
+                raise refuse("COUNT(DISTINCT unit) with FILTER; put the condition into WHERE")
             return _single(Measure(statistic="individuals"))
         _refuse_unit(tree, relation, "COUNT(DISTINCT)")
         return _single(Measure(statistic="distinct", tree=_when(condition, tree)))
     if target is None or node.expressions:
-        message = "COUNT takes * or one column"
-        raise refuse(message)
+        raise refuse("COUNT takes * or one column")
     tree = qualify(target, relation, where="COUNT")
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
     number = bounds_of(tree, lambda column: relation.find(column)[1]) is not None
@@ -167,8 +164,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
 def _read_within_group(node: exp.WithinGroup, relation: Relation, condition: exp.Expr | None) -> Aggregate:
     inner, order = node.this, node.expression
     if not isinstance(inner, (exp.PercentileCont, exp.PercentileDisc)) or len(order.expressions) != 1:
-        message = "WITHIN GROUP is read as PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY column)"
-        raise refuse(message)
+        raise refuse("WITHIN GROUP is read as PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY column)")
     ordered = order.expressions[0]
     share = _share(inner.this)
     operand = qualify(ordered.this, relation, where="WITHIN GROUP")
@@ -181,11 +177,9 @@ def _operand(node: exp.Expr, relation: Relation) -> exp.Expr:
     target = node.this
     name = node.key.upper()
     if isinstance(target, exp.Distinct):
-        message = f"{name}(DISTINCT ...) has no private form here"
-        raise refuse(message)
+        raise refuse(f"{name}(DISTINCT ...) has no private form here")
     if target is None or isinstance(target, exp.Star):
-        message = f"{name} needs a column"
-        raise refuse(message)
+        raise refuse(f"{name} needs a column")
     tree = qualify(target, relation, where=name)
     _refuse_unit(tree, relation, name)
     return tree
@@ -193,8 +187,7 @@ def _operand(node: exp.Expr, relation: Relation) -> exp.Expr:
 
 def _refuse_unit(tree: exp.Expr, relation: Relation, name: str) -> None:
     if any(relation.find(column)[1].is_unit for column in tree.find_all(exp.Column)):
-        message = f"{name} over the unit's own value; only COUNT(DISTINCT unit) is answered"
-        raise refuse(message)
+        raise refuse(f"{name} over the unit's own value; only COUNT(DISTINCT unit) is answered")
 
 
 def _require_bounds(operand: exp.Expr, relation: Relation, node: exp.Expr) -> tuple[Fraction, Fraction, bool]:
@@ -207,24 +200,22 @@ def _require_bounds(operand: exp.Expr, relation: Relation, node: exp.Expr) -> tu
         column = next(iter(operand.find_all(exp.Column)), None)
         about = f"column {column.name!r}" if column is not None else "the expression"
         if any(lookup(each).is_drafted for each in operand.find_all(exp.Column)):
-            message = (
+            raise refuse(
                 f"{name}: {about} was drafted from the data; write public bounds, or accept_drafted = true"
             )
-            raise refuse(message)
-        message = (
+        raise refuse(
             f"{name} clamps to public bounds, and {about} has none; declare them in the project file: "
             "[tables.TABLE.columns.COLUMN] bounds = [low, high]"
         )
-        raise refuse(message)
     low, high = Fraction(bounds[0]), Fraction(bounds[1])
     if low == high:
         high = low + 1
     if float(high) - float(low) < 1e-9 * max(abs(float(low)), abs(float(high)), 1.0):
-        message = f"{name}: bounds so close together cannot be told apart; shift or rescale the expression"
-        raise refuse(message)
+        raise refuse(
+            f"{name}: bounds so close together cannot be told apart; shift or rescale the expression"
+        )
     if max(abs(low), abs(high)) > 2**32:
-        message = f"{name}: bounds beyond 2^32; rescale the expression, for example divide by 1000"
-        raise refuse(message)
+        raise refuse(f"{name}: bounds beyond 2^32; rescale the expression, for example divide by 1000")
     return low, high, is_whole(operand, lookup)
 
 
@@ -261,8 +252,7 @@ def _quantile_of(node: exp.Expr) -> Fraction:
                 node.expression if isinstance(node.expression, exp.Literal) else node.args.get("expression")
             )
         case _:
-            message = f"{node.key.upper()} has no private form here"
-            raise refuse(message)
+            raise refuse(f"{node.key.upper()} has no private form here")
 
 
 def _share(node: exp.Expr | None) -> Fraction:
@@ -273,11 +263,9 @@ def _share(node: exp.Expr | None) -> Fraction:
         or "e" in node.this.lower()
         or not 0 <= Fraction(str(node.this)) <= 1
     ):
-        message = "a quantile is a number between 0 and 1, such as QUANTILE(fare, 0.9)"
-        raise refuse(message)
+        raise refuse("a quantile is a number between 0 and 1, such as QUANTILE(fare, 0.9)")
     if Fraction(str(node.this)).denominator > _FINEST_SHARE:
-        message = "a quantile has at most six decimals"
-        raise refuse(message)
+        raise refuse("a quantile has at most six decimals")
     return Fraction(str(node.this))
 
 

@@ -57,8 +57,7 @@ class Answer:
         try:
             import polars  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
-            message = "polars is not installed; install it, or use to_arrow()"
-            raise ReleaseError(message) from None
+            raise ReleaseError("polars is not installed; install it, or use to_arrow()") from None
         return polars.from_arrow(self.table)
 
     def __repr__(self) -> str:
@@ -92,6 +91,5 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         if plan.selection is not None:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
     except (pa.ArrowException, KeyError, OSError, ValueError):
-        message = "a stored answer cannot be read; verify the ledger"
-        raise LedgerError(message) from None
+        raise LedgerError("a stored answer cannot be read; verify the ledger") from None
     return NoisyAggregates(values=tuple(values), keys=keys)

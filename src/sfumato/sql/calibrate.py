@@ -64,11 +64,10 @@ def plan_selection(
         return None, epsilon, delta
     name = open_keys[0].node.sql()
     if delta == 0 or reserve == 0:
-        message = (
+        raise refuse(
             f"GROUP BY {name}: its groups are not public, so they are chosen privately, which needs delta "
             "(DP-SELECT 0.5 DELTA 1e-9 ..., and delta in [budget]); or declare its values in the project file"
         )
-        raise refuse(message)
     share = epsilon / (parts + 1)
     sensitivity = histogram_sensitivity(contribution=Fraction(groups), norm="L1", neighbours=unit.neighbours)
     # A hundredth of the ledger's reserve at most, so that a hundred such statements fit.
@@ -120,8 +119,7 @@ def calibrate_noise(
                 cost = Cost(kind="gaussian", scale=sigma, sensitivity=second, **facts)  # type: ignore[arg-type]
                 noise = Noise(measure=measure, kind="gaussian", scale=sigma, costs=(cost,))
         if noise.scale > LARGEST_SCALE:
-            message = "the noise would be beyond 2^50, more than any answer; spend more epsilon"
-            raise refuse(message)
+            raise refuse("the noise would be beyond 2^50, more than any answer; spend more epsilon")
         noises.append(noise)
     kinds = {noise.kind for noise in noises}
     if len(kinds) > 1 and "gaussian" in kinds:

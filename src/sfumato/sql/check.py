@@ -189,8 +189,7 @@ def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
         try:
             return plan(*arguments, **options)
         except RecursionError:
-            message = "a statement that is nested too deep"
-            raise refuse(message) from None
+            raise refuse("a statement that is nested too deep") from None
 
     return planned
 
@@ -199,18 +198,15 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
     """Nothing, or a refusal that names the first part of `node` that is not allowed."""
     for part in node.walk():
         if isinstance(part, AGGREGATES):
-            message = f"{part.key.upper()} inside {where}, where one value per record is needed"
-            raise refuse(message)
+            raise refuse(f"{part.key.upper()} inside {where}, where one value per record is needed")
         hint = next((text for kind, text in _HINTS.items() if isinstance(part, kind)), None)
         if hint is not None:
-            message = f"{where} uses {hint}"
-            raise refuse(message)
+            raise refuse(f"{where} uses {hint}")
         if not isinstance(part, _ALLOWED) or isinstance(part, exp.Anonymous):
             name = part.name if isinstance(part, exp.Anonymous) else part.key
-            message = (
+            raise refuse(
                 f"{where} uses {name.upper()[:60]}, which is not among the allowed functions (docs/sql.md)"
             )
-            raise refuse(message)
         _check_details(part, where)
 
 
@@ -220,10 +216,9 @@ def check_output(tree: exp.Expr, *, logic: bool) -> None:
     for part in tree.walk():
         if not isinstance(part, allowed):
             name = part.key.upper()
-            message = (
+            raise refuse(
                 f"{name} over aggregates; arithmetic, ROUND, SQRT and ABS are computed from noisy values"
             )
-            raise refuse(message)
 
 
 def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -236,8 +231,7 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
         return
     if isinstance(node, exp.AggFunc):
         name = node.key.upper()
-        message = f"the aggregate {name} has no private form here (docs/sql.md lists those that have)"
-        raise refuse(message)
+        raise refuse(f"the aggregate {name} has no private form here (docs/sql.md lists those that have)")
     for child in node.iter_expressions():
         yield from find_aggregates(child)
 
@@ -255,33 +249,28 @@ def _check_details(part: exp.Expr, where: str) -> None:
     if isinstance(part, exp.Literal):
         exponent = _EXPONENT.search(part.this) if part.is_number else None
         if len(part.this) > _LONGEST or (exponent is not None and len(exponent[1]) > 3):
-            message = f"{where} holds a literal of more than {_LONGEST} characters or a far exponent"
-            raise refuse(message)
+            raise refuse(f"{where} holds a literal of more than {_LONGEST} characters or a far exponent")
     if isinstance(part, exp.DataType):
         if part.this.name not in _TYPES or any(
             not isinstance(e, exp.DataTypeParam) for e in part.expressions
         ):
-            message = f"{where} casts to {part.sql()[:40]}, which is not among {', '.join(sorted(_TYPES))}"
-            raise refuse(message)
+            raise refuse(
+                f"{where} casts to {part.sql()[:40]}, which is not among {', '.join(sorted(_TYPES))}"
+            )
     elif isinstance(part, exp.Extract) and part.name.upper() not in _PARTS:
-        message = f"{where} extracts {part.name[:40]!r}; known parts: {', '.join(sorted(_PARTS))}"
-        raise refuse(message)
+        raise refuse(f"{where} extracts {part.name[:40]!r}; known parts: {', '.join(sorted(_PARTS))}")
     elif isinstance(part, exp.In) and (part.args.get("query") or part.args.get("unnest")):
-        message = f"{where} uses IN with a subquery; join the tables instead"
-        raise refuse(message)
+        raise refuse(f"{where} uses IN with a subquery; join the tables instead")
     elif isinstance(part, (exp.Like, exp.ILike)):
         _check_pattern(part.expression, where)
     elif isinstance(part, exp.Column) and part.args.get("db"):
-        message = f"{where} names a column by catalog or schema; use table.column"
-        raise refuse(message)
+        raise refuse(f"{where} names a column by catalog or schema; use table.column")
 
 
 def _check_pattern(pattern: exp.Expr, where: str) -> None:
     """Refuses patterns whose matching takes a time that grows with a power of the text's length."""
     if not isinstance(pattern, exp.Literal) or not pattern.is_string:
-        message = f"{where} uses LIKE with a pattern that is no text in quotes"
-        raise refuse(message)
+        raise refuse(f"{where} uses LIKE with a pattern that is no text in quotes")
     runs = len(re.findall("%+", pattern.this))
     if runs > (2 if "_" in pattern.this else 8):
-        message = f"{where} uses LIKE with more than 8 times %, or more than twice beside _"
-        raise refuse(message)
+        raise refuse(f"{where} uses LIKE with more than 8 times %, or more than twice beside _")

@@ -169,8 +169,7 @@ class _Evaluator:
         match tree:
             case exp.Literal():
                 if tree.is_string:
-                    message = "text in arithmetic over aggregates"
-                    raise refuse(message)
+                    raise refuse("text in arithmetic over aggregates")
                 number = np.full(self.rows, float(tree.this))
                 return _Band(number, number, number)
             case exp.Column() if tree.table == AGGREGATE:
@@ -178,8 +177,9 @@ class _Evaluator:
             case exp.Column():
                 labels = self._plan.keys[int(tree.name)].labels
                 if labels is None or not isinstance(labels[0], int) or self._noisy.keys is not None:
-                    message = "arithmetic with a group key that is not a whole number with a public domain"
-                    raise refuse(message)
+                    raise refuse(
+                        "arithmetic with a group key that is not a whole number with a public domain"
+                    )
                 numbers = np.array(labels, float)[self._codes(int(tree.name))]
                 return _Band(numbers, numbers, numbers)
             case exp.Paren():
@@ -229,8 +229,7 @@ class _Evaluator:
             case exp.EQ() | exp.NEQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
                 return self._compare(type(tree), tree.this, tree.expression)
             case _:
-                message = f"{tree.sql()[:60]} is not a condition"
-                raise refuse(message)
+                raise refuse(f"{tree.sql()[:60]} is not a condition")
 
     def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
         if isinstance(left, exp.Column) and left.table == KEY and isinstance(right, exp.Literal):
@@ -238,8 +237,7 @@ class _Evaluator:
             values: list[Any] = self.labels(int(left.name), rows).to_pylist()
             known = self._plan.keys[int(left.name)].labels
             if not right.is_string and (known is None or not isinstance(known[0], int)):
-                message = "HAVING compares a text key with a number; quote it"
-                raise refuse(message)
+                raise refuse("HAVING compares a text key with a number; quote it")
             wanted: Any = str(right.this) if right.is_string else float(right.this)
             pairs = [(float(value) if not right.is_string else str(value), wanted) for value in values]
             return np.array([_OPERATIONS[kind](*pair) for pair in pairs], bool)
@@ -320,8 +318,7 @@ def _places(node: exp.Expr | None) -> int:
         return 0
     sign, literal = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
     if not isinstance(literal, exp.Literal) or not literal.is_int:
-        message = "ROUND takes a whole number of places"
-        raise refuse(message)
+        raise refuse("ROUND takes a whole number of places")
     return sign * int(literal.this)
 
 

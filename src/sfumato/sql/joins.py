@@ -26,15 +26,12 @@ def join_relations(left: Relation, right: Relation, join: exp.Join) -> Relation:
     """The relation of rows of `left` and `right` that match, each with its one individual."""
     side, method = (join.side or "").upper(), (join.kind or "").upper()
     if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
-        message = "JOIN and LEFT JOIN are supported, with ON or USING"
-        raise refuse(message)
+        raise refuse("JOIN and LEFT JOIN are supported, with ON or USING")
     if set(left.fields) & set(right.fields):
-        message = "two tables of a join have the same name; give one another with AS"
-        raise refuse(message)
+        raise refuse("two tables of a join have the same name; give one another with AS")
     both = left.unit is not None and right.unit is not None
     if side == "LEFT" and left.unit is None and right.unit is not None:
-        message = "LEFT JOIN from a public to a private table; put the private table first"
-        raise refuse(message)
+        raise refuse("LEFT JOIN from a public to a private table; put the private table first")
     joined = replace(left, fields={**left.fields, **right.fields})
     if both:
         _require_unit_match(join, joined, left, right)
@@ -73,20 +70,17 @@ def _join_condition(join: exp.Join, left: Relation, right: Relation, joined: Rel
         parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
         pairs = [(part.this, part.expression) if isinstance(part, exp.EQ) else (part, part) for part in parts]
     else:
-        message = "a join without ON or USING multiplies records without a bound"
-        raise refuse(message)
+        raise refuse("a join without ON or USING multiplies records without a bound")
     return exp.and_(*(_match(one, other, joined) for one, other in pairs))
 
 
 def _match(one: exp.Expr, other: exp.Expr, joined: Relation) -> exp.Expr:
     if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
-        message = "ON takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE"
-        raise refuse(message)
+        raise refuse("ON takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE")
     kinds = [_comparable(joined.find(side)[1].kind) for side in (one, other)]
     if kinds[0] != kinds[1] or kinds[0] == "unknown":
         text = f"{one.sql()} = {other.sql()}"[:80]
-        message = f"a join compares columns of different types: {text}; cast one in an inner query"
-        raise refuse(message)
+        raise refuse(f"a join compares columns of different types: {text}; cast one in an inner query")
     stored = {joined.find(side)[1].kind for side in (one, other)}
     # Both sides are converted, by a conversion that cannot fail, so that none happens on its own.
     common = exp.DataType.build(_COMMON_TYPES["number" if "number" in stored else next(iter(stored))])
@@ -118,17 +112,15 @@ def _require_unit_match(join: exp.Join, joined: Relation, left: Relation, right:
                 right.unit_alias,
             }:
                 return
-    message = (
+    raise refuse(
         "a join of private tables must match their units (ON a.unit = b.unit): otherwise a row would "
         "belong to two individuals"
     )
-    raise refuse(message)
 
 
 def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
     if left is None or right is None:
         return left or right
     if left.column is None or right.column is None or left.neighbours != right.neighbours:
-        message = "joined private tables need a unit column each, and the same neighbours"
-        raise refuse(message)
+        raise refuse("joined private tables need a unit column each, and the same neighbours")
     return replace(left, max_records=max(left.max_records, right.max_records))

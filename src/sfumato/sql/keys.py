@@ -58,13 +58,11 @@ def read_keys(query: exp.Select, relation: Relation) -> tuple[Key, ...]:
         return ()
     for name in ("grouping_sets", "cube", "rollup", "totals", "all"):
         if group.args.get(name):
-            message = f"GROUP BY {name.upper().replace('_', ' ')} is not supported; list the columns"
-            raise refuse(message)
+            raise refuse(f"GROUP BY {name.upper().replace('_', ' ')} is not supported; list the columns")
     keys = tuple(read_key(_target(item, query), relation) for item in group.expressions)
     texts = [key.node.sql() for key in keys]
     if len(set(texts)) != len(texts):
-        message = "GROUP BY names a column twice"
-        raise refuse(message)
+        raise refuse("GROUP BY names a column twice")
     return keys
 
 
@@ -84,8 +82,7 @@ def spell_position(node: exp.Expr, query: exp.Select, *, where: str) -> exp.Expr
         return node
     position = int(node.this)
     if not 1 <= position <= len(query.expressions):
-        message = f"{where} {position}: the select list has {len(query.expressions)} items"
-        raise refuse(message)
+        raise refuse(f"{where} {position}: the select list has {len(query.expressions)} items")
     target: exp.Expr = query.expressions[position - 1].unalias()
     return target
 
@@ -96,21 +93,18 @@ def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> 
     if isinstance(tree, exp.Column):
         alias, field = relation.find(tree)
         if field.is_unit:
-            message = "GROUP BY the unit would single out individuals"
-            raise refuse(message)
+            raise refuse("GROUP BY the unit would single out individuals")
         if field.column is not None:
             code = exp.column(code_name(field.name), table=alias, quoted=True)
             return Key(node=tree, tree=code, labels=field.column.labels)
         if field.is_drafted:
-            message = f"{where} {field.name}: its domain was drafted from the data; see accept_drafted"
-            raise refuse(message)
+            raise refuse(f"{where} {field.name}: its domain was drafted from the data; see accept_drafted")
         if field.labels is not None:
             return Key(node=tree, tree=_code_of(tree, field.labels), labels=field.labels)
         if field.kind == "boolean":
             return Key(node=tree, tree=_code_of(tree, (False, True)), labels=("false", "true"))
     elif any(relation.find(column)[1].is_unit for column in tree.find_all(exp.Column)):
-        message = "GROUP BY computes with the unit, which would single out individuals"
-        raise refuse(message)
+        raise refuse("GROUP BY computes with the unit, which would single out individuals")
     labels = _finite_labels(tree)
     if labels is not None:
         shown = tuple(str(each).lower() if isinstance(each, bool) else each for each in labels)
@@ -163,6 +157,5 @@ def read_whole(clause: exp.Expr | None, name: str) -> int | None:
         return None
     node = clause.expression
     if not isinstance(node, exp.Literal) or not node.is_int or clause.args.get("limit_options"):
-        message = f"{name} takes a whole number of rows, not a share"
-        raise refuse(message)
+        raise refuse(f"{name} takes a whole number of rows, not a share")
     return int(node.this)

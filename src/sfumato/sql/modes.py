@@ -39,24 +39,20 @@ def read_mode(node: exp.Expr, relation: Relation) -> tuple[exp.Expr, tuple[Label
     target, chosen = _read_target(node, name)
     check_scalar(target, where=name)
     if any(relation.find(column)[1].is_unit for column in target.find_all(exp.Column)):
-        message = f"{name} of the unit, or of what is computed with it, would single out individuals"
-        raise refuse(message)
+        raise refuse(f"{name} of the unit, or of what is computed with it, would single out individuals")
     key = read_key(target, relation, where=name)
     if key.labels is None:
-        message = (
+        raise refuse(
             f"{name} chooses among public labels, and {target.sql()[:60]!r} has none; declare them in the "
             "project file: [tables.TABLE.columns.COLUMN] values = [...]"
         )
-        raise refuse(message)
     if len(key.labels) > CELLS + 1:
-        message = (
+        raise refuse(
             f"{name} chooses among at most {CELLS + 1:,} labels, and {target.sql()[:60]!r} has "
             f"{len(key.labels):,}; GROUP BY it, ORDER BY COUNT(*) DESC and LIMIT"
         )
-        raise refuse(message)
     if chosen > len(key.labels):
-        message = f"TOP asks for {chosen} labels of {len(key.labels)}"
-        raise refuse(message)
+        raise refuse(f"TOP asks for {chosen} labels of {len(key.labels)}")
     return key.tree, key.labels, chosen
 
 
@@ -95,8 +91,7 @@ def _read_target(node: exp.Expr, name: str) -> tuple[exp.Expr, int]:
     if isinstance(node, exp.WithinGroup):
         ordered = node.expression.expressions
         if node.this.this is not None or len(ordered) != 1:
-            message = "MODE is read as MODE(column) or MODE() WITHIN GROUP (ORDER BY column)"
-            raise refuse(message)
+            raise refuse("MODE is read as MODE(column) or MODE() WITHIN GROUP (ORDER BY column)")
         return ordered[0].this, 1
     parts = list(node.expressions) if is_top(node) else [node.this]
     target = parts[0] if parts else None
@@ -105,12 +100,10 @@ def _read_target(node: exp.Expr, name: str) -> tuple[exp.Expr, int]:
         or isinstance(target, (exp.Star, exp.Distinct, exp.Order))
         or node.args.get("deterministic")
     ):
-        message = f"{name} takes one column: MODE(region), TOP(region, 3)"
-        raise refuse(message)
+        raise refuse(f"{name} takes one column: MODE(region), TOP(region, 3)")
     if name == "MODE":
         return target, 1
     count = parts[1] if len(parts) == 2 else None
     if not isinstance(count, exp.Literal) or not count.is_int or len(count.this) > 9 or int(count.this) < 1:
-        message = "TOP takes a column and a whole number above zero: TOP(region, 3)"
-        raise refuse(message)
+        raise refuse("TOP takes a column and a whole number above zero: TOP(region, 3)")
     return target, int(count.this)

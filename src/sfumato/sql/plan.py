@@ -122,8 +122,7 @@ def prepare_query(
     _refuse_clauses(query)
     relation = resolve_sources(query, catalog)
     if relation.unit is None:
-        message = "the tables are public; a plain SELECT answers exactly and spends nothing"
-        raise refuse(message)
+        raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
     keys = read_keys(query, relation)
     reader = _Reader(relation, keys, query)
     outputs = tuple(
@@ -132,8 +131,7 @@ def prepare_query(
     )
     names = [name for output in outputs for name in name_columns(output, reader.aggregates)]
     if len(set(names)) != len(names):
-        message = "two columns of the answer, with those of their intervals, have the same name; use AS"
-        raise refuse(message)
+        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
     having = query.args.get("having")
     order = query.args.get("order")
     having_tree = None if having is None else reader.read(having.this, aliases=True)
@@ -154,15 +152,15 @@ def prepare_query(
         check_output(having_tree, logic=True)
         _refuse_mode(having_tree, reader.aggregates)
     if not reader.aggregates:
-        message = "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
-        raise refuse(message)
+        raise refuse(
+            "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
+        )
     if any(key.is_open for key in keys) and any(
         measure.statistic == "quantile" for each in reader.aggregates for measure in each.measures
     ):
-        message = (
+        raise refuse(
             "quantiles, MODE or TOP in groups that are not public; declare the values of the group's column"
         )
-        raise refuse(message)
     groups = _bound_groups(relation.unit, keys, statement.max_groups)
     measures = tuple(dict.fromkeys(m for each in reader.aggregates for m in each.measures))
     _refuse_large(keys, measures)
@@ -232,8 +230,7 @@ def plan_counts(
 ) -> QueryPlan:
     """The plan that counts the records of `relation` in every combination of `keys`."""
     if relation.unit is None:
-        message = "the tables are public"
-        raise refuse(message)
+        raise refuse("the tables are public")
     measures = (Measure(statistic="records"),)
     noises = calibrate_noise(measures, relation.unit, 1, epsilon=epsilon, delta=delta)
     names = ", ".join(key.node.sql(dialect="duckdb") for key in keys)
@@ -298,8 +295,7 @@ class _Reader:
             if key is not None:
                 return exp.column(str(key), table=KEY)
             if isinstance(part, exp.Column) and part.table not in (AGGREGATE, KEY):
-                message = f"column {part.name[:60]!r} is neither aggregated nor in GROUP BY"
-                raise refuse(message)
+                raise refuse(f"column {part.name[:60]!r} is neither aggregated nor in GROUP BY")
             return part
 
         return node.transform(name_table).transform(name_key)
@@ -317,30 +313,25 @@ def _bound_groups(unit: PrivacyUnit, keys: tuple[Key, ...], wanted: int | None) 
 
 def _refuse_clauses(query: exp.Select) -> None:
     if query.args.get("distinct"):
-        message = "SELECT DISTINCT would list what is in the records; use GROUP BY"
-        raise refuse(message)
+        raise refuse("SELECT DISTINCT would list what is in the records; use GROUP BY")
     if any(isinstance(item, exp.Star) for item in query.expressions):
-        message = "a star beside GROUP BY or aggregates; name the columns"
-        raise refuse(message)
+        raise refuse("a star beside GROUP BY or aggregates; name the columns")
 
 
 def _refuse_large(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
     groups = math.prod(len(key.labels) for key in keys if key.labels is not None)
     if groups > _LARGEST_ANSWER:
-        message = f"the answer would have {groups:,} groups; group by fewer columns"
-        raise refuse(message)
+        raise refuse(f"the answer would have {groups:,} groups; group by fewer columns")
     quantiles = sum(measure.statistic == "quantile" for measure in measures)
     if quantiles and groups * CELLS > _LARGEST_QUANTILES:
-        message = f"quantiles, MODE or TOP of {groups:,} groups; group by fewer columns"
-        raise refuse(message)
+        raise refuse(f"quantiles, MODE or TOP of {groups:,} groups; group by fewer columns")
 
 
 def _refuse_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> None:
     if any(find_mode(node, aggregates) is not None for node in tree.find_all(exp.Column)):
-        message = (
+        raise refuse(
             "MODE and TOP stand by themselves in the select list; labels are not computed or ordered with"
         )
-        raise refuse(message)
 
 
 def _is_key(tree: exp.Expr) -> bool:

@@ -17,11 +17,10 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
     """The checked tree of a query of public tables, and the tables it reads."""
     relation = resolve_sources(query, catalog)
     if relation.unit is not None:
-        message = (
+        raise refuse(
             "a plain SELECT reads public tables only, and this one reads people's records; write DP-SELECT "
             "epsilon in place of SELECT"
         )
-        raise refuse(message)
     for name in ("limit", "offset"):
         read_whole(query.args.get(name), name.upper())
     tree = relation.tree.select(append=False)
@@ -31,8 +30,7 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
         clause = query.args.get(name)
         if clause is not None:
             for found in clause.find_all(exp.Subquery, exp.Select, exp.Window):
-                message = f"{found.key.upper()} in {name.upper()}"
-                raise refuse(message)
+                raise refuse(f"{found.key.upper()} in {name.upper()}")
             for part in clause.iter_expressions():
                 _check_parts(part, name)
             tree.set(name, clause.copy())
@@ -42,8 +40,7 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
 def _check(item: exp.Expr) -> exp.Expr:
     if isinstance(item, exp.Star):
         if any(item.args.values()):
-            message = "a star with EXCEPT, REPLACE or RENAME; name the columns"
-            raise refuse(message)
+            raise refuse("a star with EXCEPT, REPLACE or RENAME; name the columns")
         return item.copy()
     _check_parts(item.unalias(), "the select list")
     return item.copy()
@@ -57,8 +54,7 @@ def _check_parts(node: exp.Expr, where: str) -> None:
         return
     for aggregate in find_aggregates(node):
         if any(is_top(part) for part in aggregate.walk()):
-            message = f"{where} uses TOP, which is for private tables; use GROUP BY, ORDER BY and LIMIT"
-            raise refuse(message)
+            raise refuse(f"{where} uses TOP, which is for private tables; use GROUP BY, ORDER BY and LIMIT")
         for inner in aggregate.iter_expressions():
             if not isinstance(inner, exp.Star):
                 _check_parts(inner, where)

@@ -38,8 +38,7 @@ def require_condition(node: exp.Expr, relation: Relation, *, where: str) -> None
     if isinstance(node, exp.Cast) and node.to.this.name == "BOOLEAN":
         return
     if not isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean, exp.Null, exp.StartsWith)):
-        message = f"{where} takes {node.sql()[:60]!r} for a condition; compare it with something"
-        raise refuse(message)
+        raise refuse(f"{where} takes {node.sql()[:60]!r} for a condition; compare it with something")
 
 
 def _conditions(part: exp.Expr) -> list[exp.Expr]:

@@ -82,9 +82,7 @@ class Relation:
             known = sorted(
                 {each.name for each in fields if each.column is not None or each.bounds is not None}
             )
-            message = f"no column {node.sql()[:80]!r} (described: {', '.join(known) or 'none'})"
-            raise refuse(message)
+            raise refuse(f"no column {node.sql()[:80]!r} (described: {', '.join(known) or 'none'})")
         if len(found) > 1:
-            message = f"column {node.name!r} is in several tables; write table.{node.name}"
-            raise refuse(message)
+            raise refuse(f"column {node.name!r} is in several tables; write table.{node.name}")
         return found[0]

@@ -64,12 +64,10 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
         ("offset", "OFFSET"),
     ):
         if query.args.get(name):
-            message = f"{words} in a row selection; its rows are synthetic and come in no order"
-            raise refuse(message)
+            raise refuse(f"{words} in a row selection; its rows are synthetic and come in no order")
     relation = resolve_sources(query, catalog)
     if relation.unit is None:
-        message = "the tables are public; a plain SELECT answers exactly and spends nothing"
-        raise refuse(message)
+        raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
     items = _selected(query, relation)
     keys, widths = zip(*(_read_column(node, relation) for _, node in items), strict=True)
     sizes = [len(key.labels or ()) for key in keys]
@@ -79,8 +77,9 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
         sets = [(index, index + 1) for index in range(len(keys) - 1)]
     for chosen in sets:
         if np.prod([sizes[index] for index in chosen], dtype=float) > _PAIR_CELLS:
-            message = "two neighbouring columns have too many combinations; select fewer or coarser columns"
-            raise refuse(message)
+            raise refuse(
+                "two neighbouring columns have too many combinations; select fewer or coarser columns"
+            )
     parts = tuple(
         plan_counts(
             statement,
@@ -140,18 +139,15 @@ def _selected(query: exp.Select, relation: Relation) -> list[tuple[str, exp.Expr
             if field.is_unit:
                 if starred:
                     continue
-                message = "the unit is never selected; its values name individuals"
-                raise refuse(message)
+                raise refuse("the unit is never selected; its values name individuals")
             if starred and field.column is None and field.bounds is None:
                 continue
         items.append((item.alias_or_name or item.sql(), node))
     if not items:
-        message = "no column with a public domain or bounds; declare them in the project file"
-        raise refuse(message)
+        raise refuse("no column with a public domain or bounds; declare them in the project file")
     names = [name for name, _ in items]
     if len(set(names)) != len(names):
-        message = "two columns of the answer have the same name; name them with AS"
-        raise refuse(message)
+        raise refuse("two columns of the answer have the same name; name them with AS")
     return items
 
 
@@ -161,11 +157,10 @@ def _read_column(node: exp.Expr, relation: Relation) -> tuple[Key, tuple[float, 
         return key, None
     field = relation.find(key.node)[1] if isinstance(key.node, exp.Column) else None
     if field is None or field.bounds is None:
-        message = (
+        raise refuse(
             f"column {node.sql()[:60]!r} has neither a public domain nor bounds; declare values, bins, "
             "range or bounds in the project file"
         )
-        raise refuse(message)
     low, high = float(field.bounds[0]), float(field.bounds[1])
     step = (high - low) / _BINS
     place = exp.Floor(

@@ -51,12 +51,10 @@ def resolve_sources(
     ctes = _resolve_ctes(query, catalog) if query.args.get("with_") is not None else outer or {}
     from_ = query.args.get("from_")
     if from_ is None:
-        message = "a statement needs FROM"
-        raise refuse(message)
+        raise refuse("a statement needs FROM")
     for name in ("laterals", "sample", "pivots", "connect", "match", "windows", "qualify", "into", "locks"):
         if query.args.get(name):
-            message = f"{name.upper()} is not supported"
-            raise refuse(message)
+            raise refuse(f"{name.upper()} is not supported")
     relation = _resolve_item(from_.this, catalog, ctes)
     for join in query.args.get("joins") or []:
         right = _resolve_item(join.this, catalog, ctes)
@@ -73,17 +71,14 @@ def _resolve_ctes(query: exp.Select, catalog: Catalog) -> dict[str, Relation]:
     """Every query of WITH, resolved once; each may name those before it."""
     clause = query.args["with_"]
     if clause.args.get("recursive"):
-        message = "WITH RECURSIVE is not supported"
-        raise refuse(message)
+        raise refuse("WITH RECURSIVE is not supported")
     ctes: dict[str, Relation] = {}
     for cte in clause.expressions:
         name = cte.alias.lower()
         if not isinstance(cte.this, exp.Select) or name in ctes or name in catalog:
-            message = f"WITH {cte.alias} must be one plain SELECT under a new name"
-            raise refuse(message)
+            raise refuse(f"WITH {cte.alias} must be one plain SELECT under a new name")
         if cte.args.get("alias") is not None and cte.args["alias"].columns:
-            message = "WITH name(columns) is not supported; name the columns inside with AS"
-            raise refuse(message)
+            raise refuse("WITH name(columns) is not supported; name the columns inside with AS")
         ctes[name] = _resolve_rows(cte.this, catalog, ctes)
     return ctes
 
@@ -91,22 +86,18 @@ def _resolve_ctes(query: exp.Select, catalog: Catalog) -> dict[str, Relation]:
 def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
     if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
         if not item.alias:
-            message = "a subquery in FROM needs a name: (SELECT ...) AS name"
-            raise refuse(message)
+            raise refuse("a subquery in FROM needs a name: (SELECT ...) AS name")
         return _wrap(_resolve_rows(item.this, catalog, ctes), item.alias.lower())
     if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
-        message = f"FROM reads described tables only, not {item.sql()[:60]!r}"
-        raise refuse(message)
+        raise refuse(f"FROM reads described tables only, not {item.sql()[:60]!r}")
     if item.args.get("db") or item.args.get("joins") or item.args.get("sample") or item.args.get("pivots"):
-        message = f"FROM {item.sql()[:60]!r}: name a table of the project file, nothing more"
-        raise refuse(message)
+        raise refuse(f"FROM {item.sql()[:60]!r}: name a table of the project file, nothing more")
     name, alias = item.name.lower(), (item.alias or item.name).lower()
     if name in ctes:
         return _wrap(ctes[name], alias)
     source = {key.lower(): value for key, value in catalog.items()}.get(name)
     if source is None:
-        message = f"no table {item.name!r} (described: {', '.join(sorted(catalog))})"
-        raise refuse(message)
+        raise refuse(f"no table {item.name!r} (described: {', '.join(sorted(catalog))})")
     return _base(source, alias)
 
 
@@ -120,8 +111,7 @@ def _base(source: Source, alias: str) -> Relation:
         for name, kind in source.stored.items()
     }
     if any(name == UNIT or name.startswith(code_name("")) for name in fields):
-        message = f"table {source.name!r} has a column named {UNIT!r} or {code_name('...')!r}; rename it"
-        raise refuse(message)
+        raise refuse(f"table {source.name!r} has a column named {UNIT!r} or {code_name('...')!r}; rename it")
     unit = source.table.unit if source.table is not None else None
     if source.table is not None:
         for name, column in source.table.columns.items():
@@ -195,8 +185,7 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relati
         ("order", "ORDER BY"),
     ):
         if query.args.get(name):
-            message = f"{words} in an inner query; inner queries choose and compute columns, row by row"
-            raise refuse(message)
+            raise refuse(f"{words} in an inner query; inner queries choose and compute columns, row by row")
     relation = resolve_sources(query, catalog, ctes)
     projections: list[exp.Expr] = []
     fields: dict[str, Field] = {}
@@ -204,14 +193,11 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relati
         name = item.alias_or_name
         inner = item.unalias()
         if name.lower() == UNIT or name.lower().startswith(code_name("")):
-            message = f"an inner query may not name a column {name!r}"
-            raise refuse(message)
+            raise refuse(f"an inner query may not name a column {name!r}")
         if not name:
-            message = f"name the column {item.sql()[:60]!r} of the inner query with AS"
-            raise refuse(message)
+            raise refuse(f"name the column {item.sql()[:60]!r} of the inner query with AS")
         if any(True for _ in find_aggregates(inner)):
-            message = "an aggregate in an inner query; only the outermost select list aggregates"
-            raise refuse(message)
+            raise refuse("an aggregate in an inner query; only the outermost select list aggregates")
         checked = qualify(inner, relation, where="an inner select list")
         projections.append(exp.alias_(checked, name, quoted=True))
         info = _derive(name, checked, relation)
@@ -219,8 +205,7 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relati
             code = exp.column(code_name(checked.name), table=checked.table, quoted=True)
             projections.append(exp.alias_(code, code_name(name), quoted=True))
         if name.lower() in fields:
-            message = f"the inner query has two columns named {name!r}"
-            raise refuse(message)
+            raise refuse(f"the inner query has two columns named {name!r}")
         fields[name.lower()] = info
     if relation.unit is not None:
         unit = exp.column(UNIT, table=relation.unit_alias, quoted=True)
@@ -234,8 +219,7 @@ def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
     for item in query.expressions:
         star = item.find(exp.Star)
         if star is not None and any(star.args.values()):
-            message = "a star with EXCEPT, REPLACE or RENAME; name the columns"
-            raise refuse(message)
+            raise refuse("a star with EXCEPT, REPLACE or RENAME; name the columns")
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
             wanted = item.table.lower() if isinstance(item, exp.Column) else ""
             items += [

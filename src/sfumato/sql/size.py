@@ -37,11 +37,11 @@ def refuse_large(query: exp.Select) -> None:
     _refuse_deep(query)
     size = _measure(query, {})
     if size.joins > _MOST_JOINS:
-        message = f"more than {_MOST_JOINS} joins in one statement, those of inner queries counted each time"
-        raise refuse(message)
+        raise refuse(
+            f"more than {_MOST_JOINS} joins in one statement, those of inner queries counted each time"
+        )
     if max(size.parts, sum(1 for _ in query.walk())) > _MOST_PARTS:
-        message = f"a statement of more than {_MOST_PARTS:,} parts with its inner queries written out"
-        raise refuse(message)
+        raise refuse(f"a statement of more than {_MOST_PARTS:,} parts with its inner queries written out")
 
 
 def _refuse_deep(query: exp.Select) -> None:
@@ -51,8 +51,7 @@ def _refuse_deep(query: exp.Select) -> None:
             # A long list of conditions is a chain, not a nest.
             depths[id(child)] = depths[id(node)] + (not isinstance(node, exp.Connector))
     if max(depths.values()) > _DEEPEST:
-        message = f"a statement that is nested more than {_DEEPEST} levels deep"
-        raise refuse(message)
+        raise refuse(f"a statement that is nested more than {_DEEPEST} levels deep")
 
 
 def _measure(query: exp.Select, known: Mapping[str, _Size]) -> _Size:

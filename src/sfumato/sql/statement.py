@@ -68,18 +68,14 @@ def read_statement(text: str) -> Statement:
     Fraction(1, 2)
     """
     if not isinstance(text, str) or not text.strip():
-        message = "an empty statement; write DP-SELECT epsilon ... FROM table"
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery("an empty statement; write DP-SELECT epsilon ... FROM table")
     if len(text) > _LONGEST or "\x00" in text:
-        message = f"a statement must be plain text of at most {_LONGEST} characters"
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery(f"a statement must be plain text of at most {_LONGEST} characters")
     body = _strip_comments(text).strip().rstrip(";").strip()
     if ";" in mask_text(body):
-        message = "several statements in one string; send them one by one"
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery("several statements in one string; send them one by one")
     if "$" in mask_text(body):
-        message = "dollar quotes and parameters; write text in single quotes"
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery("dollar quotes and parameters; write text in single quotes")
     explain = _EXPLAIN.match(body)
     if explain:
         body = body[explain.end() :]
@@ -123,21 +119,22 @@ def _read_prefix(body: str) -> tuple[str, dict[str, Any] | None]:
     clauses = list(_CLAUSE.finditer(masked))
     prefixes = list(_PREFIX.finditer(masked))
     if len(clauses) + len(prefixes) > 1:
-        message = "DP-SELECT stands once, at the outermost SELECT; inner queries are plain SELECT"
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery(
+            "DP-SELECT stands once, at the outermost SELECT; inner queries are plain SELECT"
+        )
     if prefixes:
         start, stop = prefixes[0].span()
         if _depth(masked, start):
-            message = "DP-SELECT stands at the outermost SELECT, not inside parentheses"
-            raise UnsupportedQuery(message)
+            raise UnsupportedQuery("DP-SELECT stands at the outermost SELECT, not inside parentheses")
         rest, options = _read_amount(body[stop:])
         return f"{body[:start]}SELECT{rest}", options
     if clauses:
         start, stop = clauses[0].span()
         close = masked.find(")", stop)
         if close < 0 or _depth(masked, start):
-            message = "OPTIONS (...) must follow WITH DIFFERENTIAL_PRIVACY at the outermost SELECT"
-            raise UnsupportedQuery(message)
+            raise UnsupportedQuery(
+                "OPTIONS (...) must follow WITH DIFFERENTIAL_PRIVACY at the outermost SELECT"
+            )
         return f"{body[:start]}SELECT {body[close + 1 :]}", _read_options(body[stop:close])
     return body, None
 
@@ -151,8 +148,9 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
         return rest[within.end() :], {"within": goal}
     match = _EPSILON.match(rest)
     if not match or match[1].upper() in ("*", "COUNT", "SUM", "AVG"):
-        message = "DP-SELECT needs epsilon: DP-SELECT 0.5 COUNT(*) FROM table, or DP-SELECT WITHIN 100 ..."
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery(
+            "DP-SELECT needs epsilon: DP-SELECT 0.5 COUNT(*) FROM table, or DP-SELECT WITHIN 100 ..."
+        )
     options: dict[str, Any] = {"epsilon": _epsilon(match[1])}
     rest = rest[match.end() :]
     delta = _DELTA.match(rest)
@@ -160,8 +158,7 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
         options["delta"] = parse_delta(delta[1])
         rest = rest[delta.end() :]
         if _DELTA.match(rest):
-            message = "DELTA stands twice; say once what may be spent"
-            raise UnsupportedQuery(message)
+            raise UnsupportedQuery("DELTA stands twice; say once what may be spent")
     return rest, options
 
 
@@ -170,13 +167,13 @@ def _read_options(text: str) -> dict[str, Any]:
     for part in text.split(","):
         match = _OPTION.match(part)
         if not match:
-            message = f"cannot read the option {part.strip()!r}; write epsilon = 0.5, delta = 1e-9"
-            raise UnsupportedQuery(message)
+            raise UnsupportedQuery(
+                f"cannot read the option {part.strip()!r}; write epsilon = 0.5, delta = 1e-9"
+            )
         name, value = match[1].lower(), match[2].strip("'\"")
         name = "max_groups" if name == "max_groups_contributed" else name
         if name in options:
-            message = f"option {name!r} stands twice; say once what may be spent"
-            raise UnsupportedQuery(message)
+            raise UnsupportedQuery(f"option {name!r} stands twice; say once what may be spent")
         if name == "epsilon":
             options["epsilon"] = _epsilon(value)
         elif name == "delta":
@@ -184,18 +181,15 @@ def _read_options(text: str) -> dict[str, Any]:
         elif name == "max_groups":
             groups = parse_positive(value, name=name)
             if groups.denominator != 1:
-                message = f"{name} must be a whole number"
-                raise RecipeError(message)
+                raise RecipeError(f"{name} must be a whole number")
             options["max_groups"] = int(groups)
         else:
-            message = (
+            raise UnsupportedQuery(
                 f"option {name!r} is not known; use epsilon, delta, max_groups_contributed "
                 "(the individual's column comes from the project file)"
             )
-            raise UnsupportedQuery(message)
     if "epsilon" not in options:
-        message = "OPTIONS needs epsilon"
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery("OPTIONS needs epsilon")
     return options
 
 
@@ -208,14 +202,12 @@ def _parse(body: str) -> exp.Select:
         trees = sqlglot.parse(body, dialect="duckdb")
     except SqlglotError as error:
         reason = str(error).split("\n", maxsplit=1)[0]
-        message = f"the statement cannot be parsed: {reason[:200]}"
-        raise UnsupportedQuery(message) from None
+        raise UnsupportedQuery(f"the statement cannot be parsed: {reason[:200]}") from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
         kind = type(trees[0]).__name__.upper() if trees and trees[0] is not None else "nothing"
         if kind in ("ALIAS", "COLUMN", "COMMAND", "nothing"):
             kind = "this; a statement begins with DP-SELECT, SELECT or EXPLAIN"
-        message = f"only SELECT is answered, not {kind}; records are changed outside sfumato"
-        raise UnsupportedQuery(message)
+        raise UnsupportedQuery(f"only SELECT is answered, not {kind}; records are changed outside sfumato")
     for node in trees[0].walk():
         node.comments = None
     refuse_large(trees[0])
@@ -252,8 +244,7 @@ def _scan(text: str) -> list[str]:
         else:
             close, kind = index, "plain"
         if close < 0:
-            message = "a quote or a comment is not closed"
-            raise UnsupportedQuery(message)
+            raise UnsupportedQuery("a quote or a comment is not closed")
         index = close + 1
         states += [kind] * (index - start)
     return states

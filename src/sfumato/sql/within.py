@@ -25,8 +25,7 @@ def check_within(plan: QueryPlan) -> None:
     if any(each.kind != "measure" for each in plan.aggregates) or any(
         noise.kind == "exponential" for noise in plan.noises
     ):
-        message = "WITHIN is for COUNT and SUM, whose error does not depend on the records"
-        raise refuse(message)
+        raise refuse("WITHIN is for COUNT and SUM, whose error does not depend on the records")
 
 
 def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) -> Fraction:
@@ -46,8 +45,7 @@ def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) ->
     while not is_enough(high * _STEP):
         low, high = high, high * 2
         if high * _STEP > _MOST:
-            message = "WITHIN asks for less error than any budget buys"
-            raise refuse(message)
+            raise refuse("WITHIN asks for less error than any budget buys")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle * _STEP) else (middle, high)

@@ -55,8 +55,7 @@ class Fields:
         elsewhere = column.args.get("db") or column.table.lower() not in ("", self.alias.lower())
         if elsewhere or column.name.lower() not in self.named:
             known = ", ".join(field.name for field in self.named.values())
-            message = f"the model has no column {column.sql()[:60]!r} (it has: {known})"
-            raise refuse(message)
+            raise refuse(f"the model has no column {column.sql()[:60]!r} (it has: {known})")
         return self.named[column.name.lower()]
 
 
@@ -122,11 +121,10 @@ def _compare(node: exp.Expr, fields: Fields) -> tuple[Field, list[bool]]:
         if isinstance(left, exp.Column):
             field = fields.find(left)
             return field, _test(kind, field, right)
-    message = (
+    raise refuse(
         f"WHERE {node.sql()[:60]!r}; a model is asked by comparisons of a column with values, IN and "
         "BETWEEN, joined by AND, OR and NOT"
     )
-    raise refuse(message)
 
 
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -147,10 +145,9 @@ def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
     literal = _read_literal(value, field)
     if isinstance(literal, str):
         if kind is not exp.EQ and (field.ends is not None or "other" in field.labels):
-            message = (
+            raise refuse(
                 f"WHERE orders {field.name!r} by text or with its 'other'; compare numbers, or use = and IN"
             )
-            raise refuse(message)
         texts = [str(label) for label in field.labels]
         if kind is exp.EQ:
             return [text == literal for text in texts]
@@ -176,11 +173,10 @@ def _decide(
         every, none = low == high == value, ends_before or low > value
     if every or none:
         return every
-    message = (
+    raise refuse(
         f"WHERE {field.name} compares with {format_exact(value)}, which divides the bin from "
         f"{format_exact(low)} to {format_exact(high)}; ask for whole bins with >= and < at their edges"
     )
-    raise refuse(message)
 
 
 def _read_literal(value: exp.Expr, field: Field) -> str | Fraction:
@@ -194,18 +190,15 @@ def _read_literal(value: exp.Expr, field: Field) -> str | Fraction:
         # Text names a bin by its label, as the released table has it; numbers are not compared with text.
         if field.ends is None or text in field.labels:
             return text
-        message = f"WHERE compares {field.name!r} with text that is no label of it; write a number"
-        raise refuse(message)
+        raise refuse(f"WHERE compares {field.name!r} with text that is no label of it; write a number")
     if isinstance(node, exp.Literal) and not node.is_string:
         number = _read_number(str(node.this)) * (-1 if negative else 1)
         if field.ends is not None:
             return number
         if "other" in field.labels and number.denominator == 1:
             return str(number.numerator)
-        message = f"WHERE compares the text of {field.name!r} with a number; quote it"
-        raise refuse(message)
-    message = f"WHERE compares {field.name!r} with {value.sql()[:60]!r}; write a number or text"
-    raise refuse(message)
+        raise refuse(f"WHERE compares the text of {field.name!r} with a number; quote it")
+    raise refuse(f"WHERE compares {field.name!r} with {value.sql()[:60]!r}; write a number or text")
 
 
 def _read_number(text: str) -> Fraction:
@@ -213,5 +206,4 @@ def _read_number(text: str) -> Fraction:
         # A far exponent would be a number of a million digits.
         return Fraction(text) if abs(float(text)) < 1e300 and len(text) <= 1000 else Fraction("1e300")
     except (ValueError, ArithmeticError):
-        message = f"WHERE compares with {text[:60]!r}, which is not a number"
-        raise refuse(message) from None
+        raise refuse(f"WHERE compares with {text[:60]!r}, which is not a number") from None

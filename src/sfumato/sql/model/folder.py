@@ -90,8 +90,7 @@ class ReleasedModel:
             question = read_question(statement, self._fields)
             cells = self.model.domain.cells(question.columns)
             if cells > _MOST_CELLS:
-                message = f"the columns have {cells:,} combinations, more than {_MOST_CELLS:,}; use fewer"
-                raise refuse(message)
+                raise refuse(f"the columns have {cells:,} combinations, more than {_MOST_CELLS:,}; use fewer")
             expected = self.model.marginal(question.columns).reshape(-1)
             evidence = self._find_evidence(question.columns)
             table = respond(question, self.model.domain, expected, evidence)
@@ -145,8 +144,9 @@ class ReleasedModel:
             flat = to_numpy(mine["noisy_value"].combine_chunks()).astype(np.float64)
             counts = flat.reshape([self.table.cells((name,)) for name in names]) / measured.grid
         except (pa.ArrowException, LookupError, ValueError, OSError) as error:
-            message = f"{_MEASUREMENTS} does not hold {measured.request.name!r} ({type(error).__name__})"
-            raise VerificationFailed(message) from None
+            raise VerificationFailed(
+                f"{_MEASUREMENTS} does not hold {measured.request.name!r} ({type(error).__name__})"
+            ) from None
         summed = counts.sum(axis=tuple(at for at, name in enumerate(names) if name not in columns))
         left = [name for name in names if name in columns]
         return np.asarray(summed.transpose([left.index(name) for name in columns])).reshape(-1)
@@ -160,8 +160,7 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
     """
     opened = open_folder(folder, wanted=(_MODEL, _MEASUREMENTS))
     if _MODEL not in opened.files:
-        message = f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model"
-        raise ReleaseError(message)
+        raise ReleaseError(f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model")
     table = opened.plan().table
     with failing_closed("the release cannot be asked"):
         models = unpack_models(opened.files[_MODEL])
@@ -171,8 +170,7 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
         table=table, model=model, epsilon=key, measured=measured, packed=opened.files[_MEASUREMENTS]
     )
     if not released.columns:
-        message = f"{_MODEL} is of no column that the certificate describes"
-        raise VerificationFailed(message)
+        raise VerificationFailed(f"{_MODEL} is of no column that the certificate describes")
     return released
 
 
@@ -180,8 +178,7 @@ def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
     held = ", ".join(models)
     if epsilon is None:
         if len(models) > 1:
-            message = f"the release holds models at epsilon {held}; choose one with --epsilon"
-            raise RecipeError(message)
+            raise RecipeError(f"the release holds models at epsilon {held}; choose one with --epsilon")
         return next(iter(models.items()))
     wanted = parse_positive(epsilon, name="epsilon")
     for key, model in models.items():
@@ -190,8 +187,7 @@ def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
                 return key, model
         except RecipeError:
             continue
-    message = f"the release holds no model at that epsilon; it has {held}"
-    raise RecipeError(message)
+    raise RecipeError(f"the release holds no model at that epsilon; it has {held}")
 
 
 def _read_measured(table: Table, asks: list[Any]) -> tuple[_Measured, ...]:
@@ -199,8 +195,7 @@ def _read_measured(table: Table, asks: list[Any]) -> tuple[_Measured, ...]:
     measured = []
     for ask in asks:
         if not isinstance(ask, dict):
-            message = "a measurement is not described"
-            raise TypeError(message)
+            raise TypeError("a measurement is not described")
         if "columns" not in ask or "queries" in ask:
             continue
         norm = parse_positive(ask["contribution_norm"], name="norm") if "contribution_norm" in ask else None

@@ -45,13 +45,11 @@ class Question:
 def read_question(statement: Statement, fields: Fields) -> Question:
     """The question that a statement asks of the model of one table, or a refusal that says why."""
     if statement.mode == "private" or statement.explain:
-        message = "a released model is asked with a plain SELECT, which spends nothing"
-        raise refuse(message)
+        raise refuse("a released model is asked with a plain SELECT, which spends nothing")
     query = statement.query
     for name, clause in query.args.items():
         if clause and name not in _READ:
-            message = f"{name.strip('_').upper()} in a question to a model"
-            raise refuse(message)
+            raise refuse(f"{name.strip('_').upper()} in a question to a model")
     fields = replace(fields, alias=_read_source(query, fields))
     keys = _read_keys(query, fields)
     outputs = tuple(
@@ -64,8 +62,7 @@ def read_question(statement: Statement, fields: Fields) -> Question:
         for suffix in (("",) if output.kind == "key" else ("", "_low", "_high"))
     ]
     if len(set(names)) != len(names):
-        message = "two columns of the answer, with those of their intervals, have the same name; use AS"
-        raise refuse(message)
+        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
     where, order = query.args.get("where"), query.args.get("order")
     condition = None if where is None else where.this
     ordered = tuple(
@@ -96,11 +93,9 @@ def _read_source(query: exp.Select, fields: Fields) -> str:
         or not isinstance(table.this, exp.Identifier)
         or any(value for name, value in table.args.items() if name not in ("this", "alias"))
     ):
-        message = f"a model is asked with FROM {fields.alias}, its one table, and nothing beside it"
-        raise refuse(message)
+        raise refuse(f"a model is asked with FROM {fields.alias}, its one table, and nothing beside it")
     if table.name.lower() != fields.alias.lower():
-        message = f"no table {table.name[:60]!r}; the model is of {fields.alias!r}"
-        raise refuse(message)
+        raise refuse(f"no table {table.name[:60]!r}; the model is of {fields.alias!r}")
     return str(table.alias or table.name)
 
 
@@ -109,8 +104,7 @@ def _read_keys(query: exp.Select, fields: Fields) -> tuple[Field, ...]:
     if group is None:
         return ()
     if any(value for name, value in group.args.items() if name != "expressions"):
-        message = "GROUP BY ALL, ROLLUP, CUBE and GROUPING SETS; list the columns"
-        raise refuse(message)
+        raise refuse("GROUP BY ALL, ROLLUP, CUBE and GROUPING SETS; list the columns")
     keys = []
     aliases = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
     for item in group.expressions:
@@ -118,12 +112,10 @@ def _read_keys(query: exp.Select, fields: Fields) -> tuple[Field, ...]:
         if isinstance(node, exp.Column) and not node.table and node.name.lower() not in fields.named:
             node = aliases.get(node.name.lower(), node)
         if not isinstance(node, exp.Column):
-            message = f"GROUP BY {node.sql()[:60]!r}; a model is grouped by its columns"
-            raise refuse(message)
+            raise refuse(f"GROUP BY {node.sql()[:60]!r}; a model is grouped by its columns")
         keys.append(fields.find(node))
     if len(set(keys)) != len(keys):
-        message = "GROUP BY names a column twice"
-        raise refuse(message)
+        raise refuse("GROUP BY names a column twice")
     return tuple(keys)
 
 
@@ -132,26 +124,23 @@ def _read_output(node: exp.Expr, fields: Fields, keys: tuple[Field, ...]) -> Out
         case exp.Column() if not isinstance(node.this, exp.Star):
             field = fields.find(node)
             if field not in keys:
-                message = (
+                raise refuse(
                     f"column {field.name!r} is neither aggregated nor in GROUP BY; rows are in the "
                     "release's own table"
                 )
-                raise refuse(message)
             return Output(kind="key", field=field)
         case exp.Count() if isinstance(node.this, exp.Star) and not node.expressions:
             return Output(kind="count")
         case exp.Sum() | exp.Avg() if isinstance(node.this, exp.Column):
             field = fields.find(node.this)
             if field.ends is None:
-                message = f"{node.key.upper()} of {field.name!r}, which holds no numbers"
-                raise refuse(message)
+                raise refuse(f"{node.key.upper()} of {field.name!r}, which holds no numbers")
             return Output(kind="sum" if isinstance(node, exp.Sum) else "average", field=field)
         case _:
-            message = (
+            raise refuse(
                 f"{node.sql()[:60]!r} in the select list; a model answers COUNT(*), SUM(column), AVG(column) "
                 "and the columns of GROUP BY"
             )
-            raise refuse(message)
 
 
 def _read_order(
