@@ -2,8 +2,6 @@
 
 import sys
 
-__all__ = ["start"]
-
 
 def start() -> None:
     """Runs the command line; what interrupts it while it is loaded is one line too."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from sfumato.errors import SourceError
 
-__all__ = ["label_array", "read_parquet", "to_arrow", "to_numpy"]
-
 # What a Parquet file may unpack to: so much, and so many times its own size, since codes pack very well.
 _UNPACKED, _TIMES = 2**30, 256
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from sfumato.exact import format_exact
 
-__all__ = ["canonical_json", "digest"]
-
 
 def canonical_json(description: Any) -> bytes:  # noqa: ANN401 - any tree of plain records
     """`description` as UTF-8 JSON with sorted keys and no spare space.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.release import Release
     from sfumato.schema import Parameters
 
-__all__ = ["make_submission"]
-
 _UNIT = "sim_resident"
 _BY = ("neighborhood", "period", "incident_type")
 

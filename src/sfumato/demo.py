@@ -12,8 +12,6 @@ from sfumato.errors import ReleaseError
 from sfumato.schema import quote_toml
 from sfumato.simulate import City, incident_names, neighbourhood_names, simulate_incidents
 
-__all__ = ["draw_bars", "write_demo"]
-
 _MARK = "# A demo of sfumato: the city is simulated."
 
 

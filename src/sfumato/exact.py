@@ -12,16 +12,6 @@ from fractions import Fraction
 
 from sfumato.errors import RecipeError
 
-__all__ = [
-    "ExactLike",
-    "format_exact",
-    "format_short",
-    "parse_delta",
-    "parse_exact",
-    "parse_positive",
-    "round_up",
-]
-
 _PLAIN = re.compile(r"\s*[+-]?[0-9.eE+-]{1,400}(/[0-9]{1,400})?\s*", re.ASCII)
 
 _LEAST_DELTA, _LARGEST_DELTA = Fraction(1, 10**100), Fraction(1, 10)

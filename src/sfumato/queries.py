@@ -13,8 +13,6 @@ from sfumato.errors import RecipeError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Queries"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Queries:

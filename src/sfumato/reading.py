@@ -14,8 +14,6 @@ from sfumato.errors import SourceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MOST_HEADER", "MOST_TEXT", "inflate", "read_regular", "split_header", "unpack_gzip"]
-
 MOST_TEXT = 2**28
 """Bytes of a file that is read whole into Python: a list of values, a certificate."""
 

@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["City", "incident_names", "neighbourhood_names", "simulate_incidents"]
-
 _FIRST = ("Old", "North", "South", "East", "West", "Upper", "Lower", "New", "Great", "Little")
 _SECOND = ("Harbour", "Mill", "Garden", "Bridge", "Market", "Chapel", "Orchard", "Quarry")
 _INCIDENTS = (

@@ -7,8 +7,6 @@ from typing import Literal
 
 from sfumato.errors import SchemaError
 
-__all__ = ["Neighbours", "PrivacyUnit"]
-
 Neighbours = Literal["add-remove", "replace"]
 
 

@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from sfumato.accounting.chain import History
     from sfumato.accounting.stores import Store
 
-__all__ = [
-    "KEY_VARIABLE",
-    "Anchor",
-    "check_held",
-    "find_key",
-    "make_public_key",
-    "parse_anchor",
-    "read_key",
-    "sign_anchor",
-    "sign_last",
-]
-
 KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
 _NAME = "sfumato-anchor-1"
 _FORM = re.compile(rf"{_NAME}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{{64}}):([0-9a-f]{{128}})")

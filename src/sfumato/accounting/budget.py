@@ -31,8 +31,6 @@ from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Accounting", "Amount", "Budget", "Spent", "add_costs", "admits", "left"]
-
 Accounting = Literal["any", "zcdp", "gaussian"]
 """How the part with delta is counted. Ledgers are opened with "any"; older ones keep what they have."""
 

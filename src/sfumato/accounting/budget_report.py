@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from sfumato.accounting.chain import Entry, History
     from sfumato.accounting.cost import Cost
 
-__all__ = ["BudgetReport", "make_report"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReport:

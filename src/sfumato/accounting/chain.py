@@ -19,18 +19,6 @@ if TYPE_CHECKING:
 
     from sfumato.unit import Neighbours
 
-__all__ = [
-    "FORMAT",
-    "GENESIS",
-    "Entry",
-    "EntryKind",
-    "History",
-    "current_time",
-    "make_entry",
-    "open_chain",
-    "replay_chain",
-]
-
 FORMAT = 2
 GENESIS = "0" * 64
 

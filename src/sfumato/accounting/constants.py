@@ -14,17 +14,6 @@ from fractions import Fraction
 
 from sfumato.exact import parse_positive, round_up
 
-__all__ = [
-    "PLACES",
-    "discrete_laplace_rho",
-    "exponential_mu",
-    "exponential_rho",
-    "laplace_rho",
-    "pure_to_mu",
-    "pure_to_rho",
-    "sqrt_up",
-]
-
 PLACES = 18
 _CONTEXT = Context(prec=160, Emin=-(10**9), Emax=10**9)
 _MARGIN = Fraction(1, 10**40)

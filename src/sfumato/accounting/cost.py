@@ -23,8 +23,6 @@ from sfumato.unit import Neighbours
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SMOOTHING", "Cost", "CostKind", "Norm"]
-
 CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection", "filter"]
 Norm = Literal["L1", "L2", "none"]
 

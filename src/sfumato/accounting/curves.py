@@ -20,8 +20,6 @@ from sfumato.exact import round_up
 if TYPE_CHECKING:
     from sfumato.accounting.cost import Cost
 
-__all__ = ["ORDERS", "RESERVES", "UNIT", "renyi_costs", "reserve_costs", "reserved_mu_squared"]
-
 UNIT: int = 10**PLACES
 """Amounts in this module are whole numbers of 1 / UNIT."""
 

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 
     from sfumato.accounting.cost import Cost
 
-__all__ = [
-    "Limits",
-    "Trail",
-    "admits_trail",
-    "choose_limits",
-    "find_limits",
-    "find_whole_limits",
-    "guess_pure",
-    "share_delta",
-]
-
 # The Gaussian rule's part of delta; the orders share the rest. A first charge that is large and pure makes
 # a mixture likely, and the orders are for mixtures. benchmarks/premium.py measures what the parts cost.
 _MAIN = Fraction(19, 20)

@@ -18,19 +18,6 @@ from sfumato.accounting.cost import SMOOTHING
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, parse_exact, parse_positive
 
-__all__ = [
-    "discrete_gaussian_delta",
-    "discrete_gaussian_sigma",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_sigma",
-    "largest_mu",
-    "max_mu",
-    "mu_to_delta",
-    "mu_to_epsilon",
-    "zcdp_sigma_bun_steinke",
-]
-
 _GUARD = 1e-13
 _LARGEST_MU = 1e8
 

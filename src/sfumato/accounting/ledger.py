@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Ledger"]
-
 
 class Ledger:
     """One budget in one file or schema of a database, safe among processes, threads and crashes.

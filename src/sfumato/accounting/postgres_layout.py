@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CREATE", "EXISTS", "LAYOUT", "expected_layout"]
-
 _TABLES = {
     "answers": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
     "entries": (

@@ -12,8 +12,6 @@ from sfumato.errors import LedgerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PostgresPlace", "parse_place"]
-
 _DEFAULT_SCHEMA = "sfumato"
 # What says how to reach the server. Settings of the session are the ledger's own business.
 _PARAMETERS = (

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["explain_connection", "explain_failure", "is_lost", "is_undone"]
-
 _LOST = "the connection was lost; nothing was written; run it again"
 _GONE = "does not exist, is not a ledger, or its tables were changed; restore it from a backup"
 # By the first characters of the state that the server reports, longest first.

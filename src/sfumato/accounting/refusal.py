@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sfumato.accounting.chain import History
     from sfumato.accounting.cost import Cost
 
-__all__ = ["explain_refusal", "refuse_other_neighbours", "refuse_other_units"]
-
 
 def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str) -> BudgetExceeded:
     """The error that says why `costs` do not fit after `spent` in the ledger `name`."""

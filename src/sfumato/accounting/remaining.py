@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sfumato.accounting.cost import Cost
 
-__all__ = ["MANY", "count_more", "describe_costs", "largest_like", "read_epsilon"]
-
 MANY = 10**6
 """Nobody counts further than this."""
 

@@ -19,8 +19,6 @@ from sfumato.exact import format_exact, parse_exact, parse_positive
 if TYPE_CHECKING:
     from sfumato.exact import ExactLike
 
-__all__ = ["selection_delta_of", "selection_threshold"]
-
 _DIGITS = 160
 _MARGIN = Fraction(1, 10**40)
 _LARGEST = 10**30

@@ -24,8 +24,6 @@ from sfumato.errors import LedgerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FileSession", "FileStore"]
-
 _TABLES = {
     "answers": """CREATE TABLE answers (
         sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",

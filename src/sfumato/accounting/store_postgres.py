@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     import psycopg
 
-__all__ = ["PostgresSession", "PostgresStore"]
-
 _OLDEST = 120000
 _PAUSE = 0.2
 _TURN = "SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"

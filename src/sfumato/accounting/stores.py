@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-__all__ = ["Conflict", "Row", "Session", "Store", "find_store", "locate_ledger", "parse_row", "try_again"]
-
 Row = tuple[object, ...]
 
 _SCHEMES = ("postgresql://", "postgres://")

@@ -24,8 +24,6 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["hold_byte", "take_turn", "wait_until"]
-
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.2
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.tables import TableLike
 
-__all__ = ["Accuracy", "measure_accuracy"]
-
 _MOST_TARGETS = 200
 _BATCH = 1 << 16
 

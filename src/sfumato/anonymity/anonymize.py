@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.run import Anonymized
     from sfumato.anonymity.tables import TableLike
 
-__all__ = ["Released", "anonymize", "release_table"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Released:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.models import Partition
     from sfumato.anonymity.space import Space
 
-__all__ = ["label_centres"]
-
 
 def label_centres(
     columns: Sequence[Quasi], tuples: Tuples, space: Space, partition: Partition

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.tables import TableLike
 
-__all__ = ["NOT_DP", "Anonymity", "measure_anonymity"]
-
 NOT_DP = "k-anonymity, not differential privacy"
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T].*)?", re.ASCII)

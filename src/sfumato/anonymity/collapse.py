@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Tuples", "collapse_rows", "number_rows"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tuples:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.plan import Plan
     from sfumato.anonymity.space import Space
 
-__all__ = ["divide_tuples"]
-
 
 def divide_tuples(
     plan: Plan,

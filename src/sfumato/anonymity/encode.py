@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.hierarchy_base import Hierarchy
 
-__all__ = ["Kind", "Quasi", "encode_quasi_identifier", "encode_values"]
-
 Kind = Literal["number", "category", "tree"]
 
 _HUGE = 1e307

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["AnonymityError"]
-
 
 class AnonymityError(SfumatoError, ValueError):
     """A table that cannot be made anonymous as asked; the message names the column and the remedy."""

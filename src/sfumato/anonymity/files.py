@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.plan import Plan
     from sfumato.anonymity.tables import TableLike
 
-__all__ = ["judge_table", "refuse_target", "write_judged"]
-
 _FORMATS = (".parquet", ".csv", ".csv.gz")
 
 

@@ -11,8 +11,6 @@ from typing import Final, Protocol, runtime_checkable
 
 from sfumato.anonymity.errors import AnonymityError
 
-__all__ = ["TOP", "Hierarchy", "Levels", "as_tuple", "check_nested", "refuse", "trim_zeros", "write_value"]
-
 TOP: Final = "*"
 """The label that stands for everything; the last level of every hierarchy has no other."""
 

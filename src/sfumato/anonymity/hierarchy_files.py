@@ -14,8 +14,6 @@ from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy import Dates, Groups, Hierarchy, Intervals, Listed, Prefixes, Suppressed
 from sfumato.reading import MOST_TEXT, read_regular
 
-__all__ = ["parse_hierarchy", "read_hierarchies", "read_listed"]
-
 _DELIMITERS: Final = ";,\t"
 # What a section is about, and the keys that may stand beside it.
 _OPTIONS: Final[dict[str, tuple[str, ...]]] = {

@@ -16,8 +16,6 @@ from typing import Final, Literal, get_args
 from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy_base import TOP, Levels, as_tuple, check_nested, refuse
 
-__all__ = ["Dates", "Intervals", "Number", "Span", "Style"]
-
 Number = int | float | Decimal
 Style = Literal["shared", "whole"]
 Span = Literal["day", "month", "quarter", "half_year", "year", "five_years", "decade", "century"]

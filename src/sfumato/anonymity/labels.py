@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.models import Partition
     from sfumato.anonymity.space import Space
 
-__all__ = ["MISSING", "Labels", "label_partition", "refuse_bars"]
-
 MISSING = "(missing)"
 """How a missing value is written in a set with others; alone it stays missing."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.encode import Quasi
     from sfumato.anonymity.models import Models
 
-__all__ = ["find_optimum"]
-
 _ROOM = 2**62
 _CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order
 

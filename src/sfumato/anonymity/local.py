@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.collapse import Tuples
     from sfumato.anonymity.space import Space
 
-__all__ = ["MOST_NODES", "cut_classes", "find_classes"]
-
 MOST_NODES = 2**16
 """A lattice of more nodes than this is not walked; classes are grown instead."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.labels import Labels
     from sfumato.anonymity.models import Partition
 
-__all__ = ["Loss", "measure_loss"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.tally import Tally
 
-__all__ = ["match_register"]
-
 
 def match_register(
     tally: Tally, quasi_identifiers: Sequence[str], classes: NDArray[np.int64], register: TableLike

@@ -15,8 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Distance", "Diversity", "measure_spread"]
-
 Distance = Literal["equal", "ordered"]
 """Equal: all values are as far apart. Ordered: neighbours are near, and the ends are 1 apart."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.encode import Quasi
     from sfumato.anonymity.space import Space
 
-__all__ = ["centre_labels", "microaggregate"]
-
 _SMALLEST_BLOCK = 200
 _MOST_DIGITS = 12
 

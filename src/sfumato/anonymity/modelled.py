@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.models import Models
     from sfumato.anonymity.space import Space
 
-__all__ = ["cut_with_models"]
-
 _TELL_EVERY = 1000
 
 

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "Closeness",
-    "DeltaDisclosure",
-    "DistinctL",
-    "EntropyL",
-    "Model",
-    "Models",
-    "Partition",
-    "RecursiveL",
-    "Sensitive",
-    "check_people",
-    "count_values",
-]
-
 _MARGIN = 1e-12
 _FINEST = 10**6  # c of recursive diversity is a fraction over at most this, rounded down
 

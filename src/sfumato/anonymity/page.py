@@ -13,8 +13,6 @@ from sfumato.report.style import build_style
 if TYPE_CHECKING:
     from sfumato.anonymity.summary import Summary
 
-__all__ = ["build_page"]
-
 _NOTICE = "INTERNAL: facts of the original table, do not publish"
 _PRINTED = (
     "INTERNAL - compares with the truth - do not publish",

@@ -11,8 +11,6 @@ from sfumato.report.numbers import percent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["draw_pairs", "list_pairs"]
-
 _WIDTH, _BASE, _TALL = 340, 128, 96
 
 

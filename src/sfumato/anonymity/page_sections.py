@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.risk import Attacker, Risk
     from sfumato.anonymity.summary import Summary
 
-__all__ = ["SECTIONS"]
-
 _POPULATION = {
     "register": "The population is the register.",
     "weights": "The population is estimated by the sums of the survey weights.",

@@ -16,8 +16,6 @@ from sfumato.anonymity.wanted import Wanted
 if TYPE_CHECKING:
     from sfumato.anonymity.measures import Distance
 
-__all__ = ["METHODS", "Method", "Plan", "make_plan"]
-
 Method = Literal["local", "cuts", "strict", "relaxed", "lattice", "microaggregate"]
 METHODS: tuple[str, ...] = get_args(Method)
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.collapse import Tuples
     from sfumato.anonymity.space import Space
 
-__all__ = ["divide_relaxed"]
-
 
 def divide_relaxed(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
     """Classes of k to 2k - 1 rows; equal records may be in several, so a tuple may have several entries.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.tables import TableLike
 
-__all__ = ["Attacker", "Risk", "SizeBin", "count_sizes", "measure_risk"]
-
 Basis = Literal["register", "weights", "table"]
 
 _EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 1000)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.plan import Plan
     from sfumato.anonymity.space import Space
 
-__all__ = ["Anonymized", "run_plan"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Anonymized:

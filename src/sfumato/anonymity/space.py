@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.encode import Quasi
 
-__all__ = ["Space", "build_space"]
-
 _KINDS = {"number": 0, "category": 1, "tree": 2}
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.tables import TableLike
 
-__all__ = ["Subset", "find_identifying_subsets"]
-
 _MOST = 20_000
 _DENSE = 4
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.tables import TableLike
     from sfumato.attack.link import Linkage
 
-__all__ = ["INTERNAL", "MATCHING", "Subset", "Summary", "check_target", "read_register", "summarise"]
-
 INTERNAL = "INTERNAL: tells facts of the original table, not private, do not publish"
 MATCHING = (
     "a missing value matches only a missing value, and `*` only `*`; "

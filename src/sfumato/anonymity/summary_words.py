@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sfumato.anonymity.summary import Summary
 
-__all__ = ["describe_summary", "list_models"]
-
 _WIDTH = 12
 _NOT = ""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.models import Partition
     from sfumato.anonymity.plan import Plan
 
-__all__ = ["suppress_classes"]
-
 _WORTHLESS = 0.5
 """A class that has lost more than this share of its cells is left out, if the limit allows it."""
 

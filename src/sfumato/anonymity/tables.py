@@ -17,8 +17,6 @@ from sfumato.metrics.tables import read_table as read_any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["TableLike", "give_back", "read_table", "require_columns"]
-
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Tally", "check_names", "number_rows", "tally_rows"]
-
 _ROOM = 2**62
 _PIECE = 1 << 19
 """Records that are counted at a time: few enough for little memory, many enough for few pieces."""

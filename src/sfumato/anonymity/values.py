@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from sfumato.anonymity.hierarchy_base import write_value
 
-__all__ = ["format_value", "is_text"]
-
 
 def format_value(value: object) -> str | None:
     """The text of one value as it is released; None if it is missing.

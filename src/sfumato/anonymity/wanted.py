@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.check import Anonymity
     from sfumato.anonymity.measures import Distance, Diversity
 
-__all__ = ["Wanted", "find_shortfalls"]
-
 _ROUNDING = 1e-9
 """Entropies and distances are sums of floats: a shortfall smaller than this is one of rounding."""
 

@@ -16,8 +16,6 @@ from sfumato.attack.link import INTERNAL
 from sfumato.errors import BudgetExceeded
 from sfumato.exact import ExactLike, format_exact
 
-__all__ = ["AverageAttack", "run_average"]
-
 _HALF = 0.5
 _MOST = 10_000
 

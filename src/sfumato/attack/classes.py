@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Classes", "Spans", "ValueIndex", "build_classes", "combine_codes"]
-
 _LAST = "\U0010ffff"
 
 

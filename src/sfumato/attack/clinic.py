@@ -21,8 +21,6 @@ from sfumato.exact import ExactLike, format_exact, parse_positive
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Clinic", "Reply", "noise_deviation", "open_clinic"]
-
 SECRET = "cancer"
 _YEAR = 2010
 _MOST = 200

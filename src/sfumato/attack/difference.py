@@ -16,8 +16,6 @@ from sfumato.errors import BudgetExceeded
 from sfumato.exact import ExactLike, format_exact
 from sfumato.explain import Guarantee, belief_bounds
 
-__all__ = ["DifferenceAttack", "run_difference"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceAttack:

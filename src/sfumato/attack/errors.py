@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["AttackError"]
-
 
 class AttackError(SfumatoError, ValueError):
     """An attack that cannot be run; the message names the file, the column and the remedy."""

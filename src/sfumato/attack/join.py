@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-__all__ = ["join_classes"]
-
 _LARGE = 1 << 18
 """Blocks of more pairs are joined by runs or by sets of bits."""
 

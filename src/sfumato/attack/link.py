@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from sfumato.attack.classes import Classes
 
-__all__ = ["FEW", "INTERNAL", "Linkage", "Revealed", "Verdict", "link_tables"]
-
 INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
 
 FEW = 5

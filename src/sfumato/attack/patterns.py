@@ -18,8 +18,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-__all__ = ["ANY", "Pattern", "compatible", "is_exact", "parse_pattern"]
-
 _NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d+)?"
 _DATE = r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d+)?)?"
 _ONE = re.compile(_NUMBER, re.ASCII)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Published", "open_published", "read_text", "require_columns"]
-
 _TEXT_FILES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _DELIMITERS = ",;\t"
 _LARGEST = 2**40

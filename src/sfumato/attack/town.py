@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from sfumato.attack.errors import AttackError
 
-__all__ = ["DIAGNOSES", "POSTCODES", "Town", "invent_town"]
-
 _FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")
 _LAST = ("Ash", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Larch", "Maple", "Oak", "Pine", "Rowan", "Yew")
 POSTCODES = ("1001", "1002", "1243", "1250", "1388", "2010", "2044", "2139", "6732", "6910")

@@ -12,8 +12,6 @@ from sfumato.attack.tables import read_text, require_columns
 if TYPE_CHECKING:
     from sfumato.attack.tables import Published
 
-__all__ = ["read_identities"]
-
 
 def read_identities(
     release: Published, truth: pa.Table, *, identity: str, key: str | None = None

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sfumato.attack.difference import DifferenceAttack
     from sfumato.attack.link import Linkage
 
-__all__ = ["describe_average", "describe_difference", "describe_linkage"]
-
 _MOST_VALUES = 12
 _WIDTH = 46
 

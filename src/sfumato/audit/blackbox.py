@@ -12,8 +12,6 @@ from sfumato.audit.events import learn_event, take_rows
 if TYPE_CHECKING:
     from sfumato.audit.observe import Sample
 
-__all__ = ["Certified", "certify_samples"]
-
 _FARTHEST = 3.5
 
 

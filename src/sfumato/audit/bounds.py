@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 
 from sfumato.audit.errors import AuditError
 
-__all__ = [
-    "binomial_tail",
-    "chi_square_tail",
-    "epsilon_bound",
-    "largest_bound",
-    "lower_chance",
-    "one_run_epsilon",
-    "upper_chance",
-    "wilson_bounds",
-]
-
 _TINY = 1e-300
 _HAIR = 1e-9
 _STEPS = 100

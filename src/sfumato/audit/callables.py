@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.audit.observe import Observation, Sample
     from sfumato.audit.runner import Runner
 
-__all__ = ["audit_callable", "audit_runners", "check_claim", "list_pairs"]
-
 MOST_RUNS = 20_000
 LEAST_RUNS = 100
 

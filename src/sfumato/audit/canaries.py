@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sfumato.audit.desk import Desk
 
-__all__ = ["try_canaries"]
-
 _FEWEST = 8
 _MOST_RECORDS = 20_000
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.audit.noise_off import Claim, Compared
     from sfumato.schema import Project
 
-__all__ = ["EFFORTS", "Effort", "audit_subject"]
-
 Effort = Literal["fast", "normal", "thorough"]
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.audit.watch import Watch
     from sfumato.schema import Project, Table
 
-__all__ = ["Answered", "Desk", "Subject"]
-
 SOMEBODY = 10**6
 
 _BUDGET = Fraction(10**6)

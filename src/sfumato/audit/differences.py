@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sfumato.accounting import Cost
     from sfumato.audit.watch import Asked
 
-__all__ = ["Loss", "Moved", "add_losses", "find_excess", "loss_of", "measure_choice", "measure_move"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Moved:

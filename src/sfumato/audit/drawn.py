@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.audit.watch import Asked
     from sfumato.noise import Kind
 
-__all__ = ["draw_sides"]
-
 _MOST_VALUES = 512
 _LEAST, _MOST = -(2**63), 2**63 - 1
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["AuditError"]
-
 
 class AuditError(SfumatoError, ValueError):
     """An audit that cannot be made as it was asked for."""

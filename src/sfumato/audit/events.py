@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from sfumato.audit.bounds import wilson_bounds
 from sfumato.audit.observe import Sample, lowest_bits
 
-__all__ = ["Event", "Score", "learn_event", "take_rows"]
-
 SUMMARIES = ("number of values", "sum", "largest", "smallest", "lowest bit")
 
 _THRESHOLDS = 48

@@ -14,8 +14,6 @@ from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
 if TYPE_CHECKING:
     from sfumato.schema import Column, Table
 
-__all__ = ["Field", "list_fields"]
-
 _MOST = 64
 _HUGE = 2**63 - 1
 

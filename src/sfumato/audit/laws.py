@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sfumato.audit.watch import Asked
 
-__all__ = ["check_laws", "fit_law"]
-
 DRAWS = 20_000
 
 _RARE = 1e-7  # noise that is wrong enough to matter is wrong beyond any doubt after so many draws

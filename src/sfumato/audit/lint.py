@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sfumato.audit.desk import Answered
     from sfumato.schema import Table
 
-__all__ = ["check_charges", "note_facts", "read_epsilon"]
-
 _HAIR = 1e-6
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sfumato.audit.people import Person
     from sfumato.audit.watch import Asked
 
-__all__ = ["Base", "Claim", "Compared", "compare_neighbours", "run_base"]
-
 Claim = Callable[["Answered"], tuple[float, float]]
 """Epsilon and delta that are claimed, once it is known what was charged."""
 

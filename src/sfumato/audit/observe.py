@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Observation", "Sample", "lowest_bits", "observe", "observe_error", "stack_observations"]
-
 _MOST_WORDS = 2000
 _MOST_NAMES = 4096
 _MOST_ELEMENTS = 2**25

@@ -14,8 +14,6 @@ from sfumato.audit.errors import AuditError
 from sfumato.audit.result import Audit, Finding
 from sfumato.noise.entropy import KeyStream
 
-__all__ = ["audit_one_run", "guess_members", "throw_coins"]
-
 _SHARES = (1, 4, 16)
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sfumato.audit.fields import Field
     from sfumato.schema import Table
 
-__all__ = ["Person", "Record", "list_crowd", "list_people", "make_table", "record_cap"]
-
 MOST_RECORDS = 2000
 
 _CROWD = 24

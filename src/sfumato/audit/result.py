@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["LAYERS", "Audit", "Finding", "Verdict"]
-
 Verdict = Literal["VIOLATED", "not refuted"]
 
 LAYERS = ("lint", "noise off", "noise law", "black box", "one run")

@@ -16,8 +16,6 @@ from sfumato.audit.errors import AuditError
 from sfumato.audit.observe import Observation
 from sfumato.audit.worker import read_message, run_once, write_message
 
-__all__ = ["Runner", "RunnerHere", "RunnerThere", "pack_job"]
-
 
 class Runner(Protocol):
     """Runs a mechanism once on side 0 or 1."""

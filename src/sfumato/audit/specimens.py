@@ -17,20 +17,6 @@ import numpy as np
 from sfumato.noise import add_noise, discrete_laplace, exponential_choice
 from sfumato.noise.entropy import KeyStream
 
-__all__ = [
-    "SPECIMENS",
-    "Specimen",
-    "average_by_private_size",
-    "exponential_without_two",
-    "float_laplace",
-    "half_scale",
-    "leaking_error",
-    "sampled_domain",
-    "sticky_bit",
-    "syncity_as_written",
-    "unbounded_sum",
-]
-
 _CELLS = 20
 _CANDIDATES = 3
 

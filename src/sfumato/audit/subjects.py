@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Project, Table
 
-__all__ = ["RecipeSubject", "StatementSubject", "read_subject", "show_specimen"]
-
 _COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "scale", "sensitivity", "unit")
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.noise import Kind
 
-__all__ = ["Asked", "Mode", "Watch"]
-
 Mode = Literal["off", "on"]
 
 # Groups that only the records know: those of one individual are never told, all others always.

@@ -17,8 +17,6 @@ from typing import IO, Any
 from sfumato.audit.errors import AuditError
 from sfumato.audit.observe import Observation, observe, observe_error
 
-__all__ = ["convert_table", "load_name", "read_message", "run_once", "serve", "write_message"]
-
 _LENGTH = 8
 
 

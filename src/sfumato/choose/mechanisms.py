@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.unit import Neighbours
 
-__all__ = ["MaxNoise", "choose", "draw_index", "exponential", "name_cost", "noisy_max", "permute_and_flip"]
-
 T = TypeVar("T")
 
 MaxNoise = Literal["exponential", "laplace"]

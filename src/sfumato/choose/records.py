@@ -15,8 +15,6 @@ from sfumato.unit import Neighbours
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
 
-__all__ = ["Mechanism", "Pick", "Picks", "Terms", "charge_choice", "make_terms"]
-
 T = TypeVar("T")
 
 Mechanism = Literal["permute-and-flip", "exponential", "noisy-max"]

@@ -13,8 +13,6 @@ from typing import TypeVar
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, parse_exact
 
-__all__ = ["Score", "list_candidates", "read_number", "read_scores"]
-
 T = TypeVar("T")
 
 Score = Callable[[T], ExactLike] | Sequence[ExactLike]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.choose.scores import Score
     from sfumato.unit import Neighbours
 
-__all__ = ["quantile", "top"]
-
 T = TypeVar("T")
 
 _FINEST = 10**6

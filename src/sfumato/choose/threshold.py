@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
     from sfumato.unit import Neighbours
 
-__all__ = ["AboveThreshold", "above_threshold", "noise_scales", "split_epsilon"]
-
 Query = ExactLike | Callable[[], ExactLike]
 
 _SHARES: Final = {False: Fraction(5, 13), True: Fraction(1, 2)}

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.anonymity.plan import Plan
     from sfumato.anonymity.summary import Summary
 
-__all__ = ["anonymize"]
-
 
 def anonymize(
     table: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file of people's records.")],

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sfumato.attack import Linkage, Published
 
-__all__ = ["attack"]
-
 attack = typer.Typer(
     help="Attack a release as an adversary would: INTERNAL, on the private side.",
     no_args_is_help=True,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sfumato.audit import Audit
     from sfumato.audit.curated import Effort
 
-__all__ = ["TableKind", "audit"]
-
 _VIOLATED = 4
 
 

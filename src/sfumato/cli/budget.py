@@ -12,8 +12,6 @@ from sfumato.cli.output import Json, ProjectOption, console, note_missing_ledger
 if TYPE_CHECKING:
     from sfumato.curator import Curator
 
-__all__ = ["budget"]
-
 
 def budget(
     project: ProjectOption = "sfumato.toml",

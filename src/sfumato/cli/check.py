@@ -11,8 +11,6 @@ from sfumato.cli.output import Json, ProjectOption, console, print_json
 if TYPE_CHECKING:
     from sfumato.curator import Check
 
-__all__ = ["check"]
-
 
 def check(
     recipe: Annotated[str, typer.Argument(help="The recipe file.")],

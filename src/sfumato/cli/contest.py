@@ -8,8 +8,6 @@ import typer
 
 from sfumato.cli.output import Json, console, print_json, progress
 
-__all__ = ["contest"]
-
 
 def contest(
     sprint: Annotated[Literal["sprint1"], typer.Argument(help="Which contest.")],

@@ -9,8 +9,6 @@ import typer
 
 from sfumato.cli.output import Json, console, print_json, progress
 
-__all__ = ["demo"]
-
 
 def demo(
     out: Annotated[str, typer.Option("--out", "-o", help="The folder to write.")] = "demo",

@@ -8,8 +8,6 @@ import typer
 
 from sfumato.cli.output import Json, ProjectOption, console, note, print_json
 
-__all__ = ["doctor"]
-
 
 def doctor(
     table: Annotated[

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sfumato.local import Estimate, MeanEstimate
     from sfumato.local.files import Described
 
-__all__ = ["estimate"]
-
 
 def estimate(
     file: Annotated[str, typer.Argument(help="The file of answers: Parquet, CSV or CSV.gz.")],

@@ -9,8 +9,6 @@ import typer
 
 from sfumato.cli.output import Json, note, print_json, say
 
-__all__ = ["explain"]
-
 
 def explain(
     kind: Annotated[Literal["epsilon", "rho", "mu"], typer.Argument(help="The kind of guarantee.")],

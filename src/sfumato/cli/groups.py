@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sfumato.grouping import Grouping
     from sfumato.schema import Table
 
-__all__ = ["groups"]
-
 _MOST_ERROR = 0.5
 _WARNING = "the groups follow the public table, so it must be public and about nobody in the private one"
 

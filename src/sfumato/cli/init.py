@@ -9,8 +9,6 @@ import typer
 
 from sfumato.cli.output import Json, note, print_json, say
 
-__all__ = ["init"]
-
 
 def init(
     source: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file.")],

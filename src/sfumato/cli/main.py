@@ -28,8 +28,6 @@ from sfumato.cli.sql import sql
 from sfumato.cli.verify import verify
 from sfumato.errors import SfumatoError
 
-__all__ = ["app", "main"]
-
 _INTERRUPTED = 130
 
 app = typer.Typer(

@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
     from sfumato.curator import Curator
 
-__all__ = [
-    "Json",
-    "ProjectOption",
-    "console",
-    "escape_controls",
-    "note",
-    "note_missing_ledger",
-    "print_json",
-    "progress",
-    "say",
-]
-
 # Of ASCII, of Latin-1, those that turn the direction of writing, and what no encoding can write.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"

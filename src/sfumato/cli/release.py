@@ -12,8 +12,6 @@ from sfumato.cli.output import Json, ProjectOption, console, note, note_missing_
 if TYPE_CHECKING:
     from sfumato.curator import Curator
 
-__all__ = ["release"]
-
 
 def release(
     recipe: Annotated[str | None, typer.Argument(help="The recipe file.")] = None,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.report import Axes, Facts
     from sfumato.schema import Table
 
-__all__ = ["report"]
-
 
 def report(
     folder: Annotated[str, typer.Argument(help="The folder of a release.")],

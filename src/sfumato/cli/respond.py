@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sfumato.local import FrequencyMechanism, MeanMechanism
     from sfumato.local.files import Described
 
-__all__ = ["ask_mechanism", "respond"]
-
 
 def respond(
     file: Annotated[str, typer.Argument(help="The file with the values: Parquet, CSV or CSV.gz.")],

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.scoring import Scores
 
-__all__ = ["Metric", "score"]
-
 _SHOWN = 10
 _PARTS = {
     "pie-chart": ("mean", "total", "jsd", "misleading", "bias"),

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sfumato.curator import Curator
     from sfumato.sql import Answer
 
-__all__ = ["sql"]
-
 Format = Literal["table", "csv", "json", "parquet"]
 
 _WELCOME = "DP-SELECT epsilon ... FROM table;  EXPLAIN ... spends nothing;  .budget  .tables  .help  .quit"

@@ -9,8 +9,6 @@ import typer
 
 from sfumato.cli.output import Json, ProjectOption, console, print_json
 
-__all__ = ["verify"]
-
 
 def verify(
     folder: Annotated[str, typer.Argument(help="The folder of a release.")],

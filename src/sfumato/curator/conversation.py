@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from sfumato.recipes import Plan, Product
     from sfumato.schema import Table
 
-__all__ = ["Conversation", "measure_distance"]
-
 _LARGEST_ESTIMATE = 2.0**60
 _LEAST, _MOST = -(2**63), 2**63 - 1
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, Table
 
-__all__ = ["PublishedScore", "publish_score"]
-
 SCORE_GRID = 2**20
 """The score of a row is rounded to a multiple of 1 / SCORE_GRID, so that sums are exact."""
 

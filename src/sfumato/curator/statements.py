@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
     _Choose = Callable[..., NDArray[np.int64]]
 
-__all__ = ["answer_statement"]
-
 _FIRST_TRY = Fraction(1, 100)
 _LAST_TRY = Fraction(5, 2)
 

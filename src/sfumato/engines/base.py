@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from sfumato.schema import Label, PublicTable, Table
     from sfumato.sql import QueryPlan
 
-__all__ = [
-    "LARGEST_MARGINAL",
-    "Counting",
-    "Engine",
-    "TrueCounts",
-    "refuse_decimals",
-    "refuse_large_marginals",
-    "refuse_reading_keys",
-]
-
 LARGEST_MARGINAL = 2**27
 
 

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["UNSTORED", "clean_column", "clean_type"]
-
 UNSTORED = frozenset(["nan", "inf", "-inf", "-0.0"])
 """How DuckDB writes the numbers that no cleaned column holds."""
 

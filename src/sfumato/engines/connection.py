@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column
 
-__all__ = ["connect", "create_list_type", "escape_pattern", "hide_failures", "sql_kind"]
-
 _MEMORY_LIMIT = "600MB"
 
 # What turns a cut by rank into an aggregate is ten times slower and needs more memory. Not every version

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from sfumato.schema import Label, Table
     from sfumato.sql import QueryPlan
 
-__all__ = ["DuckDBEngine"]
-
 _BATCH_ROWS = 2**20
 _PUBLIC_TEXT = 100_000
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds

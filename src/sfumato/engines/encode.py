@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from sfumato.engines.source import Kind, Stored
     from sfumato.schema import Column
 
-__all__ = [
-    "code_type",
-    "encode_bins",
-    "encode_clamped",
-    "encode_column",
-    "encode_range",
-    "quote_name",
-    "quote_text",
-    "value_column",
-    "value_list",
-]
-
 _SEPARATOR = "\x1f"
 _EPOCHS = {"epoch": 1, "epoch_ms": 1000}
 

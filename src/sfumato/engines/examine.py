@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sfumato.engines.fetched import Fetched
     from sfumato.schema import Column, Table
 
-__all__ = ["ColumnFit", "TableFit", "examine_table"]
-
 _FORMATS = (
     "%d.%m.%Y",
     "%m/%d/%Y",

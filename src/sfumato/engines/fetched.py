@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sfumato.engines.source import Stored
     from sfumato.schema import Table
 
-__all__ = ["Fetch", "Fetched"]
-
 
 @dataclass(frozen=True, slots=True)
 class Fetched:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sfumato.measurement import CapChoice, Request
     from sfumato.schema import Table
 
-__all__ = ["check_bounds", "check_heads", "count_heads", "count_lost"]
-
 
 def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Request) -> TrueCounts:
     """The number of individuals for every question of `request.heads`; reads `encoded`.

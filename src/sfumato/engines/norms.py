@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from sfumato.queries import Queries
     from sfumato.schema import Table
 
-__all__ = [
-    "check_choice",
-    "check_clipped",
-    "clip_counts",
-    "count_within",
-    "list_weights",
-]
-
 _SATURATED = 2**62
 
 

@@ -25,28 +25,6 @@ if TYPE_CHECKING:
     from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Table
 
-__all__ = [
-    "LARGEST_SQUARE",
-    "MOST_CELLS",
-    "MOST_RECORDS",
-    "BoundedParts",
-    "Dialect",
-    "all_columns",
-    "bound_records",
-    "bounded_query",
-    "cell_code",
-    "clipped_query",
-    "counted_query",
-    "cut_ranks",
-    "floor_square",
-    "heads_query",
-    "lost_query",
-    "render",
-    "scale_factor",
-    "with_relations",
-    "within_query",
-]
-
 Dialect = Literal["duckdb", "postgres", "spark"]
 
 MOST_CELLS = 2**62

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Table
 
-__all__ = ["PostgresEngine"]
-
 _MOST_LISTED = 2**24
 """Questions and weights that fit into one statement."""
 

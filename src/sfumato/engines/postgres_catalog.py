@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sfumato.engines.postgres_source import PostgresSource
 
-__all__ = ["Described", "describe_relation", "relation_facts", "sign_facts"]
-
 _RELATION = """
 SELECT c.oid::bigint, c.relkind::text, current_setting('server_encoding')
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace

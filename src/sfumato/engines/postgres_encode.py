@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from sfumato.engines.postgres_types import PostgresColumn
     from sfumato.schema import Column, Table
 
-__all__ = ["encode_table"]
-
 _SEPARATOR = "\x1f"
 
 

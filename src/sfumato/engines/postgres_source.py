@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import psycopg
 
-__all__ = ["PostgresSource", "begin", "hide_server", "parse_source"]
-
 _CONNECT_SECONDS = 10
 _LOCK_SECONDS = 30
 

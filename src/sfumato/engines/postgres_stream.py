@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sfumato.engines.postgres_source import PostgresSource
     from sfumato.engines.postgres_types import PostgresColumn
 
-__all__ = ["fetch_columns", "fetch_rows"]
-
 _BATCH_ROWS = 2**16
 _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
 _ENDLESS = 2**31 - 1

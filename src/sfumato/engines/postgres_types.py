@@ -16,18 +16,6 @@ from sfumato.engines.encode import quote_name, quote_text
 if TYPE_CHECKING:
     from sfumato.engines.source import Kind
 
-__all__ = [
-    "PostgresColumn",
-    "describe_type",
-    "identify",
-    "moment_fields",
-    "number_of",
-    "part_of_fields",
-    "part_of_moment",
-    "stored_name",
-    "text_of",
-]
-
 _SPACE = r"[ \t\n\v\f\r]"
 _DIGITS = "[0-9]+(_[0-9]+)*"
 _PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-__all__ = ["TrueAggregates", "check_constants", "check_joins", "count_aggregates", "names_in", "open_sealed"]
-
 _Tree = TypeVar("_Tree", bound=exp.Expr)
 
 _BATCH_ROWS = 2**20

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
         def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched: ...
 
 
-__all__ = ["open_engine"]
-
 # The engine of a place, and the package it needs.
 _ENGINES = {
     "postgres": ("sfumato.engines.postgres", "PostgresEngine", "psycopg"),

@@ -35,17 +35,6 @@ if TYPE_CHECKING:
     from sfumato.engines.source import Stored
     from sfumato.schema import Table
 
-__all__ = [
-    "BATCH_ROWS",
-    "NUMBER",
-    "Sealed",
-    "load_sealed",
-    "needed_columns",
-    "register_columns",
-    "save_sealed",
-    "seal_table",
-]
-
 NUMBER = "number of sfumato"
 """The individual of a record as a number below `Sealed.individuals`."""
 

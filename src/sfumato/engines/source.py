@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-__all__ = [
-    "FileSource",
-    "Kind",
-    "Stored",
-    "check_unit",
-    "describe_stored",
-    "file_facts",
-    "file_version",
-    "find_files",
-]
-
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
 _DELIMITERS = ",;\t|"

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from sfumato.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Table
 
-__all__ = ["SparkEngine"]
-
 
 class SparkEngine:
     """An engine over tables of Spark's catalog and Parquet on shared storage."""

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column
 
-__all__ = ["SparkEncoding", "code_type", "encode_spark_column", "identify"]
-
 _SEPARATOR = "\x1f"
 _SHORT_LIST = 16
 _WHOLE = "CAST({} AS BIGINT)"

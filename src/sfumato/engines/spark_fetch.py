@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sfumato.engines.spark_source import SparkSource
     from sfumato.schema import Table
 
-__all__ = ["fetch_columns"]
-
 _AHEAD = 4  # batches that wait here
 
 

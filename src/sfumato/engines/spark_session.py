@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkRoom", "open_room"]
-
 Result = TypeVar("Result")
 
 _PINNED = {

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.engines.spark_session import SparkRoom
     from sfumato.schema import Table
 
-__all__ = ["SparkSource", "find_source", "is_path", "name_source", "source_version"]
-
 PREFIX = "spark:"
 
 

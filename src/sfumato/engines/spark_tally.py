@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["COUNTED", "Layout", "lay_out", "make_counter", "pack_batches"]
-
 COUNTED = "m INT, cell BIGINT, n BIGINT"
 """What a counter yields: the place of a marginal, a cell of it, and its count in this part."""
 

@@ -13,20 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sfumato.engines.source import Kind
 
-__all__ = [
-    "MOMENT",
-    "NUMBER",
-    "SparkColumn",
-    "describe_type",
-    "number_of_decimal",
-    "part_of_moment",
-    "part_of_text",
-    "quote_spark_name",
-    "quote_spark_text",
-    "split_moment",
-    "text_of_identifier",
-]
-
 # Possessive (++ and *+), so that a long text is matched in a loop and not by recursion.
 _DIGITS = r"[0-9]++(?:_[0-9]++)*+"
 _POINT = r"\.(?!(?:[0-9]{8})+_)"  # DuckDB reads digits by eight, and no underscore right after them

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-__all__ = ["OccupiedTally", "Tally"]
-
 _HELD = 2**22  # cells of single records that wait to be merged
 
 

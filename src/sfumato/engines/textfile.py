@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["LONGEST_RECORD", "read_header", "read_text"]
-
 LONGEST_RECORD = 2**20
 """The most bytes of a record, and of a header line."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.explain.guarantee import Guarantee
 
-__all__ = ["Reading", "belief_bounds", "best_guess", "posterior_after", "read_epsilon"]
-
 _NORMAL = NormalDist()
 _GUARD = 1e-9
 

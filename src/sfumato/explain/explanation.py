@@ -13,8 +13,6 @@ from sfumato.explain.guarantee import Guarantee, parse_probability
 from sfumato.explain.tradeoff import largest_detection
 from sfumato.report.posterior import RARITIES
 
-__all__ = ["FALSE_ALARMS", "READ_AT", "Detection", "Evidence", "Explanation", "Finding", "explain_guarantee"]
-
 FALSE_ALARMS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10))
 """The rates of false alarms at which tests are told."""
 

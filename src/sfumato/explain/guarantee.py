@@ -17,8 +17,6 @@ from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive
 from sfumato.report.posterior import Total
 
-__all__ = ["Guarantee", "Kind", "parse_probability"]
-
 Kind = Literal["epsilon", "rho", "mu"]
 
 _LEAST, _MOST = Fraction(1, 10**12), Fraction(10**6)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sfumato.explain.explanation import Explanation
     from sfumato.explain.guarantee import Guarantee
 
-__all__ = ["draw_explanation"]
-
 _SIDE, _TOP, _LEFT, _RIGHT = 280, 92, 74, 444
 _WIDTH, _HEIGHT = 760, 470
 _RARITY = Fraction(1, 20)

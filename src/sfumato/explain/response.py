@@ -11,8 +11,6 @@ import math
 
 from sfumato.errors import RecipeError
 
-__all__ = ["randomised_epsilon", "randomised_posterior", "randomised_rate"]
-
 
 def randomised_posterior(prior: float, *, p: float, answer: bool = True) -> float:
     """The belief that the truth is yes, after a flipped `answer`, for a `prior` belief that it is yes.

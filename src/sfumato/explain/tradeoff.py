@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from sfumato.explain.guarantee import Guarantee
 
-__all__ = ["concentrated_powers", "largest_detection", "least_missed"]
-
 _ORDERS = np.concatenate([np.geomspace(1e-3, 1e3, 140), np.geomspace(1.2e3, 1e7, 60)])
 """The orders above one at which divergences are compared, less one."""
 

@@ -12,8 +12,6 @@ from sfumato.report.numbers import amount
 if TYPE_CHECKING:
     from sfumato.explain.explanation import Explanation, Finding
 
-__all__ = ["at_least", "at_most", "describe_explanation"]
-
 _PLAIN = 12
 """The largest epsilon whose factor of odds is written out."""
 

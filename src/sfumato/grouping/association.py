@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["MEASURE", "diversity", "measure_association"]
-
 MEASURE = "normalised mutual information, corrected for chance"
 
 _MOST_SHUFFLES = 8

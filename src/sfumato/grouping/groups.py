@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Apart", "Group", "Grouping", "find_groups"]
-
 MOST_ROWS = 200_000
 """Of a larger public table, as many rows are looked at, evenly spaced."""
 

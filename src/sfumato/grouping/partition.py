@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Partition", "count_joint", "join_partitions", "make_partition"]
-
 _DENSE = 4  # combinations per row up to which a table of all of them is the faster way
 
 

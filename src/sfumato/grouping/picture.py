@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sfumato.grouping.groups import Group, Grouping
 
-__all__ = ["draw_groups"]
-
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 """Where the next shade begins; weaker pairs have none."""
 

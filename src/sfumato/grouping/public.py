@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-__all__ = ["BINS", "MOST_VALUES", "PublicCodes", "encode_described", "encode_values", "read_columns"]
-
 MOST_VALUES = 100
 """Numbers with more distinct values than this are cut into bins."""
 

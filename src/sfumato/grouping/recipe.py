@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sfumato.grouping.groups import Group, Grouping
 
-__all__ = ["draft_recipe"]
-
 
 def draft_recipe(
     found: Grouping,

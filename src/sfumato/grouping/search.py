@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sfumato.grouping.partition import Partition
     from sfumato.grouping.spread import Noise, Spread
 
-__all__ = ["FoundGroup", "GroupSearch"]
-
 _DIGITS = 9  # to which gains are compared, so that the last bits of sums decide nothing
 
 

@@ -11,8 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Noise", "Spread", "spread_counts"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:

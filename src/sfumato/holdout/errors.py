@@ -6,8 +6,6 @@ from fractions import Fraction
 
 from sfumato.errors import BudgetExceeded, SfumatoError
 
-__all__ = ["HoldoutSpent", "QuestionRefused"]
-
 
 class HoldoutSpent(BudgetExceeded):
     """The guard has given all the answers it was planned for; take a fresh holdout."""

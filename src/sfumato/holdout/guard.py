@@ -26,8 +26,6 @@ from sfumato.holdout.values import (
 if TYPE_CHECKING:
     from sfumato.holdout.statement import HoldoutPrivacy
 
-__all__ = ["Answer", "ReusableHoldout"]
-
 _FAULT = (
     "the question could not be answered on the holdout: its function must return one value per row, in range "
     "and in time, whatever the rows hold. What went wrong is not told, since it would tell about the rows; "

@@ -22,8 +22,6 @@ from sfumato.holdout.values import GRID, ask_about_mean, measure_sealed, read_va
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Leaderboard", "Standing", "ladder_error"]
-
 _FAULT = (
     "the submission could not be scored: the score must be one value in [0, 1] per row, whatever the labels "
     "are. What went wrong is not told, since it would tell about the labels"

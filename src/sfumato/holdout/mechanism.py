@@ -14,8 +14,6 @@ from sfumato.noise import discrete_gaussian, discrete_laplace
 if TYPE_CHECKING:
     from sfumato.holdout.plan import HoldoutPlan
 
-__all__ = ["Thresholdout"]
-
 
 class Thresholdout:
     """The state of one guard: what was asked, what was answered from the holdout, the noise of the threshold.

@@ -14,8 +14,6 @@ from sfumato.holdout.statement import Accuracy, HoldoutPrivacy, state_accuracy, 
 from sfumato.holdout.values import GRID
 from sfumato.noise import Kind, make_law
 
-__all__ = ["Constants", "HoldoutPlan", "parse_whole", "plan_holdout"]
-
 Constants = Literal["practical", "theorem", "own"]
 
 _MOST = 10**9

@@ -12,8 +12,6 @@ from sfumato.errors import SchemaError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["RowSet", "check_same_columns"]
-
 
 class RowSet:
     """The rows of one data set: an array, a table, a mapping of columns, or a tuple of those.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sfumato.holdout.rows import RowSet
 
-__all__ = ["ClassCounts", "Response", "Scorer", "class_counts"]
-
 Response = Literal["predict", "predict_proba", "decision_function"]
 
 

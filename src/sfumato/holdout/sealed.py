@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, NoReturn, TypeVar
 
-__all__ = ["Sealed"]
-
 T = TypeVar("T")
 
 

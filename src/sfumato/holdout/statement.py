@@ -15,8 +15,6 @@ from sfumato.holdout.values import GRID
 if TYPE_CHECKING:
     from sfumato.noise import Kind
 
-__all__ = ["Accuracy", "HoldoutPrivacy", "state_accuracy", "state_privacy"]
-
 
 class _Plan(Protocol):
     @property

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
     from sfumato.holdout.rows import RowSet
 
-__all__ = [
-    "GRID",
-    "Question",
-    "ask_about_mean",
-    "check_row_by_row",
-    "measure_public",
-    "measure_sealed",
-    "probe_places",
-    "read_scores",
-    "read_values",
-]
-
 GRID: Final = 1 << 24
 """Steps between the values 0 and 1 of one row; sums of rows are whole numbers of steps."""
 

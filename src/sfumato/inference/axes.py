@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference.domain import Domain
 
-__all__ = ["Step", "find_steps", "marginalise", "multiply", "rearrange", "spread"]
-
 Columns = tuple[str, ...]
 Pattern = tuple[int, int, int, int, int, int]
 

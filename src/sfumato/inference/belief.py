@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference.tree import Tree
 
-__all__ = ["Beliefs", "NoMass"]
-
 _LEAST = -60.0  # a cell this far below its clique's largest is as good as empty, and products stay finite
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from sfumato.errors import RecipeError
 
-__all__ = ["Domain"]
-
 
 class Domain(Mapping[str, int]):
     """Columns by name, each with its number of values, in a fixed order.

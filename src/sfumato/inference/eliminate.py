@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference.tree import Tree
 
-__all__ = ["Elimination"]
-
 Columns = tuple[str, ...]
 
 _LARGEST = 2**27

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sfumato.inference.model import Model
     from sfumato.inference.tree import Tree
 
-__all__ = ["LARGEST_TREE", "estimate", "fit_parts", "order_mask"]
-
 Columns = tuple[str, ...]
 
 LARGEST_TREE = 2**25

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["pack_model", "quantise", "unpack_models"]
-
 _COLUMNS = ("model", "clique", "value", "about")
 _FACTS = ("format", "domain", "cliques", "parents", "separators", "total", "loss", "evaluations", "seed")
 _FORMAT = "sfumato model 1"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.inference.measured import Part
     from sfumato.inference.tree import Tree
 
-__all__ = ["Fit"]
-
 Columns = tuple[str, ...]
 
 _MEMORY = (4, 24)  # pairs that curvature is learnt from, as many as fit into the next figure

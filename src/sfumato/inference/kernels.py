@@ -14,17 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "add_over",
-    "advance",
-    "apply_rows",
-    "eliminate",
-    "multiply_over",
-    "spread_rows",
-    "sum_out",
-    "weigh",
-]
-
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, compiled when it is first called: numba takes longer to import than most commands."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference.domain import Domain
 
-__all__ = ["Measurement", "Part", "Sparse", "merge_measurements"]
-
 Columns = tuple[str, ...]
 
 

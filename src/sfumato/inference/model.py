@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.inference.domain import Domain
     from sfumato.inference.tree import Tree
 
-__all__ = ["Model"]
-
 Columns = tuple[str, ...]
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.inference.measured import Part
     from sfumato.inference.tree import Tree
 
-__all__ = ["Objective"]
-
 Columns = tuple[str, ...]
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference.model import Model
 
-__all__ = ["sample_rows"]
-
 Columns = tuple[str, ...]
 
 

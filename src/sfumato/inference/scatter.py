@@ -11,8 +11,6 @@ from sfumato.errors import RecipeError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["assign_identifiers", "draw_codes", "draw_places"]
-
 
 def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
     """`count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.

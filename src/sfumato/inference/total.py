@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from sfumato.inference.domain import Domain
     from sfumato.inference.measured import Part, Sparse
 
-__all__ = ["estimate_total"]
-
 
 def estimate_total(domain: Domain, parts: list[Part]) -> float:
     """The average of what every part says of the total, by precision; at least one record.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference.domain import Domain
 
-__all__ = ["Tree", "build_tree", "tree_cells"]
-
 Columns = tuple[str, ...]
 
 _RULES = (0, 1, 2)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.local.rappor import Rappor
     from sfumato.local.results import Estimate, Projection
 
-__all__ = ["check_filter", "estimate_filter", "filter_bits", "unit_variance"]
-
 _MAX_DESIGN: Final = 1 << 24
 
 

@@ -16,8 +16,6 @@ from sfumato.errors import RecipeError, SchemaError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_array", "check_answers", "check_codes", "check_count", "count_answers", "refuse_impossible"]
-
 MAX_CATEGORIES: Final = 1 << 24
 _DEVIATIONS: Final = 8.0
 _SLACK: Final = 22.0

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sfumato.local.results import Estimate, Projection
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["CoinResponse", "coin_response", "estimate_coin", "posterior"]
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class CoinResponse:

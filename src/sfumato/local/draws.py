@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["CHUNK", "chunks", "draw_events", "draw_fair", "draw_uniform", "draw_words"]
-
 CHUNK: Final = 1 << 14
 """Answers made at once: their words stay in the processor's nearest caches."""
 

@@ -31,18 +31,6 @@ if TYPE_CHECKING:
 
     from sfumato.local.mechanism import FrequencyMechanism, MeanMechanism
 
-__all__ = [
-    "Described",
-    "encode_labels",
-    "encode_numbers",
-    "is_csv",
-    "pack_responses",
-    "read_column",
-    "read_described",
-    "side_file",
-    "unpack_responses",
-]
-
 _KEY: Final = b"sfumato.local"
 _FORMAT: Final = 1
 _MOST_BYTES: Final = 2**33

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.local.results import Estimate, Projection
 
-__all__ = ["estimate_frequencies", "randomized_response"]
-
 
 def randomized_response(
     values: ArrayLike, *, epsilon: ExactLike, categories: int = 2, default: int | None = None

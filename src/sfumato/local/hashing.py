@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sfumato.local.results import Estimate, Projection
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["LocalHashing"]
-
 _LARGEST: Final = 251
 _MAX_CELLS: Final = 1 << 25
 

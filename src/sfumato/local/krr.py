@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sfumato.local.results import Estimate, Projection
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["RandomizedResponse"]
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class RandomizedResponse:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sfumato.local.results import MeanEstimate
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["DuchiMean", "LaplaceMean"]
-
 _REACH: Final = 64
 
 

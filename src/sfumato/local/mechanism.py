@@ -14,15 +14,6 @@ from sfumato.local.thresholds import log_above
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "FrequencyMechanism",
-    "MeanMechanism",
-    "Mechanism",
-    "delivered_epsilon",
-    "estimate_supports",
-    "support_variance",
-]
-
 
 class Mechanism(Protocol):
     """A client's law of answers. The server holds the same record, and nothing else is shared."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.local.rappor import Rappor
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["RapporMemory"]
-
 _MOST_CLIENTS: Final = 1 << 40
 
 

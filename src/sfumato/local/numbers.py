@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.local.mechanism import MeanMechanism
 
-__all__ = ["STEPS", "check_integers", "check_numbers", "check_range", "make_mean", "mean_record"]
-
 STEPS: Final = 1 << 24
 """Steps of the grid over [low, high]; a value is moved by half a step at most."""
 

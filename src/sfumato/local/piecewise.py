@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.local.results import MeanEstimate
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["HybridMean", "PiecewiseMean"]
-
 _SWITCH: Final = Fraction(61, 100)
 _LOW, _HIGH = -1, -2
 

@@ -18,8 +18,6 @@ from sfumato.local.thresholds import parse_epsilon
 if TYPE_CHECKING:
     from sfumato.exact import ExactLike
 
-__all__ = ["Candidate", "Choice", "Comparison", "Plan", "choose_mechanism", "compare_models", "plan"]
-
 _MOST_PEOPLE: Final = 10**18
 _CLOSE: Final = 1.05
 _UNARY: Final = 1 << 16

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sfumato.local.results import Estimate, Projection
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["Rappor"]
-
 _MAX_WIDTH: Final = 1 << 12
 _MAX_HASHES: Final = 8
 _MAX_COHORTS: Final = 1 << 12

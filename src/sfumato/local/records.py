@@ -19,8 +19,6 @@ from sfumato.local.unary import UnaryEncoding
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FREQUENCY", "MEAN", "make_mechanism", "read_mechanism"]
-
 FREQUENCY: Final[Mapping[str, Callable[..., FrequencyMechanism]]] = {
     "krr": RandomizedResponse,
     "oue": UnaryEncoding,

@@ -15,16 +15,6 @@ from sfumato.exact import format_exact
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "Estimate",
-    "MeanEstimate",
-    "Projection",
-    "check_projection",
-    "make_estimate",
-    "normal_reach",
-    "project_shares",
-]
-
 Projection = Literal["none", "sum", "clip", "simplex"]
 
 

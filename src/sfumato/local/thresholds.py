@@ -16,16 +16,6 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.noise.fixed_point import exp_bounds
 
-__all__ = [
-    "WORDS",
-    "lie_threshold",
-    "log_above",
-    "parse_epsilon",
-    "power_above",
-    "scaled_exp",
-    "weigh_threshold",
-]
-
 WORDS: Final = 1 << 64
 """How many values a random word has: a threshold T stands for the probability T / 2^64."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.local.results import Estimate, Projection
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["UnaryEncoding", "check_bits", "count_bits"]
-
 Flips = Literal["optimized", "symmetric"]
 
 _MAX_BITS = 1 << 16

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.pair import CodedPair
 
-__all__ = ["Associations", "cramers_v", "measure_associations"]
-
 _LISTED = 50
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["align_counts", "half_distance", "pack_codes"]
-
 _DENSE = 2**17
 _PER_ROW = 4
 

@@ -15,8 +15,6 @@ from sfumato.metrics.tables import plain_column, to_numbers
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Label", "Missing", "is_text", "number_column", "number_pair", "number_text"]
-
 Label = int | float | str | None
 
 _NARROW = 2**20

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.metrics.tables import TableLike
     from sfumato.schema import Table
 
-__all__ = ["INTERNAL", "Comparison", "compare_pair", "compare_tables"]
-
 INTERNAL = "INTERNAL: compares with the private records, not private, do not publish"
 _GROUPS = 100
 _MOST_TRIPLES = 1000

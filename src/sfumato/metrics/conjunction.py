@@ -11,8 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Conjunction", "Trips", "draw_rounds", "measure_conjunction"]
-
 SHIFTS = tuple(range(21))
 AREAS = (-1, *range(1, 78))
 _WIDTH = len(SHIFTS) + len(AREAS)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.metrics.associations import Associations
     from sfumato.metrics.pair import CodedPair, Side
 
-__all__ = ["Downstream", "choose_targets", "measure_downstream"]
-
 _MOST_CLASSES = 10
 _FEW_CLASSES = 6
 _TARGETS = 3

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Condition", "draw_conjunctions", "draw_triples"]
-
 _TRIPLES = 100
 _BASE_ROWS = 300
 _KEPT = 0.1

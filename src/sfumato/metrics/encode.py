@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Table
 
-__all__ = ["encode_pair"]
-
 _MOST_NUMBERS = 50
 _QUANTILES = 20
 

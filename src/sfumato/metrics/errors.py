@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sfumato.errors import SfumatoError
 
-__all__ = ["MetricError"]
-
 
 class MetricError(SfumatoError, ValueError):
     """Two tables cannot be compared as they are; the message names the side, the column and the remedy."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.pair import CodedPair, Side
 
-__all__ = ["lay_out", "score_grid"]
-
 _LARGEST = 2**27
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sfumato.metrics.codes import Label
     from sfumato.metrics.pair import CodedPair
 
-__all__ = ["Group", "measure_groups"]
-
 _MOST_VALUES = 50
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["City", "measure_cities", "score_cities"]
-
 _NOT_AVAILABLE = 999_998
 _MAN, _WOMAN = 1, 2
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["KMarginal", "bin_census", "draw_column_sets", "k_marginal"]
-
 _STEPS = {
     **dict.fromkeys(("AGE",), (20, 101, 5)),
     **dict.fromkeys(("INCTOT", "INCWAGE", "INCWELFR", "INCINVST", "INCEARN"), (0, 100_001, 5000)),

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.pair import CodedPair
 
-__all__ = ["SHARES", "Deal", "Ladder", "deal_truth", "measure_ladder"]
-
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _MOST_PAIRS = 500
 _DENSE = 2**18

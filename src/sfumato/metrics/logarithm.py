@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["log2"]
-
 _TERMS = 12
 _TWO_OVER_LN_2 = 2.8853900817779268  # written out: a library's log(2) may round differently
 

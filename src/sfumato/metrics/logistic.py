@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.pair import CodedPair
 
-__all__ = ["Features", "choose_features", "fit_logistic", "predict"]
-
 _MOST_FEATURES = 400
 _MOST_LEVELS = 50
 _RIDGE = 0.01

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.pair import CodedPair, Side
 
-__all__ = ["Marginal", "Marginals", "Reference", "count_marginal", "measure_marginals"]
-
 _LISTED = 200
 ZEROS, UNIFORM, HALF, RELEASE = (
     "all-zero release",

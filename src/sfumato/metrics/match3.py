@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Match3", "match3"]
-
 _LARGEST = 1_000_000
 _LEAST_SHARE = 1e-6
 _ALL_LOST = math.log(0.001)

@@ -17,8 +17,6 @@ from sfumato.metrics.taxi import Taxi, taxi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RecordMetric", "score_records"]
-
 RecordMetric = Literal["k-marginal", "taxi", "match3"]
 
 _UNITS: dict[RecordMetric, str | None] = {"k-marginal": None, "taxi": "taxi_id", "match3": None}

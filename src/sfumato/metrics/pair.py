@@ -14,8 +14,6 @@ from sfumato.metrics.errors import MetricError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CodedPair", "Side", "draw_records"]
-
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Side:

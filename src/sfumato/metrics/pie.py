@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["PieChart", "PieComponents", "pie_chart"]
-
 _INDEX = ("epsilon", "neighborhood", "year", "month")
 _OFFSET = 1e-9
 _MISLEADING = 0.2

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = [
-    "FARTHEST",
-    "Coded",
-    "PlaceTimes",
-    "group_distance",
-    "hold_codes",
-    "measure_places",
-    "number_places",
-]
-
 FARTHEST = 2.0
 
 

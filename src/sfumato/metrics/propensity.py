@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.pair import CodedPair
 
-__all__ = ["Propensity", "area_under_curve", "measure_propensity"]
-
 
 @dataclass(frozen=True, slots=True)
 class Propensity:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-__all__ = ["EPSILON", "Released", "open_release", "split_epsilons"]
-
 EPSILON = "epsilon"
 
 

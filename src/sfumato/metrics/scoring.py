@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-__all__ = ["Request", "Scores", "score_release"]
-
 _COUNT = "count"
 
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]

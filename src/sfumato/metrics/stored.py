@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Label, Table
 
-__all__ = ["code_records", "code_released", "is_released_layout", "released_names", "stored_names"]
-
 
 def stored_names(records: TableLike, *, table: Table, side: str) -> list[str]:
     """The names of the columns that `records` holds, without reading them if it is a file."""

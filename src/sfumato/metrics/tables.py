@@ -17,16 +17,6 @@ from numpy.typing import NDArray
 from sfumato.metrics.errors import MetricError
 from sfumato.release.files import restore_formulas
 
-__all__ = [
-    "TableLike",
-    "measure",
-    "plain_column",
-    "read_table",
-    "require_columns",
-    "to_numbers",
-    "whole_numbers",
-]
-
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
 

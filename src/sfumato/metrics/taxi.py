@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["Taxi", "bin_trips", "taxi"]
-
 _PICKUP, _DROPOFF, _SHIFT, _TAXI = "pickup_community_area", "dropoff_community_area", "shift", "taxi_id"
 _AMOUNTS = ("fare", "tips", "trip_total", "trip_seconds", "trip_miles")
 _COMPARED = ("company_id", _DROPOFF, "payment_type", *_AMOUNTS)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from sfumato.metrics.pair import CodedPair
 
-__all__ = ["ROW", "encode_wide"]
-
 ROW = "row of the table"
 _COUNT = "count of the cell"
 _SEPARATOR = "\x1f"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["exponential_choice"]
-
 SUM_BITS: Final = 62
 """The sum of a row's weights stays below 2^62."""
 

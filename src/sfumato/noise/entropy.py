@@ -15,8 +15,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BitSource", "KeyStream", "draw_word"]
-
 REKEY_BYTES: Final = 1 << 36
 _PIECE_WORDS: Final = 1 << 14
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fractions import Fraction
 
-__all__ = ["exp_bounds", "loss_floor"]
-
 
 def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Integers (low, high) with low <= 2^bits * exp(-exponent) <= high, at most 2 apart.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["bernoulli_exp", "exponential_index", "laplace_max_index", "permute_and_flip_index"]
-
 _WORD: Final = 64
 
 

@@ -9,8 +9,6 @@ from typing import Final, Literal, get_args
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive
 
-__all__ = ["MAX_SCALE", "Kind", "Law", "make_law"]
-
 Kind = Literal["laplace", "gaussian"]
 
 MAX_SCALE: Final = 1 << 50

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.noise.law import Law
     from sfumato.noise.table import Table
 
-__all__ = ["CHUNK", "Buffers", "apply_signs", "draw_magnitudes", "draw_narrow"]
-
 CHUNK: Final = 1 << 13
 """Draws made at once: their buffers stay in the processor's nearest caches."""
 

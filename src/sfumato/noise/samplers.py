@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sfumato.noise.entropy import BitSource
     from sfumato.noise.law import Kind, Law
 
-__all__ = ["add_noise", "discrete_gaussian", "discrete_laplace"]
-
 WIDE_SCALE: Final = 2048
 """From here on a table over all magnitudes costs more to build than blocks cost to draw."""
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.noise.law import Kind
 
-__all__ = ["NoiseSource"]
-
 
 class NoiseSource(Protocol):
     """What answers are drawn with: `add_noise`, `add_sparse_noise` and `exponential_choice`, or the like.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.exact import ExactLike
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["add_sparse_noise", "draw_passing"]
-
 LARGEST_DOMAIN: Final = 2**63 - 1
 _WORD: Final = 64
 _CHUNK: Final = 1 << 15

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sfumato.noise.law import Law
 
-__all__ = ["WORD_BITS", "Table", "build_table", "build_thresholds"]
-
 WORD_BITS: Final = 63
 """A 64-bit word less its sign."""
 

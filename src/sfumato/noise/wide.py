@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from sfumato.noise.entropy import BitSource
 
-__all__ = ["draw_wide"]
-
 BLOCK_BITS: Final = 11
 """At most 2^11 to 2^12 blocks to the scale, so that about one pair in 4000 is not kept."""
 

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from sfumato.queries import Queries
     from sfumato.schema import Table
 
-__all__ = ["Asking", "Fitting", "Limits", "Purse", "all_subsets", "close_downwards", "measure_adaptively"]
-
 Columns = tuple[str, ...]
 Workload = dict[Columns, int]
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation, Plan
     from sfumato.schema import Table
 
-__all__ = ["Adaptive"]
-
 Columns = tuple[str, ...]
 
 _LARGEST_MARGINAL = 2**18

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.granularity import Measured
     from sfumato.schema import Table
 
-__all__ = ["AdaptiveGrid"]
-
 Columns = tuple[str, ...]
 
 # Queries over the cells of a marginal take up to a hundred bytes for each.

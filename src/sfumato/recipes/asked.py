@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Table
 
-__all__ = ["MOST_TIMES", "list_questions", "parse_asked", "read_asked", "read_occurring"]
-
 MOST_TIMES = 2**20 - 1
 
 _KEYS = ("file", "sha256", "pairs")

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Cost
 
-__all__ = [
-    "EXTRA_FILES",
-    "MOST_ANSWERS",
-    "Conversation",
-    "Plan",
-    "Product",
-    "Recipe",
-    "parse_epsilons",
-    "refuse_large_answers",
-    "refuse_no_delta",
-]
-
 EXTRA_FILES = ("model.parquet",)
 MOST_ANSWERS = 2**27
 

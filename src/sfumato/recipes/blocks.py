@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference import Domain
 
-__all__ = ["GRID", "Block", "Blocks", "Pool", "children", "expand_blocks", "find_plausible"]
-
 Columns = tuple[str, ...]
 Kind = Literal["cell", "slab", "whole", "rest"]
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
-__all__ = ["CappedCounts"]
-
 _MOST_CAPS = 32
 _MOST_CELLS = 2**24
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
-__all__ = ["CellCounts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellCounts:

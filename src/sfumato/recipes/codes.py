@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column
 
-__all__ = ["encode_public", "read_public_table"]
-
 _MOST_BYTES = 2**31
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Compression"]
-
 Columns = tuple[str, ...]
 
 _RARE = 3.0  # standard deviations of a count's noise

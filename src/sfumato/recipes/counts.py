@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from sfumato.headcounts import HeadCounts
     from sfumato.recipes.base import Plan
 
-__all__ = [
-    "Noise",
-    "finish_counts",
-    "parse_by",
-    "parse_noise",
-    "parse_threshold",
-    "request_counts",
-    "round_to_records",
-    "tabulate_counts",
-    "tell_threshold",
-]
-
 Noise = Literal["auto", "laplace", "gaussian"]
 
 _LARGEST_THRESHOLD = 10**6

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
-__all__ = ["FieldGroups"]
-
 Columns = tuple[str, ...]
 
 LARGEST_LISTED = 2**16

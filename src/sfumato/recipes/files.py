@@ -23,8 +23,6 @@ from sfumato.schema import read_toml, refuse_unknown_keys
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RECIPES", "RecipeFile", "parse_recipe", "read_recipe"]
-
 # Each is a dataclass whose fields are the keys of its recipe file.
 RECIPES: dict[str, Callable[..., Recipe]] = {
     "adaptive": Adaptive,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sfumato.measurement import Answer, Ask
     from sfumato.recipes.base import Plan
 
-__all__ = ["follow_recipe"]
-
 
 def follow_recipe(
     plan: Plan,

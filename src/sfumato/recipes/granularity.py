@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.norms import Norms
     from sfumato.schema import Table
 
-__all__ = ["Measured", "Rounds"]
-
 Columns = tuple[str, ...]
 
 

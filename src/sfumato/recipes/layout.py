@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Table
 
-__all__ = ["cell_columns", "column_labels", "refuse_clash", "released_names"]
-
 
 def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
     """One array per released column, with a label for every cell in row-major order."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from sfumato.inference import Domain
 
-__all__ = ["SHARE", "Norms", "mix_norms", "norm_choices", "norms_record", "parse_norms", "stated_norm"]
-
 Columns = tuple[str, ...]
 Norms = Fraction | Mapping[int, Fraction] | Literal["auto"] | None
 

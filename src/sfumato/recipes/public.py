@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.rows import WithinBins
     from sfumato.schema import Column, Table
 
-__all__ = ["parse_public", "public_identifiers", "public_values", "read_public"]
-
 _VALUES = 100  # of a bin that are kept
 _MOST_ROWS = 200_000
 _KEYS = ("file", "sha256", "values", "identifiers")

@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.rows import WithinBins
     from sfumato.schema import Table
 
-__all__ = [
-    "Selecting",
-    "check_options",
-    "find_columns",
-    "plan_selection",
-    "read_values",
-    "run_selection",
-    "tell_rows",
-]
-
 Columns = tuple[str, ...]
 
 _GRAIN = 10**12

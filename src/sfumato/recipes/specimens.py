@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation, Plan
     from sfumato.schema import Table
 
-__all__ = ["UserCountsAsWritten"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCountsAsWritten:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation, Plan
     from sfumato.schema import Table
 
-__all__ = ["Tree"]
-
 Columns = tuple[str, ...]
 
 _SINGLES = Fraction(15, 100)

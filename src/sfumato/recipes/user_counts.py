@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
-__all__ = ["UserCounts"]
-
 Rounding = Literal["after", "before"]
 
 _REACH = 3

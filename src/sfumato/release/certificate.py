@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from sfumato.measurement import Answer, Ask
     from sfumato.schema import Table
 
-__all__ = [
-    "FORMAT",
-    "build_certificate",
-    "describe_entry",
-    "list_notes",
-    "pack_json",
-    "read_plan",
-    "sum_costs",
-]
-
 FORMAT = "sfumato certificate 1"
 
 _DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from sfumato.arrays import read_parquet
 from sfumato.errors import SourceError, VerificationFailed
 
-__all__ = ["Difference", "check_file", "count_units", "find_differences", "tell_differences", "tell_lines"]
-
 # Doubles that are so many units in the last place apart are the same but for how they were added up. The
 # tables of a model are rounded to 24 bits afterwards, so theirs are rarely one apart.
 _LAST_BITS, _LAST_BITS_SHORT = 2**16, 2

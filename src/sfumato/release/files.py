@@ -32,15 +32,6 @@ _SPECIAL = frozenset('",\r\n')
 _FORMULA = re.compile(r"'*(?:[=@\t\r\uff1d\uff20\uff0b\uff0d]|[+-](?![0-9.,%]*\Z))")
 _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")
 
-__all__ = [
-    "PackedAnswers",
-    "guard_formulas",
-    "pack_measurements",
-    "restore_formulas",
-    "table_to_csv",
-    "table_to_parquet",
-]
-
 
 def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
     """All answers as one Parquet file: noisy values, unclipped, with the scale of their noise.

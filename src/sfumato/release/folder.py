@@ -15,9 +15,6 @@ from sfumato.recipes import EXTRA_FILES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FILES", "RESUME", "check_file", "check_folder", "write_file", "write_folder"]
-
-
 FILES = ("certificate.json", "measurements.parquet", "table.csv", "table.parquet", "writeup.md")
 RESUME = "resume.json"
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from sfumato.recipes import Plan
 
-__all__ = ["OpenedRelease", "failing_closed", "open_folder"]
-
 _CERTIFICATE = "certificate.json"
 _MOST_BYTES = 2**33
 

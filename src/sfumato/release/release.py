@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.measurement import Answer
     from sfumato.recipes import Plan, Product
 
-__all__ = ["Release", "build_release", "derive_files", "repeat_release", "replay_answers"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Release:

@@ -17,8 +17,6 @@ from sfumato.release.folder import RESUME, check_folder, write_file, write_folde
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Begun", "read_note", "write_note"]
-
 FORMAT = "sfumato resume 1"
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from sfumato.recipes import Plan
 
-__all__ = ["Verification", "check_charge", "verify"]
-
 _VERSION = re.compile(r"[\w.+-]{1,40}")
 _NO_LEDGER = (
     "the charge: no ledger was given, so that the measurements, and every number that follows from them, "

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sfumato.recipes import Plan
     from sfumato.schema import Table
 
-__all__ = ["build_writeup"]
-
 _DIGEST = re.compile(r"\(sha256 [0-9a-f]{64}\)$")
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from sfumato.report.facts import Facts
     from sfumato.report.fields import Field
 
-__all__ = ["Axes", "choose_axes"]
-
 _TIMES = frozenset(
     [
         "date",

@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "Curve",
-    "Point",
-    "bar_list",
-    "draw_columns",
-    "draw_curves",
-    "draw_intervals",
-    "draw_ladder",
-    "draw_spread",
-    "picture",
-]
-
 _WIDTH = 340
 _MOST_TITLES = 40
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.report.facts import Facts
     from sfumato.report.fields import Field
 
-__all__ = ["Estimate", "Expected", "count_records", "estimate_counts", "expect_noise", "matches"]
-
 _GAUSSIAN = math.sqrt(2 / math.pi)
 _MOST_COLUMNS = 8
 _MOST_CELLS = 2**24

@@ -16,8 +16,6 @@ from sfumato.report.fields import Field, encode_column, read_fields
 from sfumato.report.measured import Measured, read_measured
 from sfumato.report.posterior import Total, read_total
 
-__all__ = ["Facts", "read_facts"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:

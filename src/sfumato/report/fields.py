@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column
 
-__all__ = ["Field", "Kind", "encode_column", "read_fields"]
-
 Kind = Literal["values", "combinations", "bins", "range", "period"]
 
 _KINDS: dict[type, Kind] = {

@@ -7,8 +7,6 @@ import html
 import re
 import unicodedata
 
-__all__ = ["Html", "clip_text", "data_uri", "join", "paragraph", "raw", "tag"]
-
 Child = object
 
 _VOID = frozenset({"br", "circle", "hr", "img", "line", "link", "meta", "path", "rect", "source"})

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["About", "Measured", "combine_deviations", "read_measured"]
-
 About = Literal["cells", "held", "sums", "individuals", "large cells", "choice"]
 
 _EPSILON = re.compile(r"\bepsilon ([0-9][0-9./e-]*[0-9]|[0-9])")

@@ -8,20 +8,6 @@ from fractions import Fraction
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, format_short, parse_exact, round_up
 
-__all__ = [
-    "MINUS",
-    "NONE",
-    "RHO",
-    "TIMES",
-    "amount",
-    "exponent",
-    "percent",
-    "short",
-    "signed",
-    "spread",
-    "whole",
-]
-
 NONE = "\N{EN DASH}"
 """What stands where there is no number."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from sfumato.accounting import BudgetReport
     from sfumato.report.facts import Facts
 
-__all__ = ["INTERNAL", "build_report"]
-
 INTERNAL = "INTERNAL"
 _LARGEST = 900_000
 _NOTICE = "INTERNAL: compares with the truth, is not private, do not publish"

@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["COLOURS", "DIVERGING", "EMPTY", "SEQUENTIAL", "STEPS", "colour_rules", "round_limit", "step_of"]
-
 STEPS = 9
 EMPTY = STEPS
 """The step of a tile that stands for nothing."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["write_png"]
-
 
 def write_png(codes: NDArray[np.integer[Any]], colours: Sequence[str], *, clear: Sequence[int] = ()) -> bytes:
     r"""A PNG file with one pixel per entry of `codes`, coloured by its number in `colours`.

@@ -27,8 +27,6 @@ from sfumato.accounting import rho_to_delta
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RARITIES", "Total", "largest_power", "posterior_bounds", "pure_bounds", "read_total"]
-
 RARITIES = (Fraction(1, 20), Fraction(1, 1000), Fraction(1, 10**6))
 """How rare evidence is without the individual, where no output by itself is bounded."""
 

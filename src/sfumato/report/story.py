@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.report.axes import Axes
     from sfumato.report.facts import Facts
 
-__all__ = ["Comparison", "Story", "read_comparisons", "read_maps"]
-
 Record = Mapping[str, Any]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sfumato.report.palette import STEPS, colour_rules
 
-__all__ = ["build_style"]
-
 _BASE = """
 *{box-sizing:border-box}
 html{font-size:17px;-webkit-text-size-adjust:100%;scroll-behavior:smooth}

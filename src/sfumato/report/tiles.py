@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["draw_heat", "draw_matrix", "draw_multiples", "draw_scale", "draw_tiles", "tile_columns"]
-
 _MOST_SHAPES = 6000
 _MOST_LABELLED = 300
 _MOST_PIXELS = 2**16

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["OTHER", "Column", "Policy", "column_spec", "parse_column", "refuse_unknown_keys"]
-
 Policy = Literal["drop", "clamp", "other"]
 
 OTHER = "other"

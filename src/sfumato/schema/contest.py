@@ -21,8 +21,6 @@ from sfumato.schema.domain import Tuples, Values
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Parameters", "Run", "read_parameters"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

@@ -13,8 +13,6 @@ from typing import Literal
 from sfumato.errors import SchemaError
 from sfumato.exact import format_exact
 
-__all__ = ["Bins", "Domain", "IntegerRange", "Label", "Part", "Period", "Tuples", "Values"]
-
 Label = int | str
 Part = Literal["year", "month", "day_of_week", "hour"]
 

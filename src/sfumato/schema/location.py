@@ -7,8 +7,6 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sfumato.errors import SchemaError
 
-__all__ = ["Place", "check_location", "find_place", "public_location"]
-
 Place = Literal["file", "postgres", "spark"]
 
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")

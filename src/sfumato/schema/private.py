@@ -16,8 +16,6 @@ from sfumato.schema.location import find_place
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["find_private", "list_files"]
-
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
 
 

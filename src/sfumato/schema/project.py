@@ -19,8 +19,6 @@ from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Project", "parse_project", "read_project", "read_toml", "refuse_private_file"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:

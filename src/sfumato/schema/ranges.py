@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sfumato.errors import SchemaError
 
-__all__ = ["find_ranges", "parse_ranges"]
-
 _MOST_VALUES = 2_000_000
 
 

@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema.domain import Label
 
-__all__ = [
-    "WEIGHT_GRID",
-    "Bounding",
-    "PublicTable",
-    "Table",
-    "hold_records",
-    "parse_public",
-    "parse_table",
-    "table_spec",
-]
-
 Bounding = Literal["truncate", "weight"]
 
 # Weights are whole multiples of 1 / WEIGHT_GRID, so that their sums are exact.

@@ -23,8 +23,6 @@ from sfumato.sql.relation import Field, Relation
 if TYPE_CHECKING:
     from sfumato.sql.bounds import Bounds
 
-__all__ = ["Aggregate", "Measure", "Statistic", "read_aggregate"]
-
 Statistic = Literal["records", "present", "individuals", "distinct", "sum", "square", "quantile"]
 
 _FINEST = 2**20

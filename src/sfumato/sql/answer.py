@@ -20,8 +20,6 @@ from sfumato.sql.finish import NoisyAggregates
 if TYPE_CHECKING:
     from sfumato.sql.plan import QueryPlan
 
-__all__ = ["Answer", "pack_noisy", "unpack_noisy"]
-
 _MOST_GROUPS = 2**24
 
 

@@ -11,8 +11,6 @@ from sqlglot import exp
 if TYPE_CHECKING:
     from sfumato.sql.relation import Field
 
-__all__ = ["Bounds", "bounds_of", "is_whole"]
-
 CELLS = 1024
 """Steps between the bounds of a column among which a private quantile chooses."""
 

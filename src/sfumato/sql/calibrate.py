@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.sql.keys import Key
     from sfumato.unit import PrivacyUnit
 
-__all__ = ["Noise", "Selection", "calibrate_noise", "plan_selection"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:

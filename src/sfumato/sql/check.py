@@ -18,18 +18,6 @@ from sfumato.errors import UnsupportedQuery
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "AGGREGATE",
-    "AGGREGATES",
-    "KEY",
-    "check_output",
-    "check_scalar",
-    "find_aggregates",
-    "is_top",
-    "refuse",
-    "refuse_deep",
-]
-
 _Given = ParamSpec("_Given")
 _Planned = TypeVar("_Planned")
 

@@ -15,8 +15,6 @@ from sfumato.sql.modes import mode_reach
 if TYPE_CHECKING:
     from sfumato.sql.plan import Noise, QueryPlan
 
-__all__ = ["describe_scales", "explain_query"]
-
 
 def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
     """The plan, its sensitivities, expected errors and cost, as text."""

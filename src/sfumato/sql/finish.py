@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.sql.aggregates import Aggregate, Measure
     from sfumato.sql.plan import Noise, QueryPlan
 
-__all__ = ["NoisyAggregates", "finish_query", "note_counts", "rehearse_query"]
-
 _SHARE = 0.05
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sfumato.sql.plan import Noise
 
-__all__ = ["Term", "half_width", "ratio_interval", "variance_interval"]
-
 _STEPS = 60
 # Scales closer than this are taken apart, and smaller ones enlarged, so that the law of a sum of noises
 # can be computed from its partial fractions without cancellation. Widths grow by a thousandth or two.

@@ -11,8 +11,6 @@ from sfumato.sql.qualify import qualify
 from sfumato.sql.relation import UNIT, Kind, Relation
 from sfumato.unit import PrivacyUnit
 
-__all__ = ["join_relations"]
-
 _COMMON_TYPES = {
     "boolean": "BOOLEAN",
     "integer": "BIGINT",

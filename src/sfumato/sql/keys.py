@@ -15,8 +15,6 @@ from sfumato.sql.relation import Relation, code_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Key", "name_item", "read_key", "read_keys", "read_whole", "spell_position"]
-
 _PARTS: dict[str, tuple[int, int]] = {
     "QUARTER": (1, 4),
     "MONTH": (1, 12),

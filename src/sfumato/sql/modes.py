@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.sql.relation import Relation
     from sfumato.unit import PrivacyUnit
 
-__all__ = ["label_counts", "mode_reach", "mode_scale", "read_mode", "take_out"]
-
 
 def read_mode(node: exp.Expr, relation: Relation) -> tuple[exp.Expr, tuple[Label, ...], int]:
     """The code that is counted, its labels, and how many of them are asked for.

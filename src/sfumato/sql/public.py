@@ -9,8 +9,6 @@ from sfumato.sql.keys import read_whole
 from sfumato.sql.relation import Catalog
 from sfumato.sql.scope import resolve_sources
 
-__all__ = ["plan_public"]
-
 
 @refuse_deep
 def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[str, ...]]:

@@ -7,8 +7,6 @@ from sqlglot import exp
 from sfumato.sql.check import check_scalar, refuse
 from sfumato.sql.relation import Relation
 
-__all__ = ["qualify", "require_condition"]
-
 
 def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
     """A checked copy of `node` in which every column says which relation it comes from."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from sfumato.sql.plan import QueryPlan
 
-__all__ = ["Ranks", "cell_edges", "choose_step", "quantile_ranks", "quantile_scores"]
-
 _MISS = 0.05
 _CANDIDATES = CELLS + 3
 _LAST = _CANDIDATES - 1

@@ -16,8 +16,6 @@ from sfumato.unit import PrivacyUnit
 if TYPE_CHECKING:
     from sfumato.schema import Column, Table
 
-__all__ = ["UNIT", "Catalog", "Field", "Kind", "Relation", "Source", "code_name"]
-
 UNIT = "unit of sfumato"
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "unknown"]

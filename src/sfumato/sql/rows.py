@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sfumato.sql.finish import NoisyAggregates
     from sfumato.sql.statement import Statement
 
-__all__ = ["RowPlan", "finish_rows", "plan_rows", "selects_rows"]
-
 _JOINT_CELLS = 4096
 _PAIR_CELLS = 2**20
 _BINS = 32

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column
 
-__all__ = ["expand_star", "resolve_sources"]
-
-
 _CAST_KINDS: dict[str, Kind] = {
     "BOOLEAN": "boolean",
     "TINYINT": "integer",

@@ -16,8 +16,6 @@ from sfumato.sql.check import refuse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["refuse_large"]
-
 _MOST_PARTS = 5_000
 _MOST_JOINS = 8
 _DEEPEST = 64  # Python's own limit leaves room for about twice as many

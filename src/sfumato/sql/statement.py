@@ -25,8 +25,6 @@ from sfumato.exact import parse_delta, parse_positive
 from sfumato.sql.check import refuse_deep
 from sfumato.sql.size import refuse_large
 
-__all__ = ["Statement", "Within", "mask_text", "read_statement", "select_texts"]
-
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
 _EXPLAIN = re.compile(r"explain\s+", re.IGNORECASE)
 _PREFIX = re.compile(r"(?<![\w$-])dp[-_]select\b", re.IGNORECASE)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from sfumato.sql.plan import QueryPlan
 
-__all__ = ["check_within", "least_epsilon"]
-
 _STEP = Fraction(1, 10**6)
 _MOST = Fraction(10**6)
 

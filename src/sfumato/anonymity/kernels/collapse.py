@@ -7,8 +7,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["deal_rows", "number_keys", "pack_codes", "sort_by_code"]
-
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 

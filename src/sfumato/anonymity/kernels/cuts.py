@@ -12,8 +12,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["CATEGORY", "NUMBER", "TREE", "cut_part", "cut_tuples", "score_cuts"]
-
 NUMBER, CATEGORY, TREE = 0, 1, 2
 _LOOKED_AT = 256  # tuples of a part that decide where it is cut
 _MOST_SINGLES = 64  # one value against the rest is tried for columns with at most so many values

@@ -9,8 +9,6 @@ from numba import njit
 
 from sfumato.anonymity.kernels.grow import join_class
 
-__all__ = ["describe_classes"]
-
 
 @njit(cache=True, nogil=True)
 def describe_classes(codes, tuple_of_entry, classes, count, space, words):

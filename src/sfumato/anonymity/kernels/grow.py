@@ -9,8 +9,6 @@ from numba import njit
 
 from sfumato.anonymity.kernels.cuts import CATEGORY, NUMBER, join_nodes
 
-__all__ = ["grow_classes", "join_class"]
-
 
 @njit(cache=True, nogil=True)
 def _loss_with(codes, number, first, second, bits, words, space):

@@ -9,8 +9,6 @@ from numba import njit
 
 from sfumato.anonymity.kernels.cuts import NUMBER
 
-__all__ = ["gather_classes"]
-
 _MISSING = 2.0  # beyond it lies no value: the place of a missing one
 
 

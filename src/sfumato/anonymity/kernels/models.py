@@ -9,8 +9,6 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["class_holds", "classes_hold", "find_fitting", "merge_values"]
-
 _DISTINCT, _ENTROPY, _RECURSIVE, _EQUAL, _ORDERED = 0, 1, 2, 3, 4
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["join_rest", "peel_classes"]
-
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 

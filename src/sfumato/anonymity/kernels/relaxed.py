@@ -9,8 +9,6 @@ from numba import njit
 
 from sfumato.anonymity.kernels.cuts import CATEGORY, NUMBER, join_nodes
 
-__all__ = ["halve_parts"]
-
 
 @njit(cache=True, nogil=True)
 def _measure(codes, numbers, start, end, space, seen, stamps):

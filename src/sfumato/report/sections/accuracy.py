@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sfumato.report.measured import Measured
     from sfumato.report.story import Story
 
-__all__ = ["label_cell", "tell_accuracy"]
-
 _FEW = 12
 _MOST = 120
 _LARGEST = 10

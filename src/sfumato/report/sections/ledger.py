@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sfumato.accounting import BudgetReport, Entry
     from sfumato.report.story import Story
 
-__all__ = ["tell_ledger"]
-
 _MOST = 60
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from sfumato.report.story import Comparison, Story
 
-__all__ = ["tell_marginals"]
-
 _MOST = 20
 
 

@@ -10,8 +10,6 @@ from sfumato.report.numbers import TIMES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["code", "fact_sheet", "figure", "listed", "name_columns", "plural", "scroll_table"]
-
 
 def code(text: object, most: int = 60) -> Html:
     """`text` as it would be typed."""

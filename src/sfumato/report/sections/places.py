@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.report.fields import Field
     from sfumato.report.story import Story
 
-__all__ = ["tell_places"]
-
 _MOST_PANELS = 36
 _MOST_KEYS = 120
 _MOST_CELLS = 2**22

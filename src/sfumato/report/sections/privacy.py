@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from sfumato.report.facts import Facts
     from sfumato.report.story import Story
 
-__all__ = ["describe_total", "tell_privacy"]
-
 _PRIORS = [step / 100 for step in (0.5, *range(1, 100), 99.5)]
 _LARGE, _HUGE = 1, 10
 

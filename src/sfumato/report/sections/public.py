@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from sfumato.report.fields import Field
     from sfumato.report.story import Story
 
-__all__ = ["tell_dictionary", "tell_public"]
-
 _MOST_COLUMNS = 200
 _FEW_COLUMNS = 40
 _MOST_LABELS = 12

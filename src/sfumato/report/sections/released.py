@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sfumato.report.fields import Field
     from sfumato.report.story import Story
 
-__all__ = ["tell_released"]
-
 _MOST_CARDS = 18
 _FEW_CARDS = 6
 _MOST_BARS = 7

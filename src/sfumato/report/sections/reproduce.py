@@ -12,8 +12,6 @@ from sfumato.report.sections.parts import code, scroll_table
 if TYPE_CHECKING:
     from sfumato.report.story import Story
 
-__all__ = ["tell_reproduction"]
-
 _LONGEST = 3000
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from sfumato.report.story import Comparison, Story
 
-__all__ = ["tell_truth"]
-
 _MOST_GROUPS = 15
 _MOST_PAIRS = 10
 _OWN = "this release"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sfumato.report.measured import Measured
     from sfumato.report.story import Story
 
-__all__ = ["tell_usage"]
-
 
 def tell_usage(story: Story) -> Html:
     """Advice on intervals, sums, zeros, clipping and models, as far as it concerns this release."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from sfumato.measurement import NoiseKind
 
-__all__ = ["Evidence", "Moments", "enclose_sum", "least_average"]
-
 _STEPS = 60
 
 Ends = tuple["NDArray[np.float64]", "NDArray[np.float64]"]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Column, Table
 
-__all__ = ["Field", "Fields", "keep_cells", "read_fields"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:

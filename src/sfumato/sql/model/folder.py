@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from sfumato.inference.model import Model
     from sfumato.schema import Table
 
-__all__ = ["ReleasedModel", "open_model"]
-
 _MOST_CELLS = 2**22
 _MODEL, _MEASUREMENTS = "model.parquet", "measurements.parquet"
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sfumato.sql.model.fields import Field, Fields
     from sfumato.sql.statement import Statement
 
-__all__ = ["Output", "Question", "read_question"]
-
 _READ = ("expressions", "from_", "where", "group", "order", "limit", "offset", "kind", "hint")
 
 

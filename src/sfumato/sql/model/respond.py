@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.sql.model.fields import Field
     from sfumato.sql.model.question import Output, Question
 
-__all__ = ["respond"]
-
 
 def respond(
     question: Question,
