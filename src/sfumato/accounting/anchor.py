@@ -95,7 +95,7 @@ def sign_last(history: History, store: Store, *, folder: Path | None) -> Anchor:
 
 
 def check_held(anchor: Anchor, history: History, store: Store, *, folder: Path | None) -> None:
-    """Nothing, or an error if the key of the ledger did not sign `anchor`, or its entry is not there."""
+    """Raises an error if the key of the ledger did not sign `anchor`, or its entry is not there."""
     known = history.entries[0].description.get("public_key")
     if known is None:
         path = find_key(store.place, folder=folder)

@@ -148,7 +148,7 @@ class Ledger:
 
     @try_again
     def store_progress(self, entry: Entry, payload: bytes, *, after: bytes | None) -> None:
-        """Nothing; keeps the noisy `payload`, what is answered so far of the charge `entry`.
+        """Keeps the noisy `payload`, what is answered so far of the charge `entry`.
 
         `after` is the progress it goes on from, None if there was none. If another is stored, the
         payload is refused: of two processes that go on with one charge, only one is heard.
@@ -175,7 +175,7 @@ class Ledger:
 
     @try_again
     def store_answer(self, entry: Entry, payload: bytes, *, after: bytes | None = None) -> None:
-        """Nothing; keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
+        """Keeps the noisy `payload` that answers the charge `entry`, sealed in the chain.
 
         Storing the same payload again changes nothing; another payload is refused, because a
         second draw of noise would be a second answer. `after` is as for `store_progress`.

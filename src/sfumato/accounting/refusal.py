@@ -59,7 +59,7 @@ def _explain_failures(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, 
 
 
 def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
-    """Nothing, or an error if the costs are for another relation of neighbours than those before."""
+    """Raises an error if the costs are for another relation of neighbours than those before."""
     relations = {cost.neighbours for cost in costs}
     if history.neighbours is not None:
         relations.add(history.neighbours)
@@ -71,7 +71,7 @@ def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: 
 
 
 def refuse_other_units(history: History, units: Mapping[str, str], *, name: str) -> None:
-    """Nothing, or an error if a table was charged with another unit before."""
+    """Raises an error if a table was charged with another unit before."""
     for table, unit in units.items():
         charged = history.units.get(table, frozenset({unit}))
         if unit not in charged:

@@ -63,7 +63,7 @@ class FileSession(Session):
         return self.connection.execute(statement, values).fetchall()
 
     def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
-        """Nothing; stores what is answered so far of the charge `sequence`, in place of what was there."""
+        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
         if not self._has_progress():
             self.run(_PROGRESS["progress"])
         # Not through super(): a dataclass with slots is made twice, and it would name the first.
@@ -74,7 +74,7 @@ class FileSession(Session):
         return Session.read_progress(self, sequence) if self._has_progress() else None
 
     def drop_progress(self, sequence: int) -> None:
-        """Nothing; forgets the progress of a charge that is answered."""
+        """Forgets the progress of a charge that is answered."""
         if self._has_progress():
             Session.drop_progress(self, sequence)
 
@@ -98,7 +98,7 @@ class FileStore:
         return self.place.exists()
 
     def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
-        """Nothing; writes a complete new store, or leaves the one that is already there.
+        """Writes a complete new store, or leaves the one that is already there.
 
         It is built under another name and linked into place, so that a file at `place` is complete
         from its first instant and an empty one is always an error.

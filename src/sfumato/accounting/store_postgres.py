@@ -46,12 +46,12 @@ class PostgresSession(Session):
         return cursor.fetchall() if cursor.description is not None else []
 
     def insert_entry(self, entry: Entry) -> None:
-        """Nothing; appends `entry` to the open transaction."""
+        """Appends `entry` to the open transaction."""
         Session.insert_entry(self, entry)
         self.written = ("SELECT hash FROM entries WHERE sequence = %s", entry.sequence, entry.hash)
 
     def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
-        """Nothing; stores what is answered so far of the charge `sequence`, in place of what was there."""
+        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
         Session.replace_progress(self, sequence=sequence, payload=payload, sha256=sha256)
         if self.written is None:
             self.written = ("SELECT sha256 FROM progress WHERE sequence = %s", sequence, sha256)
@@ -84,7 +84,7 @@ class PostgresStore:
             return self._holds_any(connection)
 
     def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
-        """Nothing; makes schema and tables in one transaction, or leaves what is already there.
+        """Makes schema and tables in one transaction, or leaves what is already there.
 
         Of several that create at once, the others wait for the first and find its ledger.
         """

@@ -57,7 +57,7 @@ class Session(ABC):
         )
 
     def insert_entry(self, entry: Entry) -> None:
-        """Nothing; appends `entry` to the open transaction."""
+        """Appends `entry` to the open transaction."""
         self.run(
             "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             entry.sequence,
@@ -72,7 +72,7 @@ class Session(ABC):
         )
 
     def insert_answer(self, *, sequence: int, payload: bytes, sha256: str) -> None:
-        """Nothing; stores the payload that answers the charge `sequence`."""
+        """Stores the payload that answers the charge `sequence`."""
         self.run("INSERT INTO answers VALUES (?, ?, ?)", sequence, payload, sha256)
 
     def read_answer(self, sequence: int) -> tuple[bytes, str] | None:
@@ -84,7 +84,7 @@ class Session(ABC):
         return {sequence for (sequence,) in self.run("SELECT sequence FROM answers")}
 
     def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
-        """Nothing; stores what is answered so far of the charge `sequence`, in place of what was there."""
+        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
         self.run("DELETE FROM progress WHERE sequence = ?", sequence)
         self.run("INSERT INTO progress VALUES (?, ?, ?)", sequence, payload, sha256)
 
@@ -93,7 +93,7 @@ class Session(ABC):
         return _read_payload(self.run("SELECT payload, sha256 FROM progress WHERE sequence = ?", sequence))
 
     def drop_progress(self, sequence: int) -> None:
-        """Nothing; forgets the progress of a charge that is answered."""
+        """Forgets the progress of a charge that is answered."""
         self.run("DELETE FROM progress WHERE sequence = ?", sequence)
 
 
@@ -112,7 +112,7 @@ class Store(Protocol):
         """Whether anything is there, a whole ledger or not."""
 
     def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
-        """Nothing; makes a complete new store, or leaves the one that is already there."""
+        """Makes a complete new store, or leaves the one that is already there."""
 
     def hold_question(self, key: int, *, timeout: float) -> AbstractContextManager[None]:
         """Holds one question, a number below 2^62, against other processes that ask it of this ledger."""

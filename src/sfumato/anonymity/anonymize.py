@@ -126,7 +126,7 @@ def release_table(
 
 
 def _judge_individuals(table: pa.Table, plan: Plan, made: Anonymized) -> None:
-    """Nothing, or VerificationFailed: who is behind a row is not in the file, so it is judged before."""
+    """Raises VerificationFailed: who is behind a row is not in the file, so it is judged before."""
     if plan.individual is None:
         return
     owners = table.column(plan.individual).take(made.rows)

@@ -68,7 +68,7 @@ def label_partition(
 
 
 def refuse_bars(column: Quasi) -> None:
-    """Nothing, or an error if a text of a set-valued column holds the sign that separates texts."""
+    """Raises an error if a text of a set-valued column holds the sign that separates texts."""
     if column.kind == "category" and any(isinstance(each, str) and "|" in each for each in column.values):
         raise AnonymityError(
             f"column {column.name!r} has texts with a | in them, the sign between the values of a set; "

@@ -229,7 +229,7 @@ class Models:
 
 
 def check_people(people: NDArray[np.int64], k: int) -> None:
-    """Nothing, or an error if all people together are fewer than k.
+    """Raises an error if all people together are fewer than k.
 
     >>> check_people(np.array([2, 1]), 3)
     >>> check_people(np.array([2, 1]), 4)

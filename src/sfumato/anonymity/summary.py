@@ -202,7 +202,7 @@ def read_register(register: TableLike, plan: Plan) -> pa.Table:
 
 
 def check_target(plan: Plan, target: str | None) -> None:
-    """Nothing, or an error if `target` is not a released column beside the quasi-identifiers.
+    """Raises an error if `target` is not a released column beside the quasi-identifiers.
 
     >>> from sfumato.anonymity.plan import make_plan
     >>> check_target(make_plan(quasi_identifiers="age", k=2, sensitive="ill"), "ill")

@@ -48,7 +48,7 @@ def read_table(source: TableLike, *, side: str, columns: Iterable[str] | None = 
 
 
 def require_columns(table: pa.Table, names: Iterable[str], *, side: str, tell: bool = True) -> None:
-    """Nothing, or an error that names the columns that `table` lacks, and with `tell` those it has."""
+    """Raises an error that names the columns that `table` lacks, and with `tell` those it has."""
     missing = [name for name in names if name not in table.column_names]
     if missing:
         known = f" (it has: {', '.join(table.column_names)})" if tell else "; is there a line with names?"

@@ -90,7 +90,7 @@ def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDA
 
 
 def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Nothing, or an error if no quasi-identifier is named or a column is named twice.
+    """Raises an error if no quasi-identifier is named or a column is named twice.
 
     >>> check_names(["age", "sex"], ["age"])
     Traceback (most recent call last):

@@ -88,7 +88,7 @@ def open_published(
 
 
 def require_columns(table: pa.Table, names: Iterable[str], *, side: str) -> None:
-    """Nothing, or an error that names the columns of `names` that `table` lacks.
+    """Raises an error that names the columns of `names` that `table` lacks.
 
     >>> require_columns(pa.table({"age": ["61"]}), ["age", "sex"], side="register")
     Traceback (most recent call last):

@@ -138,7 +138,7 @@ def list_pairs(neighbours: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - see 
 
 
 def check_claim(*, epsilon: float, delta: float, confidence: float) -> None:
-    """Nothing, or an error about a claim that is none."""
+    """Raises an error about a claim that is none."""
     if isinstance(epsilon, bool) or not 0 <= float(epsilon) < float("inf"):
         raise AuditError("the claimed epsilon must be a number of at least 0")
     if not 0 <= float(delta) < 1:

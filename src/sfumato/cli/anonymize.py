@@ -178,7 +178,7 @@ def _write(
 
 
 def _refuse_records(table: str, hierarchies: Path) -> None:
-    """Nothing, or an error if a list of labels, which is published, is the table itself."""
+    """Raises an error if a list of labels, which is published, is the table itself."""
     from sfumato.errors import RecipeError
     from sfumato.schema import read_toml
     from sfumato.schema.private import find_private

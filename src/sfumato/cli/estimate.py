@@ -105,7 +105,7 @@ def _find(path: Path, name: str | None, told: dict[str, Any]) -> Described:
 
 
 def _compare(found: Described, name: str | None, given: dict[str, Any]) -> None:
-    """Nothing, or an error that names the first option that contradicts the answers' own description."""
+    """Raises an error that names the first option that contradicts the answers' own description."""
     from sfumato.errors import SchemaError
     from sfumato.exact import parse_exact
 

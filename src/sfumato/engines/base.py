@@ -55,7 +55,7 @@ class Counting(Protocol):
         """Within it, all that is read of the table is as it was at the beginning, or its version differs."""
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Nothing, or an error about public facts: sizes, the source, its columns, their types."""
+        """Raises an error about public facts: sizes, the source, its columns, their types."""
 
     def version(self, table: Table, *, secret: bytes) -> str:
         """A keyed digest that changes when the source does, and says nothing else about it."""
@@ -109,7 +109,7 @@ class Engine(Counting, Protocol):
         """The exact aggregates of a planned statement, bounded as the plan states."""
 
     def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
-        """Nothing, or a refusal if the types of a statement do not fit. Reads no record."""
+        """Raises a refusal if the types of a statement do not fit. Reads no record."""
 
     def examine(self, table: Table) -> TableFit:
         """How well the description of a table fits its records: exact counts, for its steward alone."""
@@ -141,7 +141,7 @@ def refuse_reading_keys(table: Table, columns: tuple[str, ...]) -> None:
 
 
 def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-    """Nothing, or an error that names the first marginal too large to count densely."""
+    """Raises an error that names the first marginal too large to count densely."""
     for columns in marginals:
         cells = table.cells(columns)
         if cells > LARGEST_MARGINAL:

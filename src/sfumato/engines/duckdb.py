@@ -72,7 +72,7 @@ class DuckDBEngine:
         return nullcontext()
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Nothing, or an error that names the table, the column and the remedy. Reads no record."""
+        """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
         columns = portable.all_columns(marginals)
         source = self._find(table)

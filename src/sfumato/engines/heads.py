@@ -65,7 +65,7 @@ def check_heads(table: Table, request: Request) -> HeadCounts:
 
 
 def check_bounds(table: Table, choice: CapChoice) -> None:
-    """Nothing, or an error about public facts: a table of rows has no bound to choose."""
+    """Raises an error about public facts: a table of rows has no bound to choose."""
     if table.unit.column is None:
         raise RecipeError(
             f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"

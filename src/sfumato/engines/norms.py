@@ -34,7 +34,7 @@ _SATURATED = 2**62
 
 
 def check_clipped(table: Table, requests: tuple[Request, ...]) -> None:
-    """Nothing, or an error about public facts: the unit, a norm that is missing, queries that do not fit."""
+    """Raises an error about public facts: the unit, a norm that is missing, queries that do not fit."""
     refuse_large_marginals(table, tuple(request.columns for request in requests))
     _refuse_rows(table)
     for request in requests:
@@ -48,7 +48,7 @@ def check_clipped(table: Table, requests: tuple[Request, ...]) -> None:
 
 
 def check_choice(table: Table, choice: NormChoice) -> None:
-    """Nothing, or an error about public facts: the unit, or a marginal that is too large."""
+    """Raises an error about public facts: the unit, or a marginal that is too large."""
     refuse_large_marginals(table, (choice.columns,))
     _refuse_rows(table)
 

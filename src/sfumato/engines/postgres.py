@@ -64,7 +64,7 @@ class PostgresEngine:
             yield
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Nothing, or an error that names the table, the column and the remedy. Reads no record."""
+        """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
         columns = portable.all_columns(marginals)
         refuse_reading_keys(table, columns)

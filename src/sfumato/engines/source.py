@@ -100,7 +100,7 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
 
 
 def check_unit(table: Table, stored: Mapping[str, _Stored], *, where: str) -> None:
-    """Nothing, or an error if the unit column is not stored there, or cannot name individuals."""
+    """Raises an error if the unit column is not stored there, or cannot name individuals."""
     name = table.unit.column
     if name is None:
         return

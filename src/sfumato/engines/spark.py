@@ -66,7 +66,7 @@ class SparkEngine:
                     self._held.pop(table.source, None)
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Nothing, or an error that names the table, the column and the remedy. Reads no record."""
+        """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
         source = self._look_up(table)
         columns = portable.all_columns(marginals)

@@ -296,7 +296,7 @@ def _find_java() -> None:
 
 
 def _reach(url: str, variable: str, *, default: int) -> None:
-    """Nothing, or an error at once where Spark would try for minutes."""
+    """Raises an error at once where Spark would try for minutes."""
     addresses = url.split("://", 1)[-1].split("/", 1)[0].split(",")
     for address in addresses:
         parts = urlsplit(f"//{address}")

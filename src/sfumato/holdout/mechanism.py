@@ -42,7 +42,7 @@ class Thresholdout:
         raise TypeError("the state of a guard cannot be pickled")
 
     def check(self) -> None:
-        """Nothing, or the refusal to answer anything more."""
+        """Raises the refusal to answer anything more."""
         if self.overfit + self.refused >= self.plan.budget:
             raise HoldoutSpent(
                 f"the holdout is spent: all {self.plan.budget} answers that may come from it were given; "
@@ -62,7 +62,7 @@ class Thresholdout:
             return self.asked
 
     def refuse(self) -> None:
-        """Nothing; counts a refusal because of holdout rows like an answer from the holdout."""
+        """Counts a refusal because of holdout rows like an answer from the holdout."""
         with self._lock:
             self.refused += 1
 

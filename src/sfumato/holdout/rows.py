@@ -70,7 +70,7 @@ class RowSet:
 
 
 def check_same_columns(train: RowSet, holdout: RowSet) -> None:
-    """Nothing, or an error that names what differs between the columns of two data sets."""
+    """Raises an error that names what differs between the columns of two data sets."""
     pair = f"{train.name} and {holdout.name}"
     if train.parts != holdout.parts:
         raise SchemaError(

@@ -120,7 +120,7 @@ def check_row_by_row(
     *,
     timeout: float | None,
 ) -> None:
-    """Nothing, or a refusal if the value of a public row depends on the rows around it.
+    """Raises a refusal if the value of a public row depends on the rows around it.
 
     The rows at `probe_places` are evaluated again, together in reverse order and some of them alone. Values
     that differ by rounding pass, and so do one in fifty that lie on an edge.

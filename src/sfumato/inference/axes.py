@@ -82,7 +82,7 @@ def marginalise(
 
 
 def spread(small: NDArray[np.float64], steps: tuple[Step, ...], table: NDArray[np.float64]) -> None:
-    """Nothing; adds the marginal `small` to every cell of `table` that it covers."""
+    """Adds the marginal `small` to every cell of `table` that it covers."""
     for place in range(len(steps) - 1, 0, -1):
         wider = np.zeros(steps[place - 1].cells)
         add_over(small, steps[place].pattern, wider)
@@ -99,7 +99,7 @@ def rearrange(values: NDArray[Any], names: Columns, wanted: Columns, shape: tupl
 
 
 def multiply(small: NDArray[np.float64], steps: tuple[Step, ...], table: NDArray[np.float64]) -> None:
-    """Nothing; multiplies every cell of `table` by its entry of the marginal `small`."""
+    """Multiplies every cell of `table` by its entry of the marginal `small`."""
     for place in range(len(steps) - 1, 0, -1):
         wider = np.zeros(steps[place - 1].cells)
         add_over(small, steps[place].pattern, wider)

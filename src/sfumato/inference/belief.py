@@ -56,7 +56,7 @@ class Beliefs:
         return self.values[self.slices[place]]
 
     def forbid(self, zeros: Iterable[tuple[tuple[str, ...], NDArray[np.bool_]]]) -> None:
-        """Nothing; keeps impossible cells empty from now on."""
+        """Keeps impossible cells empty from now on."""
         for columns, mask in zeros:
             place = self.tree.home(columns)
             if place is None:

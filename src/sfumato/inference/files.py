@@ -223,7 +223,7 @@ def _read_tree(about: Mapping[str, Any]) -> Tree:
 
 
 def _check_tables(model: Model) -> None:
-    """Nothing, or a complaint about tables that contradict the total or each other."""
+    """Complains about tables that contradict the total or each other."""
     tree, most = model.tree, _CLOSE * model.total
     for place, (clique, parent, separator) in enumerate(
         zip(tree.cliques, tree.parents, tree.separators, strict=True)

@@ -94,7 +94,7 @@ class Fit:
         return gained <= max(2 * freed, 0.1 * math.sqrt(self.size))
 
     def rush(self, *, most: int, target: float | None, progress: Callable[[str], None]) -> None:
-        """Nothing; mirror descent with momentum, which is dropped whenever the loss rises.
+        """Mirror descent with momentum, which is dropped whenever the loss rises.
 
         It gets to a low loss soonest, fitting noise on the way, and asks no stopping rule.
         """
@@ -176,13 +176,13 @@ class Fit:
         return self._solve(self.objective.variances / self.stride, most=most)
 
     def go_back(self) -> None:
-        """Nothing; forgets the last implicit step."""
+        """Forgets the last implicit step."""
         self.base, self.depth = self.before
         self.multipliers = np.zeros(self.size)
         self.log_normaliser = self._evaluate(self.multipliers)
 
     def _rebase(self) -> None:
-        """Nothing; the model as it stands becomes the base, its potentials expressed by its marginals.
+        """The model as it stands becomes the base, its potentials expressed by its marginals.
 
         Contradictions between measurements pull multipliers apart without end; expressed anew, potentials
         stay as small as the model allows.

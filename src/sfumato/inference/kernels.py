@@ -34,7 +34,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_compile
 def sum_out(table, pattern, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Nothing; sets `out` to the sums of `table` over the summed axes of `pattern`."""
+    """Sets `out` to the sums of `table` over the summed axes of `pattern`."""
     k0, s0, k1, s1, k2, s2 = pattern
     out[:] = 0.0
     place = 0
@@ -58,7 +58,7 @@ def sum_out(table, pattern, out):  # type: ignore[no-untyped-def]  # noqa: ANN00
 
 @_compile
 def add_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Nothing; adds `small` to `table` along the kept axes of `pattern`."""
+    """Adds `small` to `table` along the kept axes of `pattern`."""
     k0, s0, k1, s1, k2, s2 = pattern
     place = 0
     for a in range(k0):
@@ -80,7 +80,7 @@ def add_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: AN
 
 @_compile
 def multiply_over(small, pattern, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Nothing; multiplies `table` by `small` along the kept axes of `pattern`."""
+    """Multiplies `table` by `small` along the kept axes of `pattern`."""
     k0, s0, k1, s1, k2, s2 = pattern
     place = 0
     for a in range(k0):
@@ -114,7 +114,7 @@ def weigh(answers, values, variances, weighted):  # type: ignore[no-untyped-def]
 
 @_compile
 def advance(at, weighted, size, before, momentum, stepped, trial):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Nothing; a step from `at` along `weighted` into `stepped`, and beyond it by `momentum` into `trial`."""
+    """A step from `at` along `weighted` into `stepped`, and beyond it by `momentum` into `trial`."""
     for place in range(at.size):
         value = at[place] - size * weighted[place]
         stepped[place] = value
@@ -184,7 +184,7 @@ def eliminate(adjacency, sizes, rule, order):  # type: ignore[no-untyped-def]  #
 
 @_compile
 def apply_rows(starts, members, weights, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Nothing; sets `out` to the answers of sparse queries over `table`."""
+    """Sets `out` to the answers of sparse queries over `table`."""
     for row in range(starts.size - 1):
         total = 0.0
         for place in range(starts[row], starts[row + 1]):
@@ -194,7 +194,7 @@ def apply_rows(starts, members, weights, table, out):  # type: ignore[no-untyped
 
 @_compile
 def spread_rows(starts, members, weights, answers, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Nothing; adds to `table` every answer along the cells of its query."""
+    """Adds to `table` every answer along the cells of its query."""
     for row in range(starts.size - 1):
         value = answers[row]
         for place in range(starts[row], starts[row + 1]):

@@ -74,7 +74,7 @@ class Objective:
     def predict(
         self, beliefs: Beliefs, out: NDArray[np.float64], curvature: NDArray[np.float64] | None = None
     ) -> None:
-        """Nothing; sets `out` to the answers of the marginals in `beliefs`.
+        """Sets `out` to the answers of the marginals in `beliefs`.
 
         `curvature`, if given, is set to how fast each answer moves with its multiplier, in units of the
         counts: the sum of its cells' counts times their squared weights.
@@ -98,7 +98,7 @@ class Objective:
     def potentials(
         self, multipliers: NDArray[np.float64], beliefs: Beliefs, out: NDArray[np.float64]
     ) -> None:
-        """Nothing; sets `out`, the potentials of the cliques, to the sum of all multipliers' queries."""
+        """Sets `out`, the potentials of the cliques, to the sum of all multipliers' queries."""
         out[:] = 0.0
         tables = [np.empty(0)] * len(self._nodes)
         for place in range(len(self._nodes)):

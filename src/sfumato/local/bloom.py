@@ -65,7 +65,7 @@ def _inverse(
 
 
 def check_filter(categories: int, bloom: int, hashes: int, cohorts: int) -> None:
-    """Nothing, or an error if the filter is too large or cannot tell the categories apart."""
+    """Raises an error if the filter is too large or cannot tell the categories apart."""
     if categories * bloom * cohorts > _MAX_DESIGN:
         raise RecipeError(
             "categories times bloom bits times cohorts is too large for the regression (at most 2^24)"

@@ -102,7 +102,7 @@ def count_answers(answers: NDArray[Any], bound: int) -> NDArray[np.int64]:
 
 
 def refuse_impossible(counts: NDArray[Any], people: int, *, least: float, most: float) -> None:
-    """Nothing, or an error if a count is one that the mechanism does not give.
+    """Raises an error if a count is one that the mechanism does not give.
 
     Whatever the true values, each count is a sum of `people` independent events with probabilities
     from `least` to `most`. By Bernstein's inequality it leaves that range by 8 standard deviations

@@ -44,7 +44,7 @@ def read_table(source: TableLike, *, side: str) -> pa.Table:
 
 
 def require_columns(table: pa.Table, names: Iterable[str], *, side: str) -> None:
-    """Nothing, or an error that names the columns of `names` that `table` lacks."""
+    """Raises an error that names the columns of `names` that `table` lacks."""
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise MetricError(f"{side}: no column {', '.join(repr(name) for name in missing)}")

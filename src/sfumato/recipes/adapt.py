@@ -158,7 +158,7 @@ class Fitting:
         self.progress = progress
 
     def add(self, answers: Iterable[Answer]) -> None:
-        """Nothing; adds measurements of marginals, summed as the compression asks."""
+        """Adds measurements of marginals, summed as the compression asks."""
         for answer in answers:
             assert isinstance(answer, Measurement)
             values, sigma = in_records(answer)

@@ -301,7 +301,7 @@ class AdaptiveGrid:
         )
 
     def _check(self, table: Table, domain: Domain, delta: Fraction) -> None:
-        """Nothing, or a refusal of what would fail after the charge."""
+        """Refuses what would fail after the charge."""
         refuse_no_delta(self.kind, delta)
         if table.unit.column is None and (self.norms is not None or self.identifiers is not False):
             key = "identifiers" if self.norms is None else "norms"

@@ -140,7 +140,7 @@ class Plan:
 
 
 def refuse_large_answers(plan: Plan) -> None:
-    """Nothing, or an error if the answers of a plan are too many to be kept in a ledger."""
+    """Raises an error if the answers of a plan are too many to be kept in a ledger."""
     cells = sum(request_size(plan.table, request) for request in plan.requests)
     if cells > MOST_ANSWERS:
         raise RecipeError(
@@ -150,7 +150,7 @@ def refuse_large_answers(plan: Plan) -> None:
 
 
 def refuse_no_delta(kind: str, delta: Fraction) -> None:
-    """Nothing, or an error if there is no delta for a recipe that adds Gaussian noise."""
+    """Raises an error if there is no delta for a recipe that adds Gaussian noise."""
     if delta == 0:
         raise RecipeError(
             f"{kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "

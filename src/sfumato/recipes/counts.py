@@ -38,7 +38,7 @@ def parse_by(value: object, *, kind: str) -> tuple[str, ...]:
 
 
 def parse_noise(value: object, *, kind: str) -> None:
-    """Nothing, or an error if `value` names no noise."""
+    """Raises an error if `value` names no noise."""
     if value not in ("auto", "laplace", "gaussian"):
         raise RecipeError(f"{kind}: noise must be auto, laplace or gaussian, got {value!r}")
 

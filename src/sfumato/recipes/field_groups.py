@@ -299,7 +299,7 @@ def _name_groups(groups: tuple[Columns, ...]) -> list[str]:
 
 
 def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
-    """Nothing, or an error if noise alone could ask for more rows than anybody wants."""
+    """Raises an error if noise alone could ask for more rows than anybody wants."""
     deviation = min(
         math.sqrt(min(table.cells(each.columns), LARGEST_LISTED)) * each.standard_deviation / table.grid
         for each in requests

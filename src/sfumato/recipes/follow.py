@@ -57,7 +57,7 @@ class _Asked:
     size: int = 0
 
     def admit(self, batch: tuple[Ask, ...]) -> None:
-        """Nothing, or a refusal of the whole batch, from public facts alone."""
+        """Refuses the whole batch, from public facts alone."""
         if not isinstance(batch, tuple) or not batch:
             self._refuse("yielded no questions")
         for ask in batch:

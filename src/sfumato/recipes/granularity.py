@@ -98,7 +98,7 @@ class Rounds:
         return (*chosen, *[self.cost] * sum(self.times.values()))
 
     def check_noise(self) -> None:
-        """Nothing, or a refusal of noise that is too wide to be drawn."""
+        """Refuses noise that is too wide to be drawn."""
         norms = {stated_norm(self.norms, len(columns)) for columns in self.times}
         if self.norms == "auto":
             norms = {Fraction(self.table.unit.max_records)}

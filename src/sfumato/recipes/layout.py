@@ -36,7 +36,7 @@ def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
 
 
 def refuse_clash(kind: str, names: list[str]) -> None:
-    """Nothing, or an error if two released columns would have one name."""
+    """Raises an error if two released columns would have one name."""
     clash = next((name for name in names if names.count(name) > 1), None)
     if clash is not None:
         raise RecipeError(

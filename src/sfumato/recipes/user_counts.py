@@ -298,7 +298,7 @@ def _starts(heads: HeadCounts) -> NDArray[np.int64]:
 
 
 def _refuse_large_sums(requests: tuple[Request, ...], heads: HeadCounts) -> None:
-    """Nothing, or an error if noise times records, added up in a cell, may leave 64 bits."""
+    """Raises an error if noise times records, added up in a cell, may leave 64 bits."""
     largest = float(np.add.reduceat(heads.times.astype(np.float64), _starts(heads)).max())
     if max(float(request.scale) for request in requests) * largest * _FAR > _LARGEST_SUM:
         raise RecipeError(

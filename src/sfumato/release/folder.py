@@ -20,7 +20,7 @@ RESUME = "resume.json"
 
 
 def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None:
-    """Nothing, or an error that says why a release cannot be written to `out`.
+    """Raises an error that says why a release cannot be written to `out`.
 
     `keep` names files, such as the ledger, that a replaced folder must not hold.
     """
@@ -70,7 +70,7 @@ def write_folder(out: Path, files: Mapping[str, bytes], *, force: bool = False) 
 
 
 def check_file(path: Path, *, force: bool) -> None:
-    """Nothing, or an error that says why a file cannot be written to `path`."""
+    """Raises an error that says why a file cannot be written to `path`."""
     if path.exists() and not force:
         raise ReleaseError(f"{path.name!r} exists already; choose another name, or --force to replace it")
     _check_parent(path)

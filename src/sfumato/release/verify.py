@@ -74,7 +74,7 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
 
 
 def check_charge(certificate: Mapping[str, Any], charges: Iterable[str]) -> None:
-    """Nothing, or VerificationFailed if the charge of a release is not among those of a ledger."""
+    """Raises VerificationFailed if the charge of a release is not among those of a ledger."""
     with failing_closed("certificate.json names no charge"):
         charge = certificate["ledger"]["hash"]
     if charge not in set(charges):

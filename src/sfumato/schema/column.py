@@ -188,7 +188,7 @@ def column_spec(column: Column) -> dict[str, Any]:
 
 
 def refuse_unknown_keys(keys: Mapping[str, Any], known: tuple[str, ...], *, where: str) -> None:
-    """Nothing, or an error that names the first unknown key and the nearest known one."""
+    """Raises an error that names the first unknown key and the nearest known one."""
     for key in keys:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

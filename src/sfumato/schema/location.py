@@ -26,7 +26,7 @@ def find_place(location: str) -> Place:
 
 
 def check_location(location: str, *, where: str) -> None:
-    """Nothing, or an error if a URL holds a secret: project files are shared and kept."""
+    """Raises an error if a URL holds a secret: project files are shared and kept."""
     if find_place(location) != "postgres":
         return
     try:

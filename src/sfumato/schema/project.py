@@ -107,7 +107,7 @@ def _parse_float(text: str) -> Decimal:
 
 
 def refuse_private_file(public: PublicTable | Path | str, project: Project) -> None:
-    """Nothing, or an error if `public` is a source of a private table: by any name, pattern, link or copy."""
+    """Raises an error if `public` is a source of a private table: by any name, pattern, link or copy."""
     sources = {table.name: table.source for table in project.tables.values()}
     if isinstance(public, PublicTable):
         files = list(list_files(public.source, project.folder))
@@ -119,7 +119,7 @@ def refuse_private_file(public: PublicTable | Path | str, project: Project) -> N
 
 
 def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
-    """Nothing, or an error if a file that the tables take for public is a source of one that is not."""
+    """Raises an error if a file that the tables take for public is a source of one that is not."""
     described = {name: spec for name, spec in tables.items() if isinstance(spec, dict)}
     sources = {name: str(spec.get("source")) for name, spec in described.items() if not _is_public(spec)}
     for name, spec in described.items():

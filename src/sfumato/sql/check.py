@@ -183,7 +183,7 @@ def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
 
 
 def check_scalar(node: exp.Expr, *, where: str) -> None:
-    """Nothing, or a refusal that names the first part of `node` that is not allowed."""
+    """Raises a refusal that names the first part of `node` that is not allowed."""
     for part in node.walk():
         if isinstance(part, AGGREGATES):
             raise refuse(f"{part.key.upper()} inside {where}, where one value per record is needed")
@@ -199,7 +199,7 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
 
 
 def check_output(tree: exp.Expr, *, logic: bool) -> None:
-    """Nothing, or a refusal of what cannot be computed from noisy values."""
+    """Refuses what cannot be computed from noisy values."""
     allowed = (*_ARITHMETIC, *_LOGIC) if logic else _ARITHMETIC
     for part in tree.walk():
         if not isinstance(part, allowed):

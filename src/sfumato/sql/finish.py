@@ -104,7 +104,7 @@ def _deviation(noise: Noise) -> float:
 
 
 def rehearse_query(plan: QueryPlan) -> None:
-    """Nothing, or the refusal that finishing an answer to `plan` would end in: before it is paid for."""
+    """Raises the refusal that finishing an answer to `plan` would end in: before it is paid for."""
     trees = [output.tree for output in plan.outputs if not _is_plain(output.tree)]
     if not trees and plan.having is None and all(_is_plain(tree) for tree, _ in plan.order):
         return

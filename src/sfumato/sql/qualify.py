@@ -25,7 +25,7 @@ def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
 
 
 def require_condition(node: exp.Expr, relation: Relation, *, where: str) -> None:
-    """Nothing, or a refusal of what is not true or false by its form.
+    """Refuses what is not true or false by its form.
 
     Text or a number in the place of a condition would be converted, and the conversion can fail.
     """

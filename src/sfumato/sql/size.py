@@ -31,7 +31,7 @@ class _Size:
 
 
 def refuse_large(query: exp.Select) -> None:
-    """Nothing, or a refusal of a statement that is nested too deep or would be too large to plan."""
+    """Refuses a statement that is nested too deep or would be too large to plan."""
     _refuse_deep(query)
     size = _measure(query, {})
     if size.joins > _MOST_JOINS:

@@ -19,7 +19,7 @@ _MOST = Fraction(10**6)
 
 
 def check_within(plan: QueryPlan) -> None:
-    """Nothing, or a refusal of aggregates whose error depends on the records."""
+    """Refuses aggregates whose error depends on the records."""
     if any(each.kind != "measure" for each in plan.aggregates) or any(
         noise.kind == "exponential" for noise in plan.noises
     ):

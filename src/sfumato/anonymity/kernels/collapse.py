@@ -12,7 +12,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @njit(cache=True, nogil=True)
 def pack_codes(keys, codes, size):
-    """Nothing; appends one column's codes to the keys, as a digit in base `size`."""
+    """Appends one column's codes to the keys, as a digit in base `size`."""
     base = np.uint64(size)
     for row in range(keys.size):
         keys[row] = keys[row] * base + np.uint64(codes[row])

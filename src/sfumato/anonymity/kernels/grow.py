@@ -38,7 +38,7 @@ def _loss_with(codes, number, first, second, bits, words, space):
 
 @njit(cache=True, nogil=True)
 def join_class(codes, number, first, second, bits, words, space, begin):
-    """Nothing; the tuple joins the class, or with `begin` is its first."""
+    """The tuple joins the class, or with `begin` is its first."""
     kinds, sizes, offsets, places, tree_offsets, nodes, losses, units = space
     for column in range(codes.shape[1]):
         code = codes[number, column]

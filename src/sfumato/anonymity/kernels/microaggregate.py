@@ -14,7 +14,7 @@ _MISSING = 2.0  # beyond it lies no value: the place of a missing one
 
 @njit(cache=True, nogil=True)
 def _set_centre(codes, weights, order, start, end, space, tally, centre):
-    """Nothing; `centre` becomes the mean place or the most frequent code, by column."""
+    """`centre` becomes the mean place or the most frequent code, by column."""
     kinds, offsets, places = space[0], space[2], space[3]
     for column in range(codes.shape[1]):
         if kinds[column] == NUMBER:

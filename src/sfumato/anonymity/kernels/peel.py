@@ -99,7 +99,7 @@ def peel_classes(codes, people, keys, losses, starts, sizes, visits, lows, highs
 
 @njit(cache=True, nogil=True)
 def join_rest(codes, rows, class_of, count, nodes, losses, starts, sizes, units):
-    """Nothing; every tuple without a class joins the one whose loss grows least by it."""
+    """Every tuple without a class joins the one whose loss grows least by it."""
     n, q = codes.shape
     code_of = np.full((count, q), -1, np.int64)
     level_of = np.zeros((count, q), np.int64)
