@@ -262,7 +262,7 @@ def note_total(total: float, reach: float, *, of: str) -> str | None:
 def _reach_of_passing(request: Request, cells: int) -> float:
     """What the sum of the noise that passes the threshold of `request` in empty cells stays below."""
     # Noise that passes is the threshold and more, and how much more has a geometric law.
-    step = math.expm1(min(700.0, float(1 / request.scale)))
+    step = math.expm1(min(300.0, float(1 / request.scale)))  # its square must not overflow
     mean = (request.threshold or 0) + 1 / step
     square = mean**2 + (1 + step) / step**2
     passing = cells * request.passing

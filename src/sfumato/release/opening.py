@@ -18,13 +18,16 @@ from sfumato.arrays import read_parquet
 from sfumato.errors import ReleaseError, SourceError, VerificationFailed
 from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.recipes import EXTRA_FILES, MOST_ANSWERS, refuse_large_answers
+from sfumato.recipes.files import RECIPES
 from sfumato.release.certificate import FORMAT, read_plan, sum_costs
 from sfumato.release.folder import FILES, RESUME
+from sfumato.schema import parse_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.recipes import Plan
+    from sfumato.schema import Table
 
 _CERTIFICATE = "certificate.json"
 _MOST_BYTES = 2**33
@@ -49,6 +52,14 @@ class OpenedRelease:
         """The table in the Parquet file `file`."""
         with failing_closed(f"{file} cannot be read"):
             return read_parquet(self.files[file], rows=self.cells)
+
+    def described(self) -> Table:
+        """The table that the certificate describes, held to its plan if the recipe is known here."""
+        with failing_closed("certificate.json does not describe the table and its measurements"):
+            (name, spec), *_ = self.certificate["plan"]["table"].items()
+            table = parse_table(name, spec)
+            kind = self.certificate["plan"]["recipe"]["recipe"]
+        return self.plan().table if kind in RECIPES else table
 
     def plan(self) -> Plan:
         """The plan that the certificate states, which must cost what the certificate says."""

@@ -159,7 +159,7 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
     opened = open_folder(folder, wanted=(_MODEL, _MEASUREMENTS))
     if _MODEL not in opened.files:
         raise ReleaseError(f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model")
-    table = opened.plan().table
+    table = opened.described()
     with failing_closed("the release cannot be asked"):
         models = unpack_models(opened.files[_MODEL])
         measured = _read_measured(table, opened.certificate["measurements"])
