@@ -283,7 +283,9 @@ def _most_repeats(connection: duckdb.DuckDBPyConnection, items: list[exp.Expr], 
     repeats = 1
     for item in items:
         name = item.alias_or_name
-        keys = {each.sql(dialect="duckdb") for each in on.find_all(exp.Column) if each.table == name}
+        sides = [side for match in on.find_all(exp.EQ) for side in (match.this, match.expression)]
+        # As they are compared: two keys may be one after their conversion.
+        keys = {side.sql(dialect="duckdb") for side in sides if side.find(exp.Column).table == name}
         grouped = f" GROUP BY {', '.join(sorted(keys))}" if keys else ""
         counts = f"SELECT count(*) AS n FROM {item.sql(dialect='duckdb')}{grouped}"
         ((found,),) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
