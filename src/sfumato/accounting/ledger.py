@@ -202,7 +202,7 @@ class Ledger:
             )
 
     @contextmanager
-    def exclusively(self, *, plan_digest: str, table_version: str) -> Iterator[None]:
+    def exclusively(self, *, plan_digest: str, table_version: str = "") -> Iterator[None]:
         """Holds one question, from the look for an answer to its storage, against all who ask the same.
 
         Of equal questions the first is charged; the others wait, and find its answer.

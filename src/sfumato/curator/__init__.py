@@ -272,8 +272,8 @@ class Curator:
             keep = (folder / self._project.ledger, folder, folder / plan.table.source)
             check_folder(out, force=force, keep=keep)
         ledger = self._ledger()
-        version = self._engine.version(plan.table, secret=ledger.secret)
-        with ledger.exclusively(plan_digest=plan.digest, table_version=version):
+        with ledger.exclusively(plan_digest=plan.digest):
+            version = self._engine.version(plan.table, secret=ledger.secret)
             release = self._find_or_charge(
                 plan, ledger, version, out=out, force=force, charge=charge, progress=progress
             )

@@ -192,9 +192,9 @@ def _answer(
     table = question.table
     engine.check(table, (question.columns,))
     ledger = open_ledger()
-    version = engine.version(table, secret=ledger.secret)
     plan_digest = digest(question.to_record())
-    with ledger.exclusively(plan_digest=plan_digest, table_version=version):
+    with ledger.exclusively(plan_digest=plan_digest):
+        version = engine.version(table, secret=ledger.secret)
         return _find_or_charge(question, plan_digest, engine, ledger, version, progress=progress, noise=noise)
 
 

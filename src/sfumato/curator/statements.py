@@ -173,9 +173,10 @@ class _Desk:
     ) -> tuple[NoisyAggregates, Fraction]:
         """The noisy aggregates of `plan`, and the epsilon that was charged for them now."""
         ledger = self.open_ledger()
-        version = self._version(plan, ledger)
         plan_digest = self._digest(plan)
-        with ledger.exclusively(plan_digest=plan_digest, table_version=version):
+        with ledger.exclusively(plan_digest=plan_digest):
+            # Taken when it is our turn: the source may have changed while others were answered.
+            version = self._version(plan, ledger)
             return self._find_or_charge(plan, plan_digest, ledger, version, progress=progress)
 
     def _find_or_charge(

@@ -7,7 +7,7 @@ bound take the slower road through a window.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 2**20
 _PUBLIC_TEXT = 100_000
+_SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
@@ -318,15 +319,18 @@ class DuckDBEngine:
                 sealed = None
             if sealed is None:
                 sealed = _seal(table, self._open(table, names), names)
+                if self._facts(table) != facts:
+                    return sealed  # changed while it was read: whoever asks sees it by the version
                 if kept_in is not None:
-                    save_sealed(sealed, kept_in, facts=facts)
+                    with suppress(OSError):
+                        save_sealed(sealed, kept_in, facts=facts)
             self._sealed[table.name] = (facts, sealed)
             return sealed
 
     def _facts(self, table: Table) -> str:
         """What a sealed table rests on: the files as they are, and how their records are read and encoded."""
         spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
-        return f"{file_facts(self._find(table))}\n{digest(spec)}"
+        return f"{_SEALING}\n{file_facts(self._find(table))}\n{digest(spec)}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
         if find_place(table.source) == "file":

@@ -97,7 +97,7 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
     match column.domain:
         case Values(values) if _is_run(values):
             first = int(values[0])
-            return encode_range(_whole(name, kind), first, first + len(values) - 1)
+            return encode_range(_integer(name, kind), first, first + len(values) - 1)
         case Values(values):
             text = _text(name, kind) if isinstance(values[0], str) else _integer_text(name, kind)
             return f"enum_code(TRY_CAST({text} AS {list_type}))"
@@ -113,7 +113,7 @@ def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> s
         case IntegerRange(low, high):
             if clamp:
                 return encode_clamped(_number(name, kind), low, high)
-            return encode_range(_whole(name, kind), low, high)
+            return encode_range(_integer(name, kind), low, high)
         case Period(part):
             span = column.domain.span
             value = _part(name, kind, part, column=column.name)
@@ -213,11 +213,6 @@ def _integer(name: str, kind: Kind) -> str:
     value = f"TRY_CAST({name} AS DOUBLE)"
     whole = f"{value} = floor({value}) AND abs({value}) <= {2**53}"
     return f"CASE WHEN {whole} THEN TRY_CAST({value} AS BIGINT) END"
-
-
-def _whole(name: str, kind: Kind) -> str:
-    # What is stored as a whole number is compared as it is.
-    return name if kind == "integer" else _integer(name, kind)
 
 
 def _integer_text(name: str, kind: Kind) -> str:

@@ -189,6 +189,25 @@ def _by_number(records: pa.Table) -> pa.Table:
     return records.select(names).rename_columns([UNIT if each == NUMBER else each for each in names])
 
 
+_COMPARING = (
+    exp.EQ,
+    exp.NEQ,
+    exp.GT,
+    exp.GTE,
+    exp.LT,
+    exp.LTE,
+    exp.Between,
+    exp.In,
+    exp.Nullif,
+    exp.Case,
+    exp.If,
+    exp.Coalesce,
+    exp.Greatest,
+    exp.Least,
+)
+"""What brings operands to one type, and where a text may have to be read as something else."""
+
+
 def check_constants(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> None:
     """Refuses constants that cannot be computed, or converted to what they are compared with.
 
@@ -202,14 +221,37 @@ def check_constants(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> N
     for select, tree in scopes:
         for node in _find_constants(tree):
             _require_value(connection, node.sql(dialect="duckdb"), node)
-        for node in tree.find_all(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In):
-            parts = [part for part in node.iter_expressions() if isinstance(part, exp.Expr)]
-            texts = [part for part in parts if isinstance(part, exp.Literal) and part.is_string]
-            others = [part for part in parts if part.find(exp.Column)]
-            if texts and others:
-                kind = _find_type(connection, select, others[0], None if plan.relation.joined else "inside")
-                for text in texts if kind != "VARCHAR" else []:
-                    _require_value(connection, f"CAST({text.sql(dialect='duckdb')} AS {kind})", text)
+        for node in tree.find_all(*_COMPARING):
+            _check_operands(connection, plan, select, node)
+
+
+def _check_operands(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, select: exp.Select, node: exp.Expr
+) -> None:
+    """Refuses texts that cannot be read as what they meet, and texts of records that meet moments.
+
+    These the database would convert by itself, and in doing so look beyond the end of a text.
+    """
+    parts = list(node.iter_expressions())
+    if isinstance(node, exp.Case):
+        parts += [each.this for each in node.args["ifs"]] if node.this is not None else []
+        parts += [each.args["true"] for each in node.args["ifs"]]
+        parts = [part for part in parts if not isinstance(part, exp.If)]
+    texts = [part for part in parts if isinstance(part, exp.Literal) and part.is_string]
+    others = [part for part in parts if not isinstance(part, (exp.Literal, exp.Null, exp.Boolean))]
+    if not any(part.find(exp.Column) for part in others) or len(others) + len(texts) < 2:
+        return
+    where = None if plan.relation.joined else "inside"
+    kinds = [_find_type(connection, select, part, where) for part in others]
+    moments = [kind for kind in kinds if kind.startswith(("DATE", "TIMESTAMP"))]
+    if moments and "VARCHAR" in kinds:
+        shown = node.sql(dialect="duckdb")[:80]
+        raise refuse(f"{shown} mixes text with dates; convert the text: CAST(column AS {moments[0]})")
+    kind = next((each for each in kinds if each != "BOOLEAN"), kinds[0])
+    if isinstance(node, (exp.Case, exp.If, exp.Coalesce)) or kind == "VARCHAR":
+        return
+    for text in texts:
+        _require_value(connection, f"CAST({text.sql(dialect='duckdb')} AS {kind})", text)
 
 
 def _find_constants(node: exp.Expr) -> Iterator[exp.Expr]:

@@ -9,6 +9,7 @@ DuckDB scans them as they are.
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import tempfile
 import weakref
@@ -43,6 +44,7 @@ _IN_MEMORY = 2**29
 """Columns of more bytes than this are kept in a file."""
 
 _MOST_ORDERS = 4
+_ABOUT = b"sfumato"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -162,19 +164,24 @@ def seal_table(
 
 
 def save_sealed(sealed: Sealed, folder: Path, *, facts: str) -> None:
-    """Keeps a sealed table in a folder that only its owner may enter, in place of one that was there."""
+    """Keeps a sealed table in a folder that only its owner may enter, in place of one that was there.
+
+    Both files state what they are, and that they belong together: whoever reads while another writes finds
+    out if they do not.
+    """
+    about = {
+        "facts": facts,
+        "names": sorted(sealed.names),
+        "most": sealed.most,
+        "individuals": sealed.individuals,
+        "together": secrets.token_hex(16),
+    }
     draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=_make_private(folder.parent)))
     try:
         for name, part in (("inside", sealed.inside), ("crowd", sealed.crowd)):
-            with pa.ipc.new_file(str(draft / f"{name}.arrow"), part.schema) as writer:
-                writer.write_table(part, max_chunksize=BATCH_ROWS)
-        kept = {
-            "facts": facts,
-            "names": sorted(sealed.names),
-            "most": sealed.most,
-            "individuals": sealed.individuals,
-        }
-        (draft / "sealed.json").write_text(json.dumps(kept), encoding="utf-8")
+            stated = part.replace_schema_metadata({_ABOUT: json.dumps(about).encode()})
+            with pa.ipc.new_file(str(draft / f"{name}.arrow"), stated.schema) as writer:
+                writer.write_table(stated, max_chunksize=BATCH_ROWS)
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
     finally:
@@ -184,14 +191,14 @@ def save_sealed(sealed: Sealed, folder: Path, *, facts: str) -> None:
 def load_sealed(folder: Path, *, facts: str) -> Sealed | None:
     """The sealed table that is kept in a folder, mapped into memory; None if it is of other facts."""
     try:
-        kept = json.loads((folder / "sealed.json").read_text(encoding="utf-8"))
-        if kept["facts"] != facts:
+        paths = [folder / f"{name}.arrow" for name in ("inside", "crowd")]
+        parts = [pa.ipc.open_file(pa.memory_map(str(path))) for path in paths]
+        stated = {part.schema.metadata[_ABOUT] for part in parts}
+        about = json.loads(stated.pop())
+        if stated or about["facts"] != facts:
             return None
-        parts = [
-            pa.ipc.open_file(pa.memory_map(str(folder / f"{name}.arrow"))) for name in ("inside", "crowd")
-        ]
-        inside, crowd = (part.read_all() for part in parts)
-        return Sealed(frozenset(kept["names"]), kept["most"], inside, crowd, kept["individuals"])
+        inside, crowd = (part.read_all().replace_schema_metadata() for part in parts)
+        return Sealed(frozenset(about["names"]), about["most"], inside, crowd, about["individuals"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -279,26 +286,24 @@ def _order_crowd(crowd: pa.Table, columns: list[str]) -> pa.Table:
         row = to_arrow(np.arange(crowd.num_rows))
         register_columns(connection, "crowd", crowd.append_column("row of sfumato", row))
         # The individual as stored: its number changes with who else is there.
-        hashed = f"hash({', '.join([quote_name(UNIT), *held])}) >> {64 - bits}"
-        found = connection.sql(
-            f'SELECT "row of sfumato", CAST({hashed} AS BIGINT) FROM crowd'
-        ).to_arrow_table()
+        hashed = f"hash({', '.join([quote_name(UNIT), *held])})"
+        found = connection.sql(f'SELECT "row of sfumato", {hashed} FROM crowd').to_arrow_table()
         rows, hashes = (to_numpy(column.combine_chunks()) for column in found.columns)
         keys = np.empty(crowd.num_rows, np.int64)
-        keys[rows] = hashes
+        keys[rows] = hashes >> np.uint64(64 - bits)
         keys |= numbers << bits
         order = np.argsort(keys)
         keys = keys[order]
         equal = keys[1:] == keys[:-1]
         tied = np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False)) if len(keys) else order
         if tied.size and held:
-            # Records of one hash are told apart by what they hold, so that the order of reading never
-            # decides.
+            # The key has as many bits of the hash as individuals leave free, so ties go by all of its bits
+            # first: how many individuals there are decides nothing. Then by what the records hold.
             table = crowd.take(pa.array(order[tied])).append_column("key of sfumato", to_arrow(keys[tied]))
             table = table.append_column("row of sfumato", to_arrow(order[tied]))
             register_columns(connection, "tied", table)
             again = connection.sql(
-                f'SELECT "row of sfumato" FROM tied ORDER BY "key of sfumato", {", ".join(held)}'
+                f'SELECT "row of sfumato" FROM tied ORDER BY "key of sfumato", {hashed}, {", ".join(held)}'
             ).to_arrow_table()
             order[tied] = to_numpy(again.column(0).combine_chunks())
     # One chunk is gathered faster than many.

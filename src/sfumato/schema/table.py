@@ -94,9 +94,16 @@ class Table:
             )
         if self.bounding not in ("truncate", "weight"):
             raise SchemaError(f"table {self.name!r}: bounding must be 'truncate' or 'weight'")
-        if self.unit.column is not None and self.unit.column in self.columns:
-            column = self.columns[self.unit.column]
-            if column.domain is not None:
+        folded: dict[str, str] = {}
+        for name in self.columns:
+            twin = folded.setdefault(name.casefold(), name)
+            if twin != name:
+                # SQL does not tell such names apart, and would take the codes of one for those of the other.
+                raise SchemaError(f"table {self.name!r}: columns {twin!r} and {name!r} differ in case only")
+        unit = None if self.unit.column is None else folded.get(self.unit.column.casefold())
+        if unit is not None:
+            column = self.columns[unit]
+            if column.domain is not None or unit != self.unit.column:
                 raise SchemaError(
                     f"table {self.name!r}: {self.unit.column!r} names the individual, so it cannot "
                     "have a domain; remove its column table"
