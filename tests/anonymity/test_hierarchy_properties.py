@@ -46,7 +46,9 @@ def distinct(values, **sizes):
 
 @st.composite
 def edge_levels(draw, numbers):
-    edges = sorted(draw(st.lists(numbers, min_size=2, max_size=6, unique=True)))
+    # An edge is the number it is written as: 0.001 and Decimal("0.001") are one.
+    written = st.lists(numbers, min_size=2, max_size=6, unique_by=lambda number: Decimal(str(number)))
+    edges = sorted(draw(written), key=lambda number: Decimal(str(number)))
     kept = draw(st.lists(st.booleans(), min_size=len(edges), max_size=len(edges)))
     coarser = [edge for edge, keep in zip(edges, kept, strict=True) if keep or edge in (edges[0], edges[-1])]
     return [edges, coarser] if len(coarser) < len(edges) else [edges]
