@@ -269,7 +269,10 @@ def _number_values(values: pa.ChunkedArray) -> tuple[NDArray[Any], int]:
         if span <= 2 * len(values) + BATCH_ROWS and ends["max"] < 2**63:
             # Nearly dense already: values are places, and nothing has to be looked up.
             kind = np.int32 if span < 2**31 else np.int64
-            parts = [(to_numpy(part).astype(np.int64) - ends["min"]).astype(kind) for part in values.chunks]
+            # Differences below `span` fit into the type of the values, but for the narrowest types.
+            stored = [to_numpy(part) for part in values.chunks]
+            wide = [part if part.itemsize >= 4 else part.astype(np.int32) for part in stored]
+            parts = [(part - part.dtype.type(ends["min"])).astype(kind, copy=False) for part in wide]
             return np.concatenate(parts), span
     encoded = values.dictionary_encode()
     parts = [to_numpy(part.indices) for part in encoded.chunks]
