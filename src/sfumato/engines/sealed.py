@@ -9,7 +9,6 @@ DuckDB scans them as they are.
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
 import tempfile
 import weakref
@@ -169,14 +168,14 @@ def save_sealed(sealed: Sealed, folder: Path, *, facts: str) -> None:
     Both files state what they are, and that they belong together: whoever reads while another writes finds
     out if they do not.
     """
+    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=_make_private(folder.parent)))
     about = {
         "facts": facts,
         "names": sorted(sealed.names),
         "most": sealed.most,
         "individuals": sealed.individuals,
-        "together": secrets.token_hex(16),
+        "together": draft.name,  # a name that no other draft has
     }
-    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=_make_private(folder.parent)))
     try:
         for name, part in (("inside", sealed.inside), ("crowd", sealed.crowd)):
             stated = part.replace_schema_metadata({_ABOUT: json.dumps(about).encode()})
