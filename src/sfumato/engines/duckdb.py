@@ -305,7 +305,6 @@ class DuckDBEngine:
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it."""
-        names = frozenset(name.lower() for name in names)
         if find_place(table.source) != "file":
             return _seal(table, self._open(table, names), names)
         with self._sealing:
@@ -403,7 +402,6 @@ def _name(table: Table) -> str:
 
 
 def _seal(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:
-    names = frozenset(name.lower() for name in names)
     batches: Iterator[pa.RecordBatch] = fetched.read() if rows else iter(())
     return seal_table(table, fetched.columns, fetched.schema, batches, names=names)
 

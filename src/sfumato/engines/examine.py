@@ -98,7 +98,8 @@ def examine_table(table: Table, fetched: Fetched) -> TableFit:
         for batch in fetched.read():
             columns = []
             for field, column in zip(schema, batch.columns, strict=True):
-                cleaned = clean_column(column, limit=table.text_limit)
+                is_unit = field.name == table.unit.column
+                cleaned = clean_column(column, limit=table.text_limit, keep_apart=is_unit)
                 if pa.types.is_string(field.type) and not pa.types.is_dictionary(column.type):
                     raw = pa.Array.from_buffers(pa.binary(), len(column), column.buffers(), -1, column.offset)
                     differs = pc.not_equal(raw, cleaned.cast(pa.binary()))

@@ -8,6 +8,7 @@ limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import duckdb
@@ -23,7 +24,7 @@ from sfumato.schema import PublicTable
 from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -218,15 +219,25 @@ def check_constants(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> N
     for select in plan.relation.tree.find_all(exp.Select):
         where = select.args.get("where")
         scopes += [(select, each) for each in [*select.expressions, *([] if where is None else [where.this])]]
+    part = None if plan.relation.joined else "inside"
+    known: dict[tuple[int, str], str] = {}
+
+    def find_type(select: exp.Select, tree: exp.Expr) -> str:
+        # A key is compared with each of its labels, and its type is asked for once.
+        key = (id(select), tree.sql(dialect="duckdb"))
+        if key not in known:
+            known[key] = _find_type(connection, select, tree, part)
+        return known[key]
+
     for select, tree in scopes:
         for node in _find_constants(tree):
             _require_value(connection, node.sql(dialect="duckdb"), node)
         for node in tree.find_all(*_COMPARING):
-            _check_operands(connection, plan, select, node)
+            _check_operands(connection, node, partial(find_type, select))
 
 
 def _check_operands(
-    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, select: exp.Select, node: exp.Expr
+    connection: duckdb.DuckDBPyConnection, node: exp.Expr, find_type: Callable[[exp.Expr], str]
 ) -> None:
     """Refuses texts that cannot be read as what they meet, and texts of records that meet moments.
 
@@ -241,8 +252,7 @@ def _check_operands(
     others = [part for part in parts if not isinstance(part, (exp.Literal, exp.Null, exp.Boolean))]
     if not any(part.find(exp.Column) for part in others) or len(others) + len(texts) < 2:
         return
-    where = None if plan.relation.joined else "inside"
-    kinds = [_find_type(connection, select, part, where) for part in others]
+    kinds = [find_type(part) for part in others]
     moments = [kind for kind in kinds if kind.startswith(("DATE", "TIMESTAMP"))]
     if moments and "VARCHAR" in kinds:
         shown = node.sql(dialect="duckdb")[:80]
