@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from sfumato.arrays import to_numpy
 from sfumato.attack.classes import build_classes
-from sfumato.attack.errors import AttackError
 from sfumato.attack.join import join_classes
 from sfumato.attack.tables import Published, read_text, require_columns
+from sfumato.errors import AttackError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,10 +23,6 @@ _LEAST = -60.0  # a cell this far below its clique's largest is as good as empty
 _TINY = 1e-250
 
 
-class NoMass(RecipeError):
-    """No cell is left that may hold records, or the potentials are too far apart to be told."""
-
-
 class Beliefs:
     """The tables of a tree's cliques, in one array, and the passes that calibrate them.
 

@@ -17,9 +17,9 @@ from sfumato.engines.connection import hide_failures
 from sfumato.engines.fetched import Fetched
 from sfumato.engines.sealed import seal_table
 from sfumato.engines.source import FileSource, Kind, Stored
+from sfumato.errors import MetricError
 from sfumato.metrics.cells import pack_codes
 from sfumato.metrics.codes import is_text, number_text
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.tables import TableLike, plain_column, read_table, to_numbers
 from sfumato.recipes.layout import column_labels
 from sfumato.schema import OTHER, Bins, IntegerRange, Period, Tuples

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.metrics.errors import MetricError
+from sfumato.errors import MetricError
 from sfumato.release.files import restore_formulas
 
 TableLike = Any
