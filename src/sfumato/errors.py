@@ -3,7 +3,7 @@
 SfumatoError
 ├── SchemaError          the description of a table is wrong or incomplete          exit 2
 ├── RecipeError          a recipe or a privacy parameter is invalid                 exit 2
-│   └── NoMass           no cell of a model may hold records                      exit 2
+│   └── NoMass           no cell of a model may hold records                        exit 2
 ├── SourceError          a source of records is missing, unreadable or has changed  exit 1
 ├── LedgerError          the ledger is missing, locked, corrupt or was edited       exit 1
 │   └── Conflict         another process wrote first; read again                    exit 1

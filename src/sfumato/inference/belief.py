@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.errors import RecipeError
+from sfumato.errors import NoMass, RecipeError
 from sfumato.inference.axes import find_steps, marginalise, multiply, spread
 
 if TYPE_CHECKING:
