@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.engines import portable
+from sfumato.engines.portable import MOST_CELLS, cell_code, cut_ranks, lost_query, render
 from sfumato.engines.base import TrueCounts
 from sfumato.errors import RecipeError
 from sfumato.tables.arrays import to_arrow, to_numpy
@@ -27,7 +27,7 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
     counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
     """
     heads = check_heads(table, request)
-    cell = portable.cell_code(table, request.columns, request.columns)
+    cell = cell_code(table, request.columns, request.columns)
     connection.register("questions", _list_questions(heads))
     if table.unit.column is None:
         # Every row is an individual of its own, once in one cell.
@@ -48,7 +48,7 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
     connection.execute(
         f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"
     )
-    numbers = portable.cut_ranks(heads.max_cells)
+    numbers = cut_ranks(heads.max_cells)
     return _fill(connection, request, numbers, heads)
 
 
@@ -57,7 +57,7 @@ def check_heads(table: Table, request: Request) -> HeadCounts:
     heads = request.heads
     cells = table.cells(request.columns)
     # Cells that do not fit into 64 bits would fail for the records that reach them.
-    if heads is None or heads.cells[-1] >= cells or cells > portable.MOST_CELLS:
+    if heads is None or heads.cells[-1] >= cells or cells > MOST_CELLS:
         raise RecipeError(
             f"request {request.name!r} asks for individuals in cells that its columns do not have"
         )
@@ -77,7 +77,7 @@ def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapC
 
     Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
     """
-    query = portable.render(portable.lost_query(table, choice), dialect="duckdb")
+    query = render(lost_query(table, choice), dialect="duckdb")
     (row,) = connection.execute(query).fetchall()
     values = np.array(row, np.int64)
     values.flags.writeable = False

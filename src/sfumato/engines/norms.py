@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
-from sfumato.engines.portable import floor_square as _floor_square
-from sfumato.engines.portable import scale_factor as _factor
+from sfumato.engines.portable import floor_square
+from sfumato.engines.portable import scale_factor
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.measurement import NORM_GRID, request_size
 from sfumato.tables.arrays import to_arrow, to_numpy
@@ -78,8 +78,8 @@ def clip_counts(
         _create_shares(connection, table, columns, request.columns, request.queries)
         bound = norm * (1 if request.queries is None else request.queries.grid)
         connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {_factor(bound)} AS f "
-            f"FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i) WHERE s > {_floor_square(bound)}"
+            f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {scale_factor(bound)} AS f "
+            f"FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
         )
         total = f"sum(CAST(COALESCE(f, {NORM_GRID}) AS HUGEINT) * a)"
         answers = connection.sql(
@@ -101,7 +101,7 @@ def count_within(
     Privacy: an individual adds 0 or 1 to each number, as its own records decide.
     """
     _create_shares(connection, table, columns, choice.columns, None)
-    within = [f"count(*) FILTER (s <= {_floor_square(norm)})" for norm in choice.norms]
+    within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
     (row,) = connection.execute(
         f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i)"
     ).fetchall()

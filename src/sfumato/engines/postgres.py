@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.engines import norms, portable
+from sfumato.engines.norms import check_choice, check_clipped, list_weights
+from sfumato.engines.portable import all_columns, clipped_query, counted_query, heads_query, lost_query, render, within_query
 from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals, refuse_reading_keys
 from sfumato.engines.heads import check_bounds, check_heads
 from sfumato.engines.postgres_catalog import Described, describe_relation, relation_facts, sign_facts
@@ -66,7 +67,7 @@ class PostgresEngine:
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        columns = portable.all_columns(marginals)
+        columns = all_columns(marginals)
         refuse_reading_keys(table, columns)
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
@@ -114,10 +115,10 @@ class PostgresEngine:
         asked = (*marginals, *occupied)
         dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
         sparse: list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in occupied]
-        with self._encoded(table, portable.all_columns(asked)) as room:
+        with self._encoded(table, all_columns(asked)) as room:
             progress("bounding contributions")
             progress("counting")
-            for rows in room.ask(portable.counted_query(table, asked)):
+            for rows in room.ask(counted_query(table, asked)):
                 which, cells, counts = np.array(rows, np.int64).T
                 for place in np.unique(which).tolist():
                     mine = which == place
@@ -137,17 +138,17 @@ class PostgresEngine:
         Privacy: one individual adds at most norm * request_grid to the answers of each request, in L2;
         proof in docs/proofs/contribution-norms.md.
         """
-        norms.check_clipped(table, requests)
-        columns = portable.all_columns(tuple(request.columns for request in requests))
+        check_clipped(table, requests)
+        columns = all_columns(tuple(request.columns for request in requests))
         with self._encoded(table, columns) as room:
             progress("bounding contributions")
             progress("counting")
             answers = []
             for request in requests:
-                weights = norms.list_weights(request.queries) if request.queries is not None else None
+                weights = list_weights(request.queries) if request.queries is not None else None
                 beside = {} if weights is None else {"weights": _list_numbers(weights)}
                 values = np.zeros(request_size(table, request), np.int64)
-                room.fill(values, portable.clipped_query(table, columns, request), beside)
+                room.fill(values, clipped_query(table, columns, request), beside)
                 answers.append(_keep(request.columns, values))
         return tuple(answers)
 
@@ -162,7 +163,7 @@ class PostgresEngine:
         with self._encoded(table, request.columns) as room:
             progress("counting individuals")
             values = np.zeros(heads.rows, np.int64)
-            room.fill(values, portable.heads_query(table, request), {"questions": questions})
+            room.fill(values, heads_query(table, request), {"questions": questions})
             return _keep(request.columns, values)
 
     def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
@@ -170,10 +171,10 @@ class PostgresEngine:
 
         Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
         """
-        norms.check_choice(table, choice)
+        check_choice(table, choice)
         with self._encoded(table, choice.columns) as room:
             progress("bounding contributions")
-            return room.one_row(choice.columns, portable.within_query(table, choice.columns, choice))
+            return room.one_row(choice.columns, within_query(table, choice.columns, choice))
 
     def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of records that each bound of `choice` cuts off, of max_records of each individual.
@@ -184,7 +185,7 @@ class PostgresEngine:
         check_bounds(table, choice)
         with self._encoded(table, choice.columns) as room:
             progress("bounding contributions")
-            return room.one_row(choice.columns, portable.lost_query(table, choice))
+            return room.one_row(choice.columns, lost_query(table, choice))
 
     def describe(self, table: Table) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from the catalogues alone."""
@@ -257,7 +258,7 @@ class _Asking:
     def ask(self, query: str, beside: Mapping[str, str] | None = None) -> Iterator[list[tuple[Any, ...]]]:
         relations = {"encoded": self.encoded, **(beside or {})}
         listed = ", ".join(f"{name} AS ({text})" for name, text in relations.items())
-        rendered = portable.render(query, dialect="postgres")
+        rendered = render(query, dialect="postgres")
         yield from fetch_rows(self.connection, f"WITH {listed} SELECT * FROM ({rendered}) AS answered")
 
     def fill(self, values: NDArray[np.int64], query: str, beside: Mapping[str, str]) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.engines import heads, norms, portable
+from sfumato.engines.heads import check_bounds, check_heads
+from sfumato.engines.norms import check_choice, check_clipped, list_weights
+from sfumato.engines.portable import all_columns, bounded_query, clipped_query, heads_query, lost_query, render, within_query
 from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals, refuse_reading_keys
 from sfumato.engines.source import check_unit
 from sfumato.engines.spark_encode import encode_spark_column, identify
@@ -69,7 +71,7 @@ class SparkEngine:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
         source = self._look_up(table)
-        columns = portable.all_columns(marginals)
+        columns = all_columns(marginals)
         refuse_reading_keys(table, columns)
         stored = [name for column in columns for name in table.column(column).stored]
         for name in stored:
@@ -108,7 +110,7 @@ class SparkEngine:
         whatever the records hold; proof in docs/proofs/bounds.md.
         """
         asked = (*marginals, *occupied)
-        columns = portable.all_columns(asked)
+        columns = all_columns(asked)
         sizes = tuple(table.column(name).size for name in columns)
         layout = lay_out(sizes)
         weighted = table.unit.column is not None and table.bounding == "weight"
@@ -120,7 +122,7 @@ class SparkEngine:
         )
         with self._encoded(table, columns) as room:
             progress("bounding contributions and counting")
-            packed = _pack(portable.bounded_query(table, columns), layout, weighted=weighted)
+            packed = _pack(bounded_query(table, columns), layout, weighted=weighted)
 
             def job() -> pa.Table:
                 rows = room.session.sql(packed).mapInArrow(counter, COUNTED)
@@ -148,14 +150,14 @@ class SparkEngine:
         Privacy: one individual adds at most norm * request_grid to the answers of each request, in L2,
         whatever the records hold; proof in docs/proofs/contribution-norms.md.
         """
-        norms.check_clipped(table, requests)
-        columns = portable.all_columns(tuple(request.columns for request in requests))
+        check_clipped(table, requests)
+        columns = all_columns(tuple(request.columns for request in requests))
         answers = []
         with self._encoded(table, columns) as room:
             progress("bounding contributions and counting")
             for request in requests:
-                side = {} if request.queries is None else {"weights": norms.list_weights(request.queries)}
-                query = portable.clipped_query(table, columns, request)
+                side = {} if request.queries is None else {"weights": list_weights(request.queries)}
+                query = clipped_query(table, columns, request)
                 rows, sums = _answer(room, table, query, side)
                 answers.append(_fill(request.columns, request_size(table, request), rows, sums))
         return tuple(answers)
@@ -166,12 +168,12 @@ class SparkEngine:
         Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold;
         proof in docs/proofs/user-counts.md.
         """
-        questions = heads.check_heads(table, request)
+        questions = check_heads(table, request)
         places = np.arange(questions.rows, dtype=np.int64)
         side = {"cell": questions.cells, "times": questions.times, "question": places}
         with self._encoded(table, request.columns) as room:
             progress("counting individuals")
-            places, counts = _answer(room, table, portable.heads_query(table, request), {"questions": side})
+            places, counts = _answer(room, table, heads_query(table, request), {"questions": side})
         return _fill(request.columns, questions.rows, places, counts)
 
     def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
@@ -179,10 +181,10 @@ class SparkEngine:
 
         Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
         """
-        norms.check_choice(table, choice)
+        check_choice(table, choice)
         with self._encoded(table, choice.columns) as room:
             progress("counting individuals")
-            values = _answer(room, table, portable.within_query(table, choice.columns, choice), {})
+            values = _answer(room, table, within_query(table, choice.columns, choice), {})
         return _one_row(choice.columns, values)
 
     def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
@@ -191,10 +193,10 @@ class SparkEngine:
         Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing
         else does; docs/proofs/capped-counts.md.
         """
-        heads.check_bounds(table, choice)
+        check_bounds(table, choice)
         with self._encoded(table, choice.columns) as room:
             progress("bounding contributions")
-            values = _answer(room, table, portable.lost_query(table, choice), {})
+            values = _answer(room, table, lost_query(table, choice), {})
         return _one_row(choice.columns, values)
 
     def describe(self, table: Table) -> dict[str, str]:
@@ -270,7 +272,7 @@ def _pack(query: str, layout: Layout, *, weighted: bool) -> str:
     packed = [f"{' | '.join(parts)} AS p{word}" for word, parts in enumerate(words)]
     if weighted:
         packed.append("w")
-    return f"SELECT {', '.join(packed)} FROM ({portable.render(query, dialect='spark')})"
+    return f"SELECT {', '.join(packed)} FROM ({render(query, dialect='spark')})"
 
 
 def _answer(
@@ -283,7 +285,7 @@ def _answer(
         for name, columns in side.items():
             rows = pa.table({each: to_arrow(values) for each, values in columns.items()})
             room.session.createDataFrame(rows).createOrReplaceTempView(name)
-        return room.session.sql(portable.render(query, dialect="spark")).toArrow()
+        return room.session.sql(render(query, dialect="spark")).toArrow()
 
     try:
         answer = room.run(job, what=name_source(table))
