@@ -15,16 +15,34 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from sfumato.engines.heads import check_bounds, count_heads, count_lost
-from sfumato.engines.norms import check_choice, check_clipped, clip_counts, count_within
-from sfumato.engines.portable import all_columns, bound_records
 from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals
-from sfumato.engines.clean import clean_column
-from sfumato.engines.connection import connect, escape_pattern, hide_failures, sql_kind
-from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
+from sfumato.engines.counts import (
+    OccupiedTally,
+    Tally,
+    all_columns,
+    bound_records,
+    check_bounds,
+    check_choice,
+    check_clipped,
+    clip_counts,
+    count_heads,
+    count_lost,
+    count_within,
+)
+from sfumato.engines.encode import (
+    connect,
+    encode_column,
+    escape_pattern,
+    hide_failures,
+    quote_name,
+    quote_text,
+    sql_kind,
+    value_list,
+)
 from sfumato.engines.sealed import (
     NUMBER,
     Sealed,
+    clean_column,
     load_sealed,
     needed_columns,
     register_columns,
@@ -32,11 +50,10 @@ from sfumato.engines.sealed import (
     seal_table,
 )
 from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
-from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import PublicTable, table_spec
-from sfumato.schema.location import find_place
+from sfumato.schema.table import find_place
 from sfumato.sql import UNIT, code_name
 from sfumato.tables.arrays import to_numpy
 
@@ -45,10 +62,10 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
+    from sfumato.engines.base import Fetch, Fetched
     from sfumato.engines.examine import TableFit
-    from sfumato.engines.fetched import Fetch, Fetched
     from sfumato.engines.query import TrueAggregates
-    from sfumato.measurement import CapChoice, NormChoice, Request
+    from sfumato.questions.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, Table
     from sfumato.sql import QueryPlan
 
