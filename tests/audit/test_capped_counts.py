@@ -199,7 +199,7 @@ def test_records_that_are_not_held_in_the_choice_are_caught(tmp_path, monkeypatc
         return original(connection, loose, choice)
 
     original = counts.count_lost
-    monkeypatch.setattr(counts, "count_lost", unbounded)
+    monkeypatch.setattr("sfumato.engines.duckdb.count_lost", unbounded)
     table = describe()
     one = record(tmp_path, table, CROWD + HEAVY, monkeypatch)
     two = record(tmp_path, table, CROWD, monkeypatch)

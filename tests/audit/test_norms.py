@@ -149,7 +149,7 @@ def test_opposite_answers_need_twice_the_norm_and_are_declared_so(tmp_path):
 
 
 def skip_clip(monkeypatch):
-    monkeypatch.setattr(counts, "_factor", lambda bound: f"CAST({NORM_GRID} AS BIGINT)")
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: f"CAST({NORM_GRID} AS BIGINT)")
 
 
 @pytest.mark.parametrize("queries", QUERIES)
@@ -160,8 +160,8 @@ def test_a_clip_that_is_skipped_is_caught(tmp_path, monkeypatch, queries):
 
 
 def test_a_clip_at_twice_the_norm_is_caught(tmp_path, monkeypatch):
-    original = counts._factor
-    monkeypatch.setattr(counts, "_factor", lambda bound: original(2 * bound))
+    original = counts.scale_factor
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: original(2 * bound))
     records = CROWD + person("over the norm, in one cell")
     assert "above the declared" in find_violation(tmp_path, records, CROWD, ask())
 

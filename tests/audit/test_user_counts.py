@@ -165,7 +165,7 @@ def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
         loose = replace(request, heads=replace(request.heads, max_cells=10**9))
         return original(connection, table, loose)
 
-    monkeypatch.setattr(counts, "count_heads", unbounded)
+    monkeypatch.setattr("sfumato.engines.duckdb.count_heads", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     person = [("somebody", c, d) for c, d in INDIVIDUALS["one cell too many"]]
     assert "above the declared" in find_violation(bench, CROWD + person, CROWD)

@@ -236,7 +236,7 @@ def test_no_factor_exceeds_what_the_norm_allows(squares, bound):
 
 
 def test_without_clipping_the_bound_would_be_broken(monkeypatch):
-    monkeypatch.setattr(counts, "_factor", lambda bound: f"{NORM_GRID}")
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: f"{NORM_GRID}")
     request = ask(("c", "d"), 2)
     (moved,), (without,) = clip(CROWD + HEAVY["in all cells"], [request]), clip(CROWD, [request])
     difference = moved.astype(object) - without.astype(object)
@@ -354,7 +354,7 @@ def test_what_cannot_be_held_to_a_norm_is_refused(tmp_path):
 
 def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
     write(tmp_path, CROWD)
-    monkeypatch.setattr(counts, "_factor", lambda bound: "error('somebody')")
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: "error('somebody')")
     with pytest.raises(SourceError, match="could not be read to the end") as caught:
         DuckDBEngine(tmp_path).count_clipped(describe(), (ask(("c",), 1),), progress=lambda _: None)
     assert "somebody" not in str(caught.value)

@@ -10,7 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
-from sfumato.questions import measurement
 from sfumato.questions.measurement import (
     LARGEST_SCALE,
     CapChoice,
@@ -48,11 +47,6 @@ def cap(**facts):
 def ask(**facts):
     plain = {"name": "n", "columns": ("c",), "noise": "laplace", "scale": Fraction(4)}
     return Request(**{**plain, **facts})
-
-
-def test_choices_are_where_they_were():
-    for name in measurement.__all__:
-        assert getattr(measurement, name) is getattr(measurement, name)
 
 
 @pytest.mark.parametrize(
