@@ -112,7 +112,7 @@ def test_the_public_names_are_these():
 
 def test_no_plan_asks_for_more_noise_than_can_be_drawn():
     from sfumato.noise.laws import MAX_SCALE
-    from sfumato.questions.measurement import LARGEST_SCALE
+    from sfumato.questions import LARGEST_SCALE
 
     assert LARGEST_SCALE == MAX_SCALE
 

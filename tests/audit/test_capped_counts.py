@@ -20,7 +20,7 @@ from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.errors import RecipeError
 from sfumato.noise import add_noise, exponential_choice
-from sfumato.questions.measurement import CapChoice, Request
+from sfumato.questions import CapChoice, Request
 from sfumato.recipes import CappedCounts, Plan, Product
 from sfumato.schema import parse_table
 

@@ -19,7 +19,7 @@ from sfumato.curator import conversation as conversation_module
 from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine
 from sfumato.noise import exponential_choice
-from sfumato.questions.measurement import Choice, Chosen, Gap, Queries
+from sfumato.questions import Choice, Chosen, Gap, Queries
 from sfumato.recipes import Plan, Product
 from sfumato.schema import parse_table
 

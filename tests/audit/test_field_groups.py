@@ -20,7 +20,7 @@ from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine
 from sfumato.engines import duckdb as engine_module
 from sfumato.noise import add_sparse_noise
-from sfumato.questions.measurement import Measurement, Request
+from sfumato.questions import Measurement, Request
 from sfumato.recipes import FieldGroups, Plan, Product, field_groups
 from sfumato.release import pack_measurements
 from sfumato.schema import parse_table

@@ -18,7 +18,7 @@ from sfumato.curator import conversation
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.exact import parse_exact
 from sfumato.noise import add_noise
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     NORM_GRID,
     NormChoice,
     Queries,

@@ -20,7 +20,7 @@ from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.noise import add_noise
 from sfumato.questions import measurement as measurement_module
-from sfumato.questions.measurement import Measurement, request_cost
+from sfumato.questions import Measurement, request_cost
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_table
 

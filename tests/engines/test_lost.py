@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SourceError
-from sfumato.questions.measurement import CapChoice
+from sfumato.questions import CapChoice
 from sfumato.schema import hold_records, parse_table
 
 MAX_RECORDS = 6

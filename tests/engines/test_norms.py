@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.errors import RecipeError, SchemaError, SourceError
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     NORM_GRID,
     NormChoice,
     Queries,

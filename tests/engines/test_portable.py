@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.engines import counts
-from sfumato.questions.measurement import NORM_GRID, CapChoice, HeadCounts, NormChoice, Queries, Request
+from sfumato.questions import NORM_GRID, CapChoice, HeadCounts, NormChoice, Queries, Request
 from sfumato.schema import parse_table
 
 SIZES = {"a": 3, "b": 2, "c": 4}

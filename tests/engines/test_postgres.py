@@ -530,7 +530,7 @@ def test_any_text_is_read_as_by_duckdb(write_table, texts):
 def test_many_weights_do_not_fit_into_a_statement(place, monkeypatch):
     from sfumato.engines.postgres import engine
     from sfumato.errors import RecipeError
-    from sfumato.questions.measurement import HeadCounts, Request
+    from sfumato.questions import HeadCounts, Request
 
     source, _ = place
     monkeypatch.setattr(engine, "_MOST_LISTED", 2)

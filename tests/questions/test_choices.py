@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     LARGEST_SCALE,
     CapChoice,
     Chosen,

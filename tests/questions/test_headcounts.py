@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import RecipeError
-from sfumato.questions.measurement import HeadCounts
+from sfumato.questions import HeadCounts
 
 
 def make(max_cells=2, cells=(4, 4, 9), times=(1, 2, 1), dtype=np.int64):

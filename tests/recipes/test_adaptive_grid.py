@@ -16,7 +16,7 @@ import sfumato as sf
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError
-from sfumato.questions.measurement import Measurement, ask_cost, request_grid
+from sfumato.questions import Measurement, ask_cost, request_grid
 from sfumato.recipes import AdaptiveGrid, follow_recipe, parse_recipe, read_recipe
 from sfumato.recipes.granularity import GRID
 from sfumato.schema import parse_table, read_project

@@ -14,7 +14,7 @@ import sfumato as sf
 from sfumato.accounting import Spent, add_costs
 from sfumato.curator import conversation as conversation_module
 from sfumato.errors import RecipeError, VerificationFailed
-from sfumato.questions.measurement import Chosen, ask_cost
+from sfumato.questions import Chosen, ask_cost
 from sfumato.recipes import CappedCounts
 from sfumato.recipes import base as follow_module
 from sfumato.release import PackedAnswers

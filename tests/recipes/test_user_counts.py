@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.questions.measurement import Measurement
+from sfumato.questions import Measurement
 from sfumato.recipes import parse_recipe, read_recipe
 from sfumato.recipes.files import RECIPES
 from sfumato.recipes.user_counts import list_questions, read_asked, read_occurring

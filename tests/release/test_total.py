@@ -10,7 +10,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.cli import main
-from sfumato.questions.measurement import Measurement, Queries, Request, note_total, total_in_records
+from sfumato.questions import Measurement, Queries, Request, note_total, total_in_records
 
 PROJECT = """
 [budget]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.questions.measurement import NORM_GRID, Request
+from sfumato.questions import NORM_GRID, Marginal, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,7 +101,12 @@ def _read_one(
     about = _about(record)
     if about != "choice":
         grid = _grid(record, unit_grid)
-        request = Request(name=name, columns=columns, noise=noise, scale=Fraction(str(record["scale"])))  # type: ignore[arg-type]
+        request = Request(
+            name=name,
+            counted=Marginal(columns),
+            noise=noise,  # type: ignore[arg-type]
+            scale=Fraction(str(record["scale"])),
+        )
         deviation, half = request.standard_deviation / grid, request.interval / grid
     return Measured(
         name=name,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.questions.measurement import NoiseKind
+    from sfumato.questions import NoiseKind
     from sfumato.sql.model.folder import Output, Question
 
 
