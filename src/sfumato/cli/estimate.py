@@ -45,8 +45,8 @@ def estimate(
     """
     from sfumato.local import FrequencyMechanism
     from sfumato.local.files import read_column, unpack_responses
-    from sfumato.local.records import MEAN
-    from sfumato.local.results import check_projection
+    from sfumato.local.mechanism import check_projection
+    from sfumato.local.planning import MEAN
 
     path = Path(file)
     told = {

@@ -95,7 +95,7 @@ def ask_mechanism(
     from sfumato.errors import RecipeError
     from sfumato.local import make_mechanism
     from sfumato.local.files import Described
-    from sfumato.local.records import MEAN
+    from sfumato.local.planning import MEAN
 
     given = {key: value for key, value in parameters.items() if value is not None}
     if name in MEAN:

@@ -1,8 +1,8 @@
 """The reusable holdout: many adaptive questions about rows that nobody may look at.
 
-`plan` fixes threshold, noise and numbers of questions and says what they promise. `questions` runs questions so
-that nothing true about the holdout gets out. `guard` compares, answers and scores; `leaderboard` is the Ladder.
-The guide is docs/holdout.md, the proof docs/proofs/holdout.md.
+`plan` fixes threshold, noise and numbers of questions and says what they promise. `questions` runs questions
+so that nothing true about the holdout gets out. `guard` compares, answers and scores; `leaderboard` is the
+Ladder. The guide is docs/holdout.md, the proof docs/proofs/holdout.md.
 """
 
 from sfumato.errors import HoldoutSpent, QuestionRefused

@@ -21,15 +21,16 @@ import pyarrow.parquet as pq
 from sfumato.arrays import read_parquet
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact
+from sfumato.local.categories import UnaryEncoding
+from sfumato.local.planning import read_mechanism
 from sfumato.local.rappor import Rappor
-from sfumato.local.records import read_mechanism
-from sfumato.local.unary import UnaryEncoding
 from sfumato.reading import MOST_TEXT, read_regular
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.local.mechanism import FrequencyMechanism, MeanMechanism
+    from sfumato.local.means import MeanMechanism
+    from sfumato.local.mechanism import FrequencyMechanism
 
 _KEY: Final = b"sfumato.local"
 _FORMAT: Final = 1
