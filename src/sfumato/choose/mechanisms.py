@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Required, TypedD
 import numpy as np
 
 from sfumato.accounting import Cost
-from sfumato.canonical import digest
 from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, parse_exact, parse_positive, parse_whole
+from sfumato.exact import ExactLike, digest, parse_exact, parse_positive, parse_whole
 from sfumato.noise import (
     exponential_choice,
     exponential_index,
@@ -29,7 +28,7 @@ from sfumato.noise import (
     make_law,
     permute_and_flip_index,
 )
-from sfumato.unit import Neighbours
+from sfumato.schema.unit import Neighbours
 
 if TYPE_CHECKING:
     from sfumato.accounting import CostKind, Entry, Ledger

@@ -61,8 +61,7 @@ def estimate(
     }
     project = check_projection(projection)
     described = _find(path, mechanism, told)
-    rows = described.mechanism.name in ("oue", "sue", "rappor")
-    answers = unpack_responses(read_column(path, column, text=rows), described.mechanism)
+    answers = unpack_responses(read_column(path, column), described.mechanism)
     result: Estimate | MeanEstimate
     if isinstance(described.mechanism, FrequencyMechanism):
         result = described.mechanism.estimate(answers, project=project)

@@ -50,7 +50,7 @@ def respond(
     """
     from sfumato.errors import ReleaseError
     from sfumato.local.files import is_csv, pack_responses, read_column, side_file
-    from sfumato.release.folder import check_file, write_file
+    from sfumato.tables import check_file, write_file
 
     described = ask_mechanism(
         mechanism,
@@ -65,7 +65,7 @@ def respond(
     )
     source, target = Path(file), Path(out)
     csv = is_csv(target)
-    if target.name.lower().endswith(".gz"):
+    if not target.name.lower().endswith((".parquet", ".csv")):
         raise typer.BadParameter("answers are written as .parquet or .csv")
     written = (target, side_file(target)) if csv else (target,)
     for path in written:
@@ -74,8 +74,7 @@ def respond(
                 f"{path.name!r} is read by this command and cannot be written by it; choose another name"
             )
         check_file(path, force=force)
-    ranged = range_ is not None
-    answers = _answer(described, read_column(source, column, text=not ranged), default)
+    answers = _answer(described, read_column(source, column), default)
     content, beside = pack_responses(answers, described, column=column or "response", csv=csv)
     if beside is not None:
         write_file(side_file(target), beside, force=force)
