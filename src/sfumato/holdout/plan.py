@@ -242,8 +242,8 @@ def plan_holdout(
     if constants != "theorem":
         raise RecipeError(f"constants must be 'practical' or 'theorem', got {str(constants)[:40]!r}")
     chance = _parse_chance(failure, name="failure")
-    wanted = None if tolerance is None else parse_positive(tolerance, name="tolerance")
-    return _plan_theorem(rows, questions, budget, wanted, chance)
+    goal = None if tolerance is None else parse_positive(tolerance, name="tolerance")
+    return _plan_theorem(rows, questions, budget, goal, chance)
 
 
 def _plan_practical(rows: int, questions: int, budget: int) -> HoldoutPlan:

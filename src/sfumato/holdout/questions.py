@@ -32,12 +32,12 @@ _ODD: Final = 0.02
 
 
 class Withheld:
-    """What holds true values: it cannot be pickled or copied, and its `repr` shows none of them."""
+    """What contains true values: it cannot be pickled or copied, and its `repr` shows none of them."""
 
     __slots__ = ()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} holds what nobody may look at; it cannot be pickled")
+        raise TypeError(f"{type(self).__name__} contains what nobody may look at; it cannot be pickled")
 
 
 class Guarded(Withheld):
@@ -280,7 +280,7 @@ def read_scores(returned: object, rows: int) -> NDArray[np.float64]:
 
 
 def measure_public(question: Question, rows: RowSet, *, timeout: float | None) -> NDArray[Any]:
-    """The values of rows that are not protected; a fault is told in full, with its cause."""
+    """The values of rows that are not protected; a fault is explained in full, with its cause."""
     where = f"question {question.name!r} failed on {rows.name}"
     try:
         returned = _call(question.function, rows.arguments(), timeout)

@@ -109,10 +109,6 @@ class RandomizedResponse(FrequencyMechanism):
             piece[places] = moved
         return answers
 
-    def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
-        answers = check_answers(responses, self.categories)
-        return answers.size, count_answers(answers, self.categories)
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class CoinResponse(FrequencyMechanism):
@@ -129,6 +125,7 @@ class CoinResponse(FrequencyMechanism):
     """
 
     name: ClassVar[str] = "coin"
+    bits: ClassVar[int] = 1
     parameters: ClassVar[tuple[str, ...]] = ("truth", "yes", "categories")
 
     truth: Fraction
@@ -176,11 +173,6 @@ class CoinResponse(FrequencyMechanism):
         """The largest ratio of the chances of an answer under two values, exactly."""
         return max(self.hit / self.miss, (1 - self.miss) / (1 - self.hit))
 
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return 1
-
     def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[Any]:
         # Both lies are drawn for everybody, so that neither time nor words depend on the value.
         from_yes = draw_events(int(self.false_no * WORDS), codes.size, source)
@@ -188,10 +180,6 @@ class CoinResponse(FrequencyMechanism):
         truth = codes.astype(np.bool_)
         answers: NDArray[Any] = ((truth & ~from_yes) | (~truth & from_no)).astype(codes.dtype)
         return answers
-
-    def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
-        answers = check_answers(responses, 2)
-        return answers.size, count_answers(answers, 2)
 
     def estimate(self, responses: ArrayLike, *, project: Projection = "none") -> Estimate:
         """The shares of no and yes, from the answers of everybody."""

@@ -100,10 +100,11 @@ class MeanMechanism(Mechanism):
 
     def estimate(self, responses: ArrayLike) -> MeanEstimate:
         """The mean of the values, on the server, from the answers of everybody."""
-        places = self.to_places(check_integers(responses, *self.limits))
+        least, most = self.limits
+        places = self.to_places(check_answers(responses, most + 1, least=least))
         # Few answers may be alike by chance; no value has less variance than this.
-        least = min(self.variance(0), self.variance(0.5))
-        return self._estimate(float(places.mean()), max(float(places.var()), least), places.size)
+        floor = min(self.variance(0), self.variance(0.5))
+        return self._estimate(float(places.mean()), max(float(places.var()), floor), places.size)
 
     def _estimate(self, place: float, variance: float, people: int) -> MeanEstimate:
         """The record of a mean, given as a place in the range and the variance of one answer there."""
@@ -131,6 +132,7 @@ class LaplaceMean(MeanMechanism):
     """
 
     name: ClassVar[str] = "laplace"
+    bits: ClassVar[int] = 64
 
     def __init__(self, *, epsilon: ExactLike, low: ExactLike, high: ExactLike) -> None:
         MeanMechanism.__init__(self, epsilon=epsilon, low=low, high=high)
@@ -146,11 +148,6 @@ class LaplaceMean(MeanMechanism):
     def likelihood_ratio(self) -> Fraction:
         """The largest ratio of the chances of an answer under two values, e^epsilon, rounded up."""
         return power_above(self.epsilon)
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return 64
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -185,6 +182,7 @@ class DuchiMean(MeanMechanism):
     """
 
     name: ClassVar[str] = "duchi"
+    bits: ClassVar[int] = 1
     limits: ClassVar[tuple[int, int]] = (0, 1)
 
     @property
@@ -201,11 +199,6 @@ class DuchiMean(MeanMechanism):
     def likelihood_ratio(self) -> Fraction:
         """The largest ratio of the chances of an answer under two values, exactly."""
         return Fraction(WORDS - self.lie, self.lie)
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return 1
 
     def variance(self, place: float) -> float:
         """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
@@ -428,19 +421,3 @@ def check_numbers(
     places = np.rint(((np.clip(numbers, *ends) - middle) / half + 1) * (STEPS / 2))
     clamped: NDArray[np.int64] = np.clip(places, 0, STEPS).astype(np.int64)
     return clamped
-
-
-def check_integers(responses: ArrayLike, least: int, most: int) -> NDArray[np.int64]:
-    """The responses as whole numbers from least to most, or an error that says what is wrong.
-
-    >>> check_integers([-1, 5], -2, 9).tolist()
-    [-1, 5]
-    """
-    answers = as_array(responses, "the responses")
-    if answers.ndim == 1 and answers.size == 0:
-        raise SchemaError("there are no responses; nothing can be estimated")
-    if answers.ndim != 1 or answers.dtype.kind not in "iu":
-        raise SchemaError("responses of this mechanism are a one-dimensional array of whole numbers")
-    if int(answers.min()) < least or int(answers.max()) > most:
-        raise SchemaError("a response lies outside what this mechanism answers with these parameters")
-    return answers.astype(np.int64)

@@ -213,9 +213,10 @@ class FrequencyMechanism(Mechanism):
         shares = (counts / people - least) / float(self.hit - self.miss)
         return self._estimate(shares, self._variances(np.clip(shares, 0.0, 1.0)), people, project)
 
-    @abstractmethod
     def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
-        """The number of answers, and how many of them support each category."""
+        """The number of answers, and how many of them support each category: by default, name it."""
+        answers = check_answers(responses, self.categories)
+        return answers.size, count_answers(answers, self.categories)
 
     def _estimate(
         self, shares: NDArray[np.float64], variances: NDArray[np.float64], people: int, project: Projection
@@ -305,8 +306,8 @@ def check_codes(values: ArrayLike, categories: int, *, default: int | None) -> N
     return codes.astype(wide, copy=False)
 
 
-def check_answers(responses: ArrayLike, bound: int) -> NDArray[Any]:
-    """The responses as whole numbers below `bound`, or an error that says what is wrong with them.
+def check_answers(responses: ArrayLike, bound: int, *, least: int = 0) -> NDArray[Any]:
+    """The responses as whole numbers from `least`, below `bound`, or an error about what is wrong with them.
 
     >>> check_answers([0, 1, 1], 2).tolist()
     [0, 1, 1]
@@ -318,9 +319,9 @@ def check_answers(responses: ArrayLike, bound: int) -> NDArray[Any]:
         raise SchemaError("there are no responses; nothing can be estimated")
     if answers.dtype.kind not in "iu" and not (answers.dtype.kind == "b" and bound == 2):
         raise SchemaError(f"responses of this mechanism are whole numbers, got an array of {answers.dtype}")
-    if not _within(answers, bound):
+    if not _within(answers, bound, least=least):
         raise SchemaError(
-            f"a response lies outside 0 to {bound - 1}: not an answer of this mechanism as declared"
+            f"a response lies outside {least} to {bound - 1}: not an answer of this mechanism as declared"
         )
     return answers
 
@@ -364,7 +365,5 @@ def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
         raise SchemaError(f"{what} are not an array of numbers") from None
 
 
-def _within(codes: NDArray[Any], bound: int) -> bool:
-    if codes.dtype.kind == "b":
-        return bound >= 2
-    return codes.size == 0 or (int(codes.min()) >= 0 and int(codes.max()) < bound)
+def _within(codes: NDArray[Any], bound: int, *, least: int = 0) -> bool:
+    return codes.size == 0 or (int(codes.min()) >= least and int(codes.max()) < bound)

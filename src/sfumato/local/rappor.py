@@ -400,8 +400,8 @@ class RapporMemory:
         self._permanent = np.empty((0, mechanism.width), np.bool_)
 
     def __repr__(self) -> str:
-        held = f"{self._clients.size} clients, {self._keys.size} permanent responses"
-        return f"RapporMemory({held}, values withheld)"
+        sizes = f"{self._clients.size} clients, {self._keys.size} permanent responses"
+        return f"RapporMemory({sizes}, values withheld)"
 
     def recall(
         self, mechanism: Rappor, clients: ArrayLike, codes: NDArray[np.int64], source: BitSource
@@ -454,15 +454,15 @@ class RapporMemory:
         memory = cls(mechanism)
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                held: dict[str, NDArray[Any]] = {name: arrays[name] for name in arrays.files}
-            record = json.loads(held["mechanism"].tobytes())
-            bits = np.unpackbits(held["permanent"], axis=1, count=mechanism.width)
+                stored: dict[str, NDArray[Any]] = {name: arrays[name] for name in arrays.files}
+            record = json.loads(stored["mechanism"].tobytes())
+            bits = np.unpackbits(stored["permanent"], axis=1, count=mechanism.width)
         except (ValueError, KeyError, OSError):
             raise SchemaError("these bytes are no memory of permanent responses") from None
         if record != mechanism.to_record():
             raise RecipeError("this memory belongs to another mechanism; a client keeps one memory for each")
-        memory._clients, memory._cohorts = held["clients"], held["cohorts"]
-        memory._keys, memory._permanent = held["keys"], bits.astype(np.bool_)
+        memory._clients, memory._cohorts = stored["clients"], stored["cohorts"]
+        memory._keys, memory._permanent = stored["keys"], bits.astype(np.bool_)
         return memory
 
 
