@@ -93,10 +93,10 @@ def hadamard_laws(mechanism):
     laws = []
     for v in range(mechanism.categories):
         law = {}
-        for row in range(mechanism.rows):
+        for row in range(mechanism.members):
             sign = (row & v).bit_count() & 1
-            law[2 * row + sign] = (1 - lie) / mechanism.rows
-            law[2 * row + 1 - sign] = lie / mechanism.rows
+            law[2 * row + sign] = (1 - lie) / mechanism.members
+            law[2 * row + 1 - sign] = lie / mechanism.members
         laws.append(law)
     return laws
 

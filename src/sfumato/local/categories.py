@@ -5,6 +5,7 @@ Randomised response, two coins, unary encoding, Hadamard response and local hash
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -296,65 +297,102 @@ def count_bits(bits: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class HadamardResponse(FrequencyMechanism):
+class HashedResponse(FrequencyMechanism):
+    """A random public member of a hash family, and the value's hash under it by randomised response.
+
+    An answer is one whole number, the member times `hash_size` plus the hash. Two different categories
+    collide under exactly one member in `hash_size`, so that estimates are unbiased without any assumption
+    about a hash.
+
+    Privacy: the member does not depend on the value; given it, this is randomised response over `hash_size`
+    answers (docs/proofs/local.md).
+    """
+
+    hash_size: int
+
+    @property
+    @abstractmethod
+    def members(self) -> int:
+        """The number of hash functions in the family."""
+
+    @abstractmethod
+    def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The hash of each code under its member of the family."""
+
+    @property
+    def inner(self) -> RandomizedResponse:
+        """The randomised response over hashes."""
+        return RandomizedResponse(epsilon=self.epsilon, categories=self.hash_size)
+
+    @property
+    def lie(self) -> int:
+        """Of 2^64 words, how many give a certain wrong hash."""
+        return self.inner.lie
+
+    @property
+    def hit(self) -> Fraction:
+        """The chance that an answer supports the true category."""
+        return self.inner.hit
+
+    @property
+    def miss(self) -> Fraction:
+        """The chance that an answer supports another category: one in `hash_size`, exactly."""
+        return Fraction(1, self.hash_size)
+
+    @property
+    def likelihood_ratio(self) -> Fraction:
+        """The largest ratio of the chances of an answer under two values, exactly."""
+        return self.inner.likelihood_ratio
+
+    @property
+    def bits(self) -> int:
+        """The size of one answer in bits, the member included."""
+        return (self.members * self.hash_size - 1).bit_length()
+
+    def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[np.int64]:
+        answers = np.empty(codes.size, np.int64)
+        inner, size, family = self.inner, self.hash_size, self.members
+        for part in chunks(codes.size):
+            piece = codes[part].astype(np.int64)
+            members = draw_uniform(family, piece.size, source).view(np.int64)
+            answers[part] = members * size + inner._draw(self.hash(members, piece), source)
+        return answers
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class HadamardResponse(HashedResponse):
     """One-bit Hadamard response (Bassily, Smith 2015; Apple 2017; Acharya, Sun, Zhang 2019).
 
-    An answer is one whole number, 2 row + bit. The row is drawn at random; the bit is the parity of row
-    and value in common (the sign of the matrix there), flipped with chance 1 / (e^epsilon + 1). As only the
-    bit depends on the value, rows may also be assigned by the server, and the client then sends one bit.
+    The member is a row of a Hadamard matrix, and the hash one bit: the parity of row and value in common (the
+    sign of the matrix there), flipped with chance 1 / (e^epsilon + 1). As only the bit depends on the value,
+    rows may also be assigned by the server, and the client then sends one bit.
 
-    Privacy: given the row, this is randomised response on one bit (docs/proofs/local.md).
+    Privacy: that of `HashedResponse`.
 
     >>> mechanism = HadamardResponse(epsilon=1, categories=100)
-    >>> mechanism.rows, mechanism.respond([5, 99]).shape
+    >>> mechanism.members, mechanism.respond([5, 99]).shape
     (128, (2,))
     """
 
     name: ClassVar[str] = "hadamard"
 
+    def __init__(self, *, epsilon: ExactLike, categories: int = 2) -> None:
+        self._set(hash_size=2)
+        FrequencyMechanism.__init__(self, epsilon=epsilon, categories=categories)
+
     @property
-    def rows(self) -> int:
+    def members(self) -> int:
         """The order of the matrix: the least power of two that has a column for each category."""
         return 1 << (self.categories - 1).bit_length()
 
-    @property
-    def lie(self) -> int:
-        """Of 2^64 words, how many flip the bit."""
-        return lie_threshold(self.epsilon, 1)
-
-    @property
-    def hit(self) -> Fraction:
-        """The chance that an answer supports the true category."""
-        return 1 - Fraction(self.lie, WORDS)
-
-    @property
-    def miss(self) -> Fraction:
-        """The chance that an answer supports another category: a half, as rows are orthogonal."""
-        return Fraction(1, 2)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return self.hit / (1 - self.hit)
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits, the row included."""
-        return self.rows.bit_length()
-
-    def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[np.int64]:
-        answers = np.empty(codes.size, np.int64)
-        for part in chunks(codes.size):
-            piece = codes[part].astype(np.int64)
-            rows = draw_uniform(self.rows, piece.size, source).view(np.int64)
-            signs = np.bitwise_count(rows & piece) & 1
-            signs ^= draw_events(self.lie, piece.size, source).view(np.uint8)
-            answers[part] = 2 * rows + signs
-        return answers
+    def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The parity of the bits that row and code have in common."""
+        parity: NDArray[np.int64] = (np.bitwise_count(members & codes) & 1).astype(np.int64)
+        return parity
 
     def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
-        answers = check_answers(responses, 2 * self.rows)
-        counts = count_answers(answers, 2 * self.rows)
+        answers = check_answers(responses, 2 * self.members)
+        counts = count_answers(answers, 2 * self.members)
         sums = transform_walsh(counts[::2] - counts[1::2])
         return answers.size, (answers.size + sums[: self.categories]) // 2
 
@@ -375,21 +413,15 @@ def transform_walsh(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class LocalHashing(FrequencyMechanism):
+class LocalHashing(HashedResponse):
     """Optimal local hashing (OLH; Wang et al. 2017) with an exactly universal family.
 
-    An answer is one whole number: the member of the hash family, drawn at random, times `hash_size`,
-    plus the hash of the value after randomised response. Without `hash_size` it is the prime of least
-    variance, near e^epsilon + 1.
+    Without `hash_size` it is the prime of least variance, near e^epsilon + 1. For a prime g, a category is
+    written with m digits in base g. A member has m coefficients in 0 .. g - 1, and its hash is the sum of
+    coefficients times digits, modulo g. The sum is linear, so a server need not hash each category for each
+    answer: it counts (member, answer) pairs and reads all categories off one Fourier transform.
 
-    The hash family: for a prime g, a category is written with m digits in base g. A member has m coefficients
-    in 0 .. g - 1, and its hash is the sum of coefficients times digits, modulo g. Two different categories
-    collide under exactly one member in g, so that estimates are unbiased without any assumption about a hash.
-    The sum is linear, so a server need not hash each category for each answer: it counts (member, answer)
-    pairs and reads all categories off one Fourier transform.
-
-    Privacy: the member does not depend on the value; given it, this is randomised response over
-    `hash_size` answers (docs/proofs/local.md).
+    Privacy: that of `HashedResponse`.
 
     >>> mechanism = LocalHashing(epsilon=1, categories=100)
     >>> mechanism.hash_size, mechanism.digits, mechanism.respond([5, 99]).shape
@@ -398,8 +430,6 @@ class LocalHashing(FrequencyMechanism):
 
     name: ClassVar[str] = "olh"
     parameters: ClassVar[tuple[str, ...]] = ("epsilon", "categories", "hash_size")
-
-    hash_size: int
 
     def __init__(self, *, epsilon: ExactLike, categories: int = 2, hash_size: int | None = None) -> None:
         claimed = parse_epsilon(epsilon)
@@ -418,31 +448,6 @@ class LocalHashing(FrequencyMechanism):
         """The number of hash functions in the family."""
         return int(self.hash_size**self.digits)
 
-    @property
-    def inner(self) -> RandomizedResponse:
-        """The randomised response over hashes."""
-        return RandomizedResponse(epsilon=self.epsilon, categories=self.hash_size)
-
-    @property
-    def hit(self) -> Fraction:
-        """The chance that an answer supports the true category."""
-        return self.inner.hit
-
-    @property
-    def miss(self) -> Fraction:
-        """The chance that an answer supports another category: one in `hash_size`, exactly."""
-        return Fraction(1, self.hash_size)
-
-    @property
-    def likelihood_ratio(self) -> Fraction:
-        """The largest ratio of the chances of an answer under two values, exactly."""
-        return self.inner.likelihood_ratio
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return (self.members * self.hash_size - 1).bit_length()
-
     def hash(self, members: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The hash of each code under its member of the family."""
         size = np.int64(self.hash_size)
@@ -452,16 +457,6 @@ class LocalHashing(FrequencyMechanism):
             codes, digit = np.divmod(codes, size)
             total += coefficient * digit
         return total % size
-
-    def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[np.int64]:
-        answers = np.empty(codes.size, np.int64)
-        inner = self.inner
-        for part in chunks(codes.size):
-            piece = codes[part].astype(np.int64)
-            members = draw_uniform(self.members, piece.size, source).view(np.int64)
-            hashes = inner._draw(self.hash(members, piece), source)
-            answers[part] = members * self.hash_size + hashes
-        return answers
 
     def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
         cells = self.members * self.hash_size
