@@ -28,7 +28,7 @@ from sfumato.noise import (
     make_law,
     permute_and_flip_index,
 )
-from sfumato.schema.unit import Neighbours
+from sfumato.schema.table import Neighbours
 
 if TYPE_CHECKING:
     from sfumato.accounting import CostKind, Entry, Ledger

@@ -17,7 +17,7 @@ import numpy as np
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
-from sfumato.noise.fixed_point import exp_bounds
+from sfumato.noise.laws import exp_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

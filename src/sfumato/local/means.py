@@ -37,9 +37,8 @@ from sfumato.local.mechanism import (
     refuse_impossible,
 )
 from sfumato.noise.entropy import KeyStream
-from sfumato.noise.fixed_point import loss_floor
-from sfumato.noise.law import MAX_SCALE, Law
-from sfumato.noise.wide import draw_wide
+from sfumato.noise.laws import MAX_SCALE, Law, loss_floor
+from sfumato.noise.samplers import draw_wide
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
