@@ -103,19 +103,8 @@ def test_codes_coins_and_booleans(source):
     named = json.loads(run("estimate", out, "--values", "a,b,c", "--json").stdout)
     assert named["values"] == ["a", "b", "c"]
     assert "in number" in told(run("estimate", out, "--values", "a,b", code=2))
-    run(
-        "respond",
-        source,
-        "--column",
-        "tall",
-        "--mechanism",
-        "coin",
-        "--values",
-        "false,true",
-        "-o",
-        out,
-        "--force",
-    )
+    options = ["--column", "tall", "--mechanism", "coin", "--values", "false,true"]
+    run("respond", source, *options, "-o", out, "--force")
     found = json.loads(run("estimate", out, "--json").stdout)
     assert found["mechanism"] == "coin"
     assert abs(found["frequencies"][1] - 0.6) < 10 * found["standard_errors"][1]
@@ -236,38 +225,14 @@ def test_answers_without_a_mechanism_need_options(tmp_path):
     path = tmp_path / "bare.csv"
     path.write_text("x\n" + "0\n1\n" * 500)
     assert "--mechanism" in told(run("estimate", path, code=2))
-    found = json.loads(
-        run("estimate", path, "--mechanism", "krr", "--epsilon", 1, "--values", "n,y", "--json").stdout
-    )
+    shares = ["--epsilon", 1, "--values", "n,y", "--mechanism"]
+    found = json.loads(run("estimate", path, *shares, "krr", "--json").stdout)
     assert found["frequencies"] == pytest.approx([0.5, 0.5])
-    run(
-        "estimate",
-        path,
-        "--mechanism",
-        "krr",
-        "--epsilon",
-        1,
-        "--values",
-        "n,y",
-        "--projection",
-        "odd",
-        code=2,
-    )
-    run(
-        "estimate",
-        path,
-        "--mechanism",
-        "duchi",
-        "--epsilon",
-        1,
-        "--range",
-        "0,1",
-        "--projection",
-        "clip",
-        code=2,
-    )
-    run("estimate", path, "--mechanism", "oue", "--epsilon", 1, "--values", "n,y", code=2)
-    run("estimate", path, "--mechanism", "krr", "--epsilon", 1, "--values", "n,y", "--confidence", 2, code=2)
+    run("estimate", path, *shares, "krr", "--projection", "odd", code=2)
+    run("estimate", path, *shares, "krr", "--confidence", 2, code=2)
+    run("estimate", path, *shares, "oue", code=2)
+    mean = ["--epsilon", 1, "--range", "0,1", "--mechanism", "duchi"]
+    run("estimate", path, *mean, "--projection", "clip", code=2)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    file: Annotated[str, typer.Argument(help="The file of answers: Parquet, CSV or CSV.gz.")],
+    file: Annotated[str, typer.Argument(help="The file of answers: Parquet, CSV or TSV, also as .gz.")],
     column: Annotated[str | None, typer.Option(help="The column of answers, if there are several.")] = None,
     mechanism: Annotated[
         str | None, typer.Option(help="The mechanism, if it does not travel with the answers.")

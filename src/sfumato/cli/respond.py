@@ -23,7 +23,7 @@ Cohorts = Annotated[int | None, typer.Option(help="rappor: the cohorts of the Bl
 
 
 def respond(
-    file: Annotated[str, typer.Argument(help="The file with the values: Parquet, CSV or CSV.gz.")],
+    file: Annotated[str, typer.Argument(help="The file with the values: Parquet, CSV or TSV, also as .gz.")],
     out: Annotated[str, typer.Option("--out", "-o", help="The file to write: .parquet or .csv.")],
     column: Annotated[str | None, typer.Option(help="The column to answer about.")] = None,
     mechanism: Annotated[
