@@ -41,9 +41,9 @@ MaxNoise = Literal["exponential", "laplace"]
 Score = Callable[[T], ExactLike] | Sequence[ExactLike]
 """A function of a candidate, called once for each after the charge; or the scores in their order."""
 
-_MANY: Final = 1000
-_WHOLE: Final = 2**62
-_FINEST: Final = 10**6
+_MANY: Final = 1000  # scores from which on one vectorised draw is faster
+_WHOLE: Final = 2**62  # differences of smaller scores fit 64-bit integers
+_FINEST: Final = 10**6  # the largest denominator of a quantile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

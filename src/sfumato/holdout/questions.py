@@ -25,10 +25,10 @@ T = TypeVar("T")
 GRID: Final = 1 << 24
 """Steps between the values 0 and 1 of one row; sums of rows are whole numbers of steps."""
 
-_PROBES: Final = 64
-_SINGLE: Final = 6
-_NEAR: Final = 2.0**-12
-_ODD: Final = 0.02
+_PROBES: Final = 64  # rows that are asked about again, to find functions that mix rows
+_SINGLE: Final = 6  # of these, about so many one by one
+_NEAR: Final = 2.0**-12  # single-precision models round sums of other rows differently by less
+_ODD: Final = 0.02  # the share of rows that may lie on an edge, where rounding decides
 
 
 class Withheld:

@@ -147,7 +147,7 @@ def estimate_frequencies(
 
 
 _MOST_PEOPLE: Final = 10**18
-_CLOSE: Final = 1.05
+_CLOSE: Final = 1.05  # variances so near are alike, and the shorter answer wins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
