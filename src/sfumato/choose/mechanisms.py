@@ -41,7 +41,7 @@ MaxNoise = Literal["exponential", "laplace"]
 Score = Callable[[T], ExactLike] | Sequence[ExactLike]
 """A function of a candidate, called once for each after the charge; or the scores in their order."""
 
-_MANY: Final = 1000  # scores from which on one vectorised draw is faster
+_MANY: Final = 1000  # more scores than this are drawn at once, if they are whole numbers
 _WHOLE: Final = 2**62  # differences of smaller scores fit 64-bit integers
 _FINEST: Final = 10**6  # the largest denominator of a quantile
 

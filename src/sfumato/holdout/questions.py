@@ -27,7 +27,7 @@ GRID: Final = 1 << 24
 
 _PROBES: Final = 64  # rows that are asked about again, to find functions that mix rows
 _SINGLE: Final = 6  # of these, about so many one by one
-_NEAR: Final = 2.0**-12  # single-precision models round sums of other rows differently by less
+_NEAR: Final = 2.0**-12  # of the range: smaller differences may be rounding
 _ODD: Final = 0.02  # the share of rows that may lie on an edge, where rounding decides
 
 
