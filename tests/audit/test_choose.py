@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.choose.records import Terms
+from sfumato.choose.mechanisms import Terms
 from sfumato.choose.threshold import noise_scales, split_epsilon
 from sfumato.curator import statements
 

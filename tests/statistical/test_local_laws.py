@@ -21,7 +21,7 @@ from sfumato.local import (
     UnaryEncoding,
     randomized_response,
 )
-from sfumato.local.numbers import STEPS
+from sfumato.local.means import STEPS
 
 pytestmark = pytest.mark.statistical
 
