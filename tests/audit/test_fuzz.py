@@ -1,31 +1,16 @@
 """Made-up statements and recipes over neighbouring, nasty tables; `make audit` runs many more."""
 
-import importlib.util
 import secrets
-import sys
 from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers import fuzz
 from sfumato.accounting import Cost
 
 CASES = 250
-
-
-def load():
-    """The generator and runner beside this file, which the long audit loads too."""
-    path = Path(__file__).parent / "fuzz.py"
-    spec = importlib.util.spec_from_file_location("fuzz_of_statements", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fuzz = load()
 
 
 @pytest.mark.parametrize("seed", ["always the same", None])

@@ -1,10 +1,10 @@
 """`sfumato doctor`: what a description does not read of a table is seen before anything is paid for."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+from helpers.cli import run_process
 
 PROJECT = """
 [budget]
@@ -33,14 +33,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, *arguments):
-    command = [sys.executable, "-m", "sfumato", "doctor", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def run(folder, *arguments, code=0):
+    return run_process("doctor", *arguments, cwd=folder, code=code)
 
 
 def test_what_is_not_read_is_counted_and_advised(folder):
     done = run(folder, "--json")
-    assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)["tables"]
     assert "not for publication" in table["internal"]
     assert (table["records"], table["nobody"], table["individuals"], table["over_max_records"]) == (
@@ -72,7 +70,6 @@ def test_a_mended_description_reads_everything(folder):
 
 def test_every_output_says_that_it_is_internal(folder):
     done = run(folder)
-    assert done.returncode == 0, done.stderr
     assert "INTERNAL" in done.stdout
     assert "Do not publish" in done.stderr
-    assert run(folder, "nothing").returncode == 2
+    run(folder, "nothing", code=2)

@@ -7,14 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from sfumato.cli.groups import groups
+from helpers.cli import invoke
 from sfumato.errors import RecipeError, ReleaseError, SchemaError, SfumatoError
-
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(groups)
 
 PROJECT = """
 [budget]
@@ -37,7 +32,7 @@ range = [1, 5000]
 
 
 def run(*arguments, code=0):
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = invoke("groups", *arguments, code=None)
     if isinstance(done.exception, SfumatoError):
         raise done.exception
     assert done.exit_code == code, done.output

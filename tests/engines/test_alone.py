@@ -4,30 +4,17 @@ A grid of awkward values is stored once as a table of all of them, each an indiv
 and once as a table of one record for each. What a statement counts for a record must not depend on the rest.
 """
 
-import importlib.util
 import math
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 import sfumato as sf
+from helpers import nasty_tables as nasty
 from sfumato.audit.watch import Watch
 from sfumato.curator import Curator
 from sfumato.schema import read_project
-
-
-def load(name):
-    """A helper of the tests, by its name."""
-    path = Path(__file__).parents[1] / "helpers" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-nasty = load("nasty_tables")
 
 PROJECT = """
 [budget]

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from helpers.sources import SeededSource, chi_square_tail
 from sfumato.choose import above_threshold, choose, threshold
 from sfumato.noise import bernoulli_exp, flips
 from sfumato.noise.flips import _draw_below, _exponential, _flip, _largest, _permute_and_flip
@@ -24,30 +25,6 @@ SIZE = 20_000
 SCORES = [3, 1, 4, 1, 5]
 RATE = Fraction(1, 3)
 CUTS = [64, 5, 1]
-
-
-class SeededSource:
-    def __init__(self, seed):
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def fill(self, out):
-        out[:] = self._generator.integers(0, 1 << 64, size=out.size, dtype=np.uint64)
-
-
-def chi_square_tail(statistic, freedom):
-    """P(chi-square >= statistic) for whole degrees of freedom, by finite sums."""
-    x = statistic / 2
-    if freedom % 2 == 0:
-        term = total = 1.0
-        for k in range(1, freedom // 2):
-            term *= x / k
-            total += term
-        return math.exp(-x) * total
-    total, term = math.erfc(math.sqrt(x)), math.exp(-x) * math.sqrt(x) / math.gamma(1.5)
-    for k in range(1, freedom // 2 + 1):
-        total += term
-        term *= x / (k + 0.5)
-    return total
 
 
 def p_value(found, law):

@@ -1,24 +1,11 @@
 """A session on this machine, a cluster of real processes, and a table that both count."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-PATH = Path(__file__).resolve().parents[2] / "helpers" / "spark.py"
-
-
-def load_helper():
-    spec = importlib.util.spec_from_file_location("spark_helper", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-HELPER = load_helper()
+from helpers import spark as spark_helper
 
 PROJECT = """
 [budget]
@@ -45,16 +32,16 @@ outside = "clamp"
 
 @pytest.fixture(scope="session")
 def helper():
-    return HELPER
+    return spark_helper
 
 
 @pytest.fixture(autouse=True)
 def spark(monkeypatch):
     """Spark on this machine, or a skip that says what is missing."""
-    if missing := HELPER.why_missing():
+    if missing := spark_helper.why_missing():
         pytest.skip(missing)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    for key, value in HELPER.environment(SPARK_MASTER="local[2]").items():
+    for key, value in spark_helper.environment(SPARK_MASTER="local[2]").items():
         monkeypatch.setenv(key, value)
 
 
