@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 
 from sfumato.accounting import Budget, Cost, Ledger, find_store, stores
-from sfumato.accounting.stores import Conflict, try_again
-from sfumato.errors import LedgerError, SfumatoError
+from sfumato.accounting.stores import try_again
+from sfumato.errors import Conflict, LedgerError, SfumatoError
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

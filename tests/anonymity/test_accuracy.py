@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity.accuracy import measure_accuracy
-from sfumato.anonymity.errors import AnonymityError
+from sfumato.errors import AnonymityError
 
 
 def measure(before, after=None, **options):

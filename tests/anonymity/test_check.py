@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity.check import NOT_DP, measure_anonymity
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.attack import compatible, parse_pattern
+from sfumato.errors import AnonymityError
 
 PEOPLE = {
     "height": ["190", "185", "180", "170", "175"],

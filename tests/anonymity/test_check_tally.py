@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sfumato.anonymity import tally as tally_module
 from sfumato.anonymity.check import measure_anonymity
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.tally import tally_rows
+from sfumato.errors import AnonymityError
 
 ROWS = st.lists(
     st.fixed_dictionaries(

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from sfumato.anonymity.check import measure_anonymity
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.wanted import Wanted, find_shortfalls
+from sfumato.errors import AnonymityError
 
 ROWS = {
     "a": ["x"] * 4 + ["y"] * 3,

@@ -6,7 +6,6 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy import (
     Dates,
     Groups,
@@ -17,6 +16,7 @@ from sfumato.anonymity.hierarchy import (
     Suppressed,
     check_nested,
 )
+from sfumato.errors import AnonymityError
 
 DAY = datetime.date
 TIME = datetime.datetime

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy import Dates, Groups, Intervals, Prefixes, Suppressed
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies, read_listed
+from sfumato.errors import AnonymityError
 
 EVERYTHING = """
 [age]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from sfumato.anonymity import lattice
 from sfumato.anonymity.collapse import collapse_rows
 from sfumato.anonymity.encode import Quasi
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.lattice import find_optimum
 from sfumato.anonymity.models import Closeness, DistinctL, EntropyL, Models, RecursiveL, count_values
+from sfumato.errors import AnonymityError
 
 NONE = Models((), ())
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from sfumato.anonymity.collapse import collapse_rows
 from sfumato.anonymity.encode import encode_quasi_identifier
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.microaggregate import centre_labels, microaggregate
 from sfumato.anonymity.models import Partition
 from sfumato.anonymity.space import build_space
+from sfumato.errors import AnonymityError
 
 ROWS = st.lists(
     st.tuples(st.one_of(st.none(), st.integers(-9, 9)), st.sampled_from("abcd")), min_size=4, max_size=80

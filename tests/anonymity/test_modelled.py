@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from sfumato.anonymity.collapse import collapse_rows
 from sfumato.anonymity.encode import encode_quasi_identifier
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy import Prefixes
 from sfumato.anonymity.kernels.cuts import cut_tuples
 from sfumato.anonymity.modelled import cut_with_models
@@ -24,6 +23,7 @@ from sfumato.anonymity.models import (
     count_values,
 )
 from sfumato.anonymity.space import build_space
+from sfumato.errors import AnonymityError
 
 
 def make(rows):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
@@ -20,6 +19,7 @@ from sfumato.anonymity.models import (
     check_people,
     count_values,
 )
+from sfumato.errors import AnonymityError
 
 
 def holds(model, values, table):

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from sfumato.anonymity.collapse import collapse_rows
 from sfumato.anonymity.encode import encode_quasi_identifier
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy import Prefixes
 from sfumato.anonymity.relaxed import divide_relaxed
 from sfumato.anonymity.space import build_space
+from sfumato.errors import AnonymityError
 
 ROWS = st.lists(
     st.tuples(

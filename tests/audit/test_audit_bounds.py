@@ -19,9 +19,9 @@ from sfumato.audit.bounds import (
     one_run_epsilon,
     upper_chance,
 )
-from sfumato.audit.errors import AuditError
 from sfumato.audit.laws import fit_law
 from sfumato.audit.observe import Sample, lowest_bits
+from sfumato.errors import AuditError
 from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace
 
 

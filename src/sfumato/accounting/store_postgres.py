@@ -18,9 +18,9 @@ from sfumato.accounting.chain import FORMAT, Entry
 from sfumato.accounting.postgres_layout import CREATE, EXISTS, LAYOUT, expected_layout
 from sfumato.accounting.postgres_place import PostgresPlace, parse_place
 from sfumato.accounting.postgres_words import explain_connection, explain_failure, is_lost, is_undone
-from sfumato.accounting.stores import Conflict, Row, Session
+from sfumato.accounting.stores import Row, Session
 from sfumato.accounting.turns import wait_until
-from sfumato.errors import LedgerError
+from sfumato.errors import Conflict, LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

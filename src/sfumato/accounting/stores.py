@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sfumato.accounting.chain import Entry
-from sfumato.canonical import canonical_json
-from sfumato.errors import LedgerError
+from sfumato.errors import Conflict, LedgerError
+from sfumato.exact import canonical_json
 
 if TYPE_CHECKING:
     import os
@@ -29,10 +29,6 @@ _PAUSE = 0.05
 _Self = TypeVar("_Self")
 _Given = ParamSpec("_Given")
 _Got = TypeVar("_Got")
-
-
-class Conflict(LedgerError):
-    """A transaction that was undone as a whole, as another came first or before its commit was sent."""
 
 
 class Session(ABC):

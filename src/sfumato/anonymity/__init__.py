@@ -2,7 +2,6 @@
 
 from sfumato.anonymity.anonymize import Released, anonymize, release_table
 from sfumato.anonymity.check import Anonymity, measure_anonymity
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy import (
     Dates,
     Groups,
@@ -14,6 +13,7 @@ from sfumato.anonymity.hierarchy import (
 )
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies
 from sfumato.anonymity.plan import METHODS, Plan, make_plan
+from sfumato.errors import AnonymityError
 
 __all__ = [
     "METHODS",

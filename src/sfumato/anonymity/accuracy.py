@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.anonymity.check import NOT_DP
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.tally import Tally, check_names, tally_rows
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.measures import Distance, Diversity, measure_spread
 from sfumato.anonymity.tally import check_names, tally_rows
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sfumato.anonymity.encode import encode_values
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.local import cut_classes, find_classes
 from sfumato.anonymity.models import (
     Closeness,
@@ -17,6 +16,7 @@ from sfumato.anonymity.models import (
     count_values,
 )
 from sfumato.anonymity.values import is_text
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy_base import check_nested
 from sfumato.anonymity.values import format_value, is_text
-from sfumato.arrays import to_numpy
+from sfumato.errors import AnonymityError
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy_base import (
     TOP,
     Hierarchy,
@@ -26,6 +25,7 @@ from sfumato.anonymity.hierarchy_base import (
     write_value,
 )
 from sfumato.anonymity.hierarchy_ranges import Dates, Intervals
+from sfumato.errors import AnonymityError
 
 __all__ = [
     "Dates",
@@ -161,7 +161,7 @@ class Listed:
     >>> Listed([["a", "x"], ["b", "x"], ["a", "y"]])
     Traceback (most recent call last):
         ...
-    sfumato.anonymity.errors.AnonymityError: listed: row 3 is ambiguous: its value has other labels ...
+    sfumato.errors.AnonymityError: listed: row 3 is ambiguous: its value has other labels ...
     """
 
     rows: Sequence[Sequence[object]] = field(repr=False)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Final, Protocol, runtime_checkable
 
-from sfumato.anonymity.errors import AnonymityError
+from sfumato.errors import AnonymityError
 
 TOP: Final = "*"
 """The label that stands for everything; the last level of every hierarchy has no other."""
@@ -41,7 +41,7 @@ def check_nested(levels: Sequence[Sequence[str]], *, column: str) -> Levels:
     >>> check_nested([["a", "a"], ["b", "c"], ["*", "*"]], column="job")
     Traceback (most recent call last):
         ...
-    sfumato.anonymity.errors.AnonymityError: column 'job': the hierarchy is ambiguous: 1 label of level 1 ...
+    sfumato.errors.AnonymityError: column 'job': the hierarchy is ambiguous: 1 label of level 1 ...
     """
     if not levels or any(label != TOP for label in levels[-1]):
         raise AnonymityError(
@@ -113,7 +113,7 @@ def refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> No
     >>> refuse(2, 9, column="age", what="above 60", remedy="set open_above")
     Traceback (most recent call last):
         ...
-    sfumato.anonymity.errors.AnonymityError: column 'age': 2 of its 9 different values are above 60; set ...
+    sfumato.errors.AnonymityError: column 'age': 2 of its 9 different values are above 60; set ...
     """
     if count:
         verb = "is" if count == 1 else "are"

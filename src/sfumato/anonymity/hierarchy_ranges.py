@@ -13,8 +13,8 @@ from itertools import pairwise
 from numbers import Integral
 from typing import Final, Literal, get_args
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy_base import TOP, Levels, as_tuple, check_nested, refuse
+from sfumato.errors import AnonymityError
 
 Number = int | float | Decimal
 Style = Literal["shared", "whole"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy_base import TOP
 from sfumato.anonymity.values import format_value
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.anonymity.collapse import number_rows
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.models import Partition, check_people
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

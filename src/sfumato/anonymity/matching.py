@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.tables import TableLike, read_table
 from sfumato.attack.classes import build_classes
-from sfumato.attack.errors import AttackError
 from sfumato.attack.join import join_classes
 from sfumato.attack.tables import read_text, require_columns
+from sfumato.errors import AnonymityError, AttackError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from sfumato.anonymity.collapse import number_rows
-from sfumato.anonymity.errors import AnonymityError
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,7 +235,7 @@ def check_people(people: NDArray[np.int64], k: int) -> None:
     >>> check_people(np.array([2, 1]), 4)
     Traceback (most recent call last):
         ...
-    sfumato.anonymity.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
+    sfumato.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
     """
     if k < 1:
         raise AnonymityError("k must be at least 1")

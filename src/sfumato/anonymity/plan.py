@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.hierarchy_base import Hierarchy
 from sfumato.anonymity.hierarchy_files import read_hierarchies
 from sfumato.anonymity.wanted import Wanted
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from sfumato.anonymity.measures import Distance

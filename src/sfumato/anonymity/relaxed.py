@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.models import Partition, check_people
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

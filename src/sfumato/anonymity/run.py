@@ -12,12 +12,12 @@ import pyarrow as pa
 from sfumato.anonymity.collapse import collapse_rows
 from sfumato.anonymity.divide import divide_tuples
 from sfumato.anonymity.encode import encode_quasi_identifier, encode_values
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.labels import Labels, label_partition, refuse_bars
 from sfumato.anonymity.loss import Loss, measure_loss
 from sfumato.anonymity.space import build_space
 from sfumato.anonymity.suppress import suppress_classes
-from sfumato.arrays import to_arrow
+from sfumato.errors import AnonymityError
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.tally import check_names, tally_rows
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.values import is_text
-from sfumato.errors import SourceError
-from sfumato.metrics.errors import MetricError
+from sfumato.errors import AnonymityError, MetricError, SourceError
 from sfumato.metrics.tables import read_table as read_any
 
 if TYPE_CHECKING:

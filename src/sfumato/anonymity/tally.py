@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sfumato.anonymity.errors import AnonymityError
 from sfumato.anonymity.tables import TableLike, read_table, require_columns
-from sfumato.arrays import to_numpy
-from sfumato.attack.errors import AttackError
 from sfumato.attack.tables import read_text
+from sfumato.errors import AnonymityError, AttackError
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +94,7 @@ def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) ->
     >>> check_names(["age", "sex"], ["age"])
     Traceback (most recent call last):
         ...
-    sfumato.anonymity.errors.AnonymityError: column 'age' is named twice; give it one role
+    sfumato.errors.AnonymityError: column 'age' is named twice; give it one role
     """
     if isinstance(quasi_identifiers, str) or not quasi_identifiers:
         raise AnonymityError("name the quasi-identifiers as a list of columns, at least one")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.anonymity.errors import AnonymityError
+from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

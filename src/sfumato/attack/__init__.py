@@ -2,13 +2,13 @@
 
 from sfumato.attack.average import AverageAttack, run_average
 from sfumato.attack.difference import DifferenceAttack, run_difference
-from sfumato.attack.errors import AttackError
 from sfumato.attack.link import FEW, INTERNAL, Linkage, Revealed, Verdict, link_tables
 from sfumato.attack.patterns import Pattern, compatible, is_exact, parse_pattern
 from sfumato.attack.tables import Published, open_published, read_text
 from sfumato.attack.town import Town, invent_town
 from sfumato.attack.truth import read_identities
 from sfumato.attack.words import describe_average, describe_difference, describe_linkage
+from sfumato.errors import AttackError
 
 __all__ = [
     "FEW",

@@ -11,9 +11,8 @@ from statistics import fmean
 from typing import Any
 
 from sfumato.attack.clinic import SECRET, Reply, noise_deviation, open_clinic
-from sfumato.attack.errors import AttackError
 from sfumato.attack.link import INTERNAL
-from sfumato.errors import BudgetExceeded
+from sfumato.errors import AttackError, BudgetExceeded
 from sfumato.exact import ExactLike, format_exact
 
 _HALF = 0.5

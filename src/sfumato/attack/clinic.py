@@ -13,9 +13,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sfumato.attack.errors import AttackError
 from sfumato.attack.town import DIAGNOSES, POSTCODES, invent_town
 from sfumato.curator import Curator, open_project
+from sfumato.errors import AttackError
 from sfumato.exact import ExactLike, format_exact, parse_positive
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.arrays import to_numpy
-from sfumato.attack.errors import AttackError
-from sfumato.errors import SourceError
-from sfumato.release.files import restore_formulas
+from sfumato.errors import AttackError, SourceError
 from sfumato.release.opening import open_folder
+from sfumato.tables.arrays import to_numpy
+from sfumato.tables.write import restore_formulas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +92,7 @@ def require_columns(table: pa.Table, names: Iterable[str], *, side: str) -> None
     >>> require_columns(pa.table({"age": ["61"]}), ["age", "sex"], side="register")
     Traceback (most recent call last):
         ...
-    sfumato.attack.errors.AttackError: register: no column 'sex'
+    sfumato.errors.AttackError: register: no column 'sex'
     """
     missing = [name for name in names if name not in table.column_names]
     if missing:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from sfumato.attack.errors import AttackError
+from sfumato.errors import AttackError
 
 _FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")
 _LAST = ("Ash", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Larch", "Maple", "Oak", "Pine", "Rowan", "Yew")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from sfumato.attack.errors import AttackError
 from sfumato.attack.tables import read_text, require_columns
+from sfumato.errors import AttackError
 
 if TYPE_CHECKING:
     from sfumato.attack.tables import Published

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.audit.callables import audit_callable
 from sfumato.audit.curated import Effort, audit_subject
-from sfumato.audit.errors import AuditError
 from sfumato.audit.one_run import audit_one_run
 from sfumato.audit.result import Audit, Finding, Verdict
 from sfumato.audit.subjects import RecipeSubject, read_subject, show_specimen
+from sfumato.errors import AuditError
 from sfumato.exact import parse_delta
 from sfumato.recipes import parse_epsilons, read_recipe
 from sfumato.schema import Project, read_project

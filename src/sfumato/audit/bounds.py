@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.audit.errors import AuditError
+from sfumato.errors import AuditError
 
 _TINY = 1e-300
 _HAIR = 1e-9

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.audit.blackbox import certify_samples
-from sfumato.audit.errors import AuditError
 from sfumato.audit.observe import stack_observations
 from sfumato.audit.result import Audit, Finding
 from sfumato.audit.runner import RunnerHere, RunnerThere, pack_job
+from sfumato.errors import AuditError
 
 if TYPE_CHECKING:
     from sfumato.audit.observe import Observation, Sample

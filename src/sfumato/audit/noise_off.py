@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from sfumato.accounting import Spent, add_costs
 from sfumato.audit.differences import Moved, add_losses, find_excess, measure_move
-from sfumato.audit.errors import AuditError
 from sfumato.audit.people import list_people
 from sfumato.audit.result import Finding
 from sfumato.audit.watch import Mode, Watch
+from sfumato.errors import AuditError
 
 if TYPE_CHECKING:
     from sfumato.accounting import Cost

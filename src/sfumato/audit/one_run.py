@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sfumato.audit.bounds import one_run_epsilon
 from sfumato.audit.callables import check_claim
-from sfumato.audit.errors import AuditError
 from sfumato.audit.result import Audit, Finding
+from sfumato.errors import AuditError
 from sfumato.noise.entropy import KeyStream
 
 _SHARES = (1, 4, 16)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sfumato.audit.errors import AuditError
 from sfumato.audit.observe import Observation
 from sfumato.audit.worker import read_message, run_once, write_message
+from sfumato.errors import AuditError
 
 
 class Runner(Protocol):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.accounting import Cost
-from sfumato.audit.errors import AuditError
+from sfumato.errors import AuditError
 from sfumato.measurement import Measurement
 from sfumato.recipes import Plan, Product
 from sfumato.sql import read_statement

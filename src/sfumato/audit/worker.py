@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from sfumato.audit.errors import AuditError
 from sfumato.audit.observe import Observation, observe, observe_error
+from sfumato.errors import AuditError
 
 _LENGTH = 8
 

@@ -6,7 +6,7 @@ and `sealed` run questions so that nothing true about the holdout gets out; `mec
 docs/proofs/holdout.md.
 """
 
-from sfumato.holdout.errors import HoldoutSpent, QuestionRefused
+from sfumato.errors import HoldoutSpent, QuestionRefused
 from sfumato.holdout.guard import Answer, ReusableHoldout
 from sfumato.holdout.leaderboard import Leaderboard, Standing, ladder_error
 from sfumato.holdout.plan import HoldoutPlan, plan_holdout

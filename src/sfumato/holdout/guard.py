@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from sfumato.errors import RecipeError
+from sfumato.errors import QuestionRefused, RecipeError
 from sfumato.exact import ExactLike, parse_positive
-from sfumato.holdout.errors import QuestionRefused
 from sfumato.holdout.mechanism import Thresholdout
 from sfumato.holdout.plan import HoldoutPlan, plan_holdout
 from sfumato.holdout.rows import RowSet, check_same_columns

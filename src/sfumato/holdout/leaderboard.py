@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 import numpy as np
 
-from sfumato.errors import RecipeError
+from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError
 from sfumato.exact import ExactLike, parse_positive
-from sfumato.holdout.errors import HoldoutSpent, QuestionRefused
 from sfumato.holdout.plan import parse_whole
 from sfumato.holdout.rows import RowSet
 from sfumato.holdout.sealed import Sealed

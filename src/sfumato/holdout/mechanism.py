@@ -6,7 +6,7 @@ import threading
 from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
 
-from sfumato.holdout.errors import HoldoutSpent
+from sfumato.errors import HoldoutSpent
 from sfumato.holdout.sealed import Sealed
 from sfumato.holdout.values import GRID
 from sfumato.noise import discrete_gaussian, discrete_laplace

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import numpy as np
 
-from sfumato.errors import RecipeError, SchemaError
-from sfumato.holdout.errors import QuestionRefused
+from sfumato.errors import QuestionRefused, RecipeError, SchemaError
 from sfumato.holdout.values import GRID, Question, ask_about_mean, read_scores
 
 if TYPE_CHECKING:

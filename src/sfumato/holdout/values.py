@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sfumato.holdout.errors import QuestionRefused
+from sfumato.errors import QuestionRefused
 from sfumato.holdout.sealed import Sealed
 
 if TYPE_CHECKING:

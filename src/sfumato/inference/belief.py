@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.errors import RecipeError
+from sfumato.errors import NoMass, RecipeError
 from sfumato.inference.axes import find_steps, marginalise, multiply, spread
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ _LEAST = -60.0  # a cell this far below its clique's largest is as good as empty
 
 
 _TINY = 1e-250
-
-
-class NoMass(RecipeError):
-    """No cell is left that may hold records, or the potentials are too far apart to be told."""
 
 
 class Beliefs:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.inference.belief import Beliefs, NoMass
+from sfumato.errors import NoMass
+from sfumato.inference.belief import Beliefs
 from sfumato.inference.kernels import advance, weigh
 from sfumato.inference.model import Model
 from sfumato.inference.objective import Objective

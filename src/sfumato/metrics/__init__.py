@@ -4,9 +4,9 @@ What is measured here is made of the private records. It is internal and not pri
 may be published as it is.
 """
 
+from sfumato.errors import MetricError
 from sfumato.metrics.compare import INTERNAL, Comparison, compare_pair, compare_tables
 from sfumato.metrics.encode import encode_pair
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.k_marginal import KMarginal, k_marginal
 from sfumato.metrics.match3 import Match3, match3
 from sfumato.metrics.pair import CodedPair, Side

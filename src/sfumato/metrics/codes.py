@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.metrics.errors import MetricError
+from sfumato.errors import MetricError
 from sfumato.metrics.tables import plain_column, to_numbers
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sfumato.errors import MetricError
 from sfumato.metrics.associations import Associations, measure_associations
 from sfumato.metrics.downstream import Downstream, choose_targets, measure_downstream
 from sfumato.metrics.encode import encode_pair
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.groups import Group, measure_groups
 from sfumato.metrics.ladder import Ladder, deal_truth, measure_ladder
 from sfumato.metrics.marginals import Marginals, measure_marginals

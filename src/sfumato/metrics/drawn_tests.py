@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sfumato.metrics.errors import MetricError
+from sfumato.errors import MetricError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

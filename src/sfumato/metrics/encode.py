@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from sfumato.errors import MetricError
 from sfumato.metrics.codes import Label, is_text, number_column, number_pair
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.pair import CodedPair, Side
 from sfumato.metrics.stored import (
     code_records,

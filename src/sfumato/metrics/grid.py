@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.errors import MetricError
 from sfumato.metrics.cells import pack_codes
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.ladder import deal_truth
 from sfumato.metrics.marginals import HALF, RELEASE, UNIFORM, ZEROS
 from sfumato.metrics.pie import PieChart, pie_chart

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sfumato.errors import MetricError
 from sfumato.metrics.codes import Label, number_pair
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.places import FARTHEST, Coded, hold_codes, measure_places, number_places
 from sfumato.metrics.tables import TableLike, measure, read_table, require_columns
 

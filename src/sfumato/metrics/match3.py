@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sfumato.errors import MetricError
 from sfumato.metrics.cells import align_counts, half_distance, pack_codes
 from sfumato.metrics.codes import is_text, number_text
 from sfumato.metrics.drawn_tests import Condition, draw_conjunctions, draw_triples
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.incomes import City, measure_cities, score_cities
 from sfumato.metrics.tables import TableLike, plain_column, read_table, to_numbers, whole_numbers
 

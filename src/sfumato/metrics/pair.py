@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from sfumato.errors import MetricError
 from sfumato.metrics.codes import Label
-from sfumato.metrics.errors import MetricError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.metrics.errors import MetricError
+from sfumato.errors import MetricError
 from sfumato.metrics.logarithm import log2
 from sfumato.metrics.tables import TableLike, read_table, require_columns, whole_numbers
 

@@ -35,7 +35,7 @@ def open_release(path: Path | str) -> Released:
     >>> open_release("nowhere")
     Traceback (most recent call last):
         ...
-    sfumato.metrics.errors.MetricError: release: there is no file 'nowhere'
+    sfumato.errors.MetricError: release: there is no file 'nowhere'
     """
     path = Path(path)
     if not path.is_dir():

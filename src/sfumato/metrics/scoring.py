@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sfumato.errors import SchemaError
+from sfumato.errors import MetricError, SchemaError
 from sfumato.metrics.compare import INTERNAL, compare_pair
 from sfumato.metrics.encode import encode_pair
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.grid import score_grid
 from sfumato.metrics.marginals import RELEASE
 from sfumato.metrics.official import score_records
@@ -86,7 +85,7 @@ def score_release(request: Request, *, progress: Callable[[str], None] = lambda 
     >>> score_release(Request(release=Path("nowhere"), truth=Path("nothing.csv")))
     Traceback (most recent call last):
         ...
-    sfumato.metrics.errors.MetricError: release: there is no file 'nowhere'
+    sfumato.errors.MetricError: release: there is no file 'nowhere'
     """
     progress("reading the release")
     opened = _open(request)

@@ -14,8 +14,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.metrics.errors import MetricError
-from sfumato.release.files import restore_formulas
+from sfumato.errors import MetricError
+from sfumato.tables.write import restore_formulas
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sfumato.errors import MetricError
 from sfumato.metrics.cells import align_counts, half_distance, pack_codes
 from sfumato.metrics.codes import Label, number_pair
 from sfumato.metrics.conjunction import Conjunction, Trips, measure_conjunction
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.places import FARTHEST, Coded, hold_codes, measure_places, number_places
 from sfumato.metrics.tables import TableLike, measure, read_table, require_columns, whole_numbers
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sfumato.errors import MetricError
 from sfumato.metrics.encode import encode_pair
-from sfumato.metrics.errors import MetricError
 from sfumato.metrics.tables import require_columns
 
 if TYPE_CHECKING:
