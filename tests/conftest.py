@@ -7,26 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import probe_recipe
+from helpers.projects import PROJECT
 from helpers.sources import ScriptedSource, SeededSource
 from sfumato.recipes.files import RECIPES
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-
-PROJECT = """
-[budget]
-epsilon = 20.0
-delta = 1e-9
-
-[tables.t]
-source = "t.parquet"
-unit = "person"
-max_records = 3
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-"""
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato import measurement
 from sfumato.accounting import Cost
 from sfumato.audit import AuditError, audit, audit_recipe, audit_sql
@@ -32,38 +32,20 @@ from sfumato.schema import parse_project, read_project
 
 SURE = 1 - 1e-6
 ONE, NONE = (Fraction(1),), Fraction(0)
-PROJECT = """
-[budget]
-epsilon = 1
-delta = 1e-5
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = {max_records}
-neighbours = "{neighbours}"
-bounding = "{bounding}"
-[tables.t.columns.c]
-range = [0, 4]
-[tables.t.columns.d]
-values = ["x", "y", "z"]
-outside = "other"
-[tables.t.columns.b]
-bins = [0, 10, 20]
-bounds = [0, 20]
-outside = "clamp"
-"""
+DESCRIBED = {
+    "c": {"range": [0, 4]},
+    "d": {"values": ["x", "y", "z"], "outside": "other"},
+    "b": {"bins": [0, 10, 20], "bounds": [0, 20], "outside": "clamp"},
+}
 COLUMNS = {"p": pa.string(), "c": pa.int64(), "d": pa.string(), "b": pa.float64(), "o": pa.string()}
 
 
 @pytest.fixture
 def project(tmp_path):
     def make(*, max_records=3, neighbours="add-remove", bounding="truncate"):
-        file = tmp_path / "sfumato.toml"
-        file.write_text(PROJECT.format(max_records=max_records, neighbours=neighbours, bounding=bounding))
-        pq.write_table(
-            pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()}), tmp_path / "t.parquet"
-        )
-        return file
+        empty = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()})
+        unit = {"unit": "p", "max_records": max_records, "neighbours": neighbours, "bounding": bounding}
+        return write_project(tmp_path, DESCRIBED, rows=empty, epsilon=1, delta=1e-5, **unit)
 
     return make
 

@@ -5,22 +5,20 @@ import json
 import pytest
 
 from helpers.cli import run_process
+from helpers.projects import project_text
 
-PROJECT = """
-[budget]
-epsilon = 1.0
-[tables.visits]
-source = "visits.csv"
-unit = "person"
-max_records = 2
-[tables.visits.columns.clinic]
-values = ["North", "Süd"]
-[tables.visits.columns.month]
-from = "visited"
-period = "month"
-[tables.visits.columns.fee]
-bins = [0, 50, 100]
-"""
+PROJECT = project_text(
+    {
+        "clinic": {"values": ["North", "Süd"]},
+        "month": {"from": "visited", "period": "month"},
+        "fee": {"bins": [0, 50, 100]},
+    },
+    table="visits",
+    source="visits.csv",
+    unit="person",
+    epsilon=1,
+    max_records=2,
+)
 
 
 @pytest.fixture

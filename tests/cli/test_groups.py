@@ -9,26 +9,20 @@ import pyarrow.csv
 import pytest
 
 from helpers.cli import invoke
+from helpers.projects import project_text
 from sfumato.errors import RecipeError, ReleaseError, SchemaError, SfumatoError
 
-PROJECT = """
-[budget]
-epsilon = 20.0
-
-[tables.t]
-source = "t.csv"
-unit = "person"
-max_records = 2
-
-[tables.t.columns.state]
-values = ["a", "b", "c", "d"]
-[tables.t.columns.district]
-range = [0, 7]
-[tables.t.columns.hour]
-range = [0, 23]
-[tables.t.columns.wide]
-range = [1, 5000]
-"""
+PROJECT = project_text(
+    {
+        "state": {"values": ["a", "b", "c", "d"]},
+        "district": {"range": [0, 7]},
+        "hour": {"range": [0, 23]},
+        "wide": {"range": [1, 5000]},
+    },
+    source="t.csv",
+    unit="person",
+    max_records=2,
+)
 
 
 def run(*arguments, code=0):

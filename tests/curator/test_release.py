@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato import curator as curator_module
 from sfumato.engines import DuckDBEngine
 
@@ -391,12 +392,6 @@ def test_a_folder_that_cannot_be_written_costs_nothing(project):
 
 def test_large_values_do_not_overflow(tmp_path):
     table = pa.table({"c": pa.array([10**18, -(10**18)], pa.int64())})
-    pq.write_table(table, tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n'
-        "[tables.t.columns.c]\nrange = [0, 3]\noutside = 'clamp'\n"
-    )
-    release = sf.open(tmp_path / "sfumato.toml").release(
-        sf.recipes.CellCounts(table="t", by=("c",)), epsilon=1
-    )
+    file = write_project(tmp_path, {"c": {"range": [0, 3], "outside": "clamp"}}, rows=table)
+    release = sf.open(file).release(sf.recipes.CellCounts(table="t", by=("c",)), epsilon=1)
     assert release.table.num_rows == 4

@@ -16,25 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project as write_file
 from sfumato.audit.watch import Watch
 from sfumato.curator import Curator
 from sfumato.schema import read_project
 
-PROJECT = """
-[budget]
-epsilon = 1000
-[tables.t]
-source = "{source}"
-unit = "p"
-max_records = {most}
-[tables.t.columns.g]
-values = ["a", "b", "c"]
-"""
-
 
 def write_project(folder, table, *, source="t.parquet", most=3):
     folder.mkdir()
-    (folder / "sfumato.toml").write_text(PROJECT.format(source=source, most=most))
+    columns = {"g": {"values": ["a", "b", "c"]}}
+    write_file(folder, columns, source=source, unit="p", max_records=most, epsilon=1000)
     if isinstance(table, bytes):
         (folder / source).write_bytes(table)
     else:

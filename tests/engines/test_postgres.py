@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers import projects
 from helpers.cli import run_process
 from sfumato.curator import Curator
 from sfumato.engines import DuckDBEngine, open_engine, postgres_source
@@ -25,21 +26,7 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 SILENT = {"progress": lambda _: None}
 COLUMNS = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
-PROJECT = """
-[budget]
-epsilon = 20.0
-delta = 1e-9
-
-[tables.t]
-source = "{source}"
-unit = "person"
-max_records = 3
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-"""
+PROJECT = projects.PROJECT.replace("t.parquet", "{source}")
 RECIPE = 'recipe = "cell-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
 CAPPED = 'recipe = "capped-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
 

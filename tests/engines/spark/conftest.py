@@ -6,28 +6,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import spark as spark_helper
+from helpers.projects import project_text
 
-PROJECT = """
-[budget]
-epsilon = 2.0
-
-[tables.visits]
-source = "{source}"
-unit = "person"
-max_records = 3
-
-[tables.visits.columns.clinic]
-values = ["North", "South"]
-outside = "other"
-
-[tables.visits.columns.month]
-from = "visited"
-period = "month"
-
-[tables.visits.columns.age]
-bins = [0, 20, 40, 60, 120]
-outside = "clamp"
-"""
+PROJECT = project_text(
+    {
+        "clinic": {"values": ["North", "South"], "outside": "other"},
+        "month": {"from": "visited", "period": "month"},
+        "age": {"bins": [0, 20, 40, 60, 120], "outside": "clamp"},
+    },
+    table="visits",
+    source="{source}",
+    unit="person",
+    epsilon=2,
+    max_records=3,
+)
 
 
 @pytest.fixture(scope="session")

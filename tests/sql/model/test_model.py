@@ -11,32 +11,22 @@ import pytest
 import sfumato as sf
 from helpers.cli import run_process
 from helpers.fitted_recipe import Fitted
+from helpers.projects import project_text
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.files import RECIPES
 from sfumato.sql.model import open_model
 
-PROJECT = """
-[budget]
-epsilon = 100000.0
-delta = 1e-9
-
-[tables.t]
-source = "t.parquet"
-unit = "row"
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-[tables.t.columns.age]
-bins = [0, 18, 65, 100]
-[tables.t.columns.code]
-values = [7, 8]
-outside = "other"
-[tables.t.columns.season]
-from = ["year", "half"]
-values = [[2024, "h1"], [2024, "h2"], [2025, "h1"]]
-"""
+PROJECT = project_text(
+    {
+        "region": {"values": ["a", "b", "c"]},
+        "month": {"range": [1, 12]},
+        "age": {"bins": [0, 18, 65, 100]},
+        "code": {"values": [7, 8], "outside": "other"},
+        "season": {"from": ["year", "half"], "values": [[2024, "h1"], [2024, "h2"], [2025, "h1"]]},
+    },
+    epsilon=100000,
+    delta=1e-09,
+)
 COLUMNS = ("region", "month", "age", "code", "season")
 MARGINALS = (("region", "month"), ("month", "age"), ("age", "code"), ("season",))
 CHAIN = {"table": "t", "columns": COLUMNS, "marginals": MARGINALS}
