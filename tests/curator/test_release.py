@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato import curator as curator_module
 from sfumato.engines import DuckDBEngine
+from sfumato.tables import write
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 
@@ -206,7 +206,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeyp
 
 
 def test_a_full_disk_leaves_no_half_release_and_the_rerun_is_free(project, monkeypatch):
-    original = Path.write_bytes
+    original = write._write_bytes
 
     def full(path, content):
         if path.name == "table.csv":
@@ -215,7 +215,7 @@ def test_a_full_disk_leaves_no_half_release_and_the_rerun_is_free(project, monke
 
     out = project.parent / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(write, "_write_bytes", full)
         with pytest.raises(sf.ReleaseError, match="No space left"):
             sf.open(project).release(RECIPE, epsilon=1, out=out)
     assert not out.exists()
