@@ -62,6 +62,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_shipped_recipe_is_refuted(project, name):
@@ -72,6 +73,7 @@ def test_no_shipped_recipe_is_refuted(project, name):
     assert result.pairs > 20
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "bounding"), [("cell-counts", "weight"), ("user-counts", "truncate")])
 def test_no_shipped_recipe_is_refuted_under_replacement(project, name, bounding):
@@ -91,6 +93,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_no_statement_is_refuted(project, statement):
@@ -132,6 +135,7 @@ def wide(tmp_path):
     return parse_project(document, folder=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_canaries_catch_it_in_one_run(tmp_path):
     project = wide(tmp_path)
@@ -293,6 +297,7 @@ def test_noise_of_another_law_is_caught(project, monkeypatch):
     assert any("does not have its law" in each.text for each in result.findings if each.violated)
 
 
+@pytest.mark.slow
 def test_the_same_noise_twice_is_caught(project, monkeypatch):
     monkeypatch.setattr(
         conversation, "add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
@@ -358,6 +363,7 @@ def test_the_second_table_hears_the_answers_of_the_first(project):
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(watch.given, base.watch.given, strict=True))
 
 
+@pytest.mark.slow
 def test_costs_that_are_fewer_than_the_answers_are_caught(project):
     recipe = sf.recipes.FieldGroups(table="t", groups=(("c",), ("b",)))
     subject = RecipeSubject(
@@ -403,6 +409,7 @@ def test_a_recipe_needs_an_epsilon(project):
         audit(COUNTS, project=project())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 50])
 def test_tiny_and_large_claims(project, epsilon):
     result = audit(

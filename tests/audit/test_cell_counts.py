@@ -170,6 +170,7 @@ def residuals(bench, rounds, *, epsilon):
     return np.concatenate(noisy) - np.tile(exact.values, rounds), release
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_whole_releases_carry_the_declared_noise(tmp_path, monkeypatch):
     # 12 cells x 150 releases: the mean of |noise| is known to 5 standard errors (false alarm 1e-6).

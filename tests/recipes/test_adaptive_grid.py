@@ -403,6 +403,7 @@ def test_refusals_before_any_charge(crowd, tmp_path):
     assert not crowd.ledger_path.exists() or crowd.budget().spent == 0
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_taxi_example_releases_and_verifies(shared, tmp_path):
     for file in EXAMPLE.iterdir():

@@ -137,6 +137,7 @@ PEOPLE = np.repeat(np.arange(K), np.round(20_000 * WEIGHTS / WEIGHTS.sum()).asty
 TRUTH = np.bincount(PEOPLE, minlength=K) / PEOPLE.size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1, 3])
 @pytest.mark.parametrize("kind", ["krr", "oue", "sue", "olh", "hadamard", "rappor"])
 def test_squared_error_is_that_of_theory_and_there_is_no_bias(kind, epsilon):
@@ -160,6 +161,7 @@ def test_squared_error_is_that_of_theory_and_there_is_no_bias(kind, epsilon):
     assert np.abs(bias).max() < FIVE + 1  # over 64 categories
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1, 4])
 @pytest.mark.parametrize("kind", [LaplaceMean, DuchiMean, PiecewiseMean, HybridMean])
 def test_means_have_the_error_of_theory_and_no_bias(kind, epsilon):

@@ -49,7 +49,7 @@ def load_spark(folder):
     params=[
         "duckdb",
         pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
-        pytest.param("spark", marks=pytest.mark.xdist_group("spark")),
+        pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.xdist_group("spark")]),
     ]
 )
 def place(request, folder):
