@@ -5,7 +5,7 @@ import json
 import pytest
 
 import sfumato as sf
-from helpers.cli import run_process
+from helpers.cli import run_main
 from sfumato.accounting import Ledger
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -20,7 +20,7 @@ def folder(project, server):
 
 
 def sfumato(folder, *arguments, **options):
-    return run_process(*arguments, cwd=folder, **options)
+    return run_main(*arguments, cwd=folder, **options)
 
 
 def spent(folder):

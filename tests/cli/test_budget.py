@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 import sfumato as sf
-from helpers.cli import run_process as run
+from helpers.cli import run_main as run
 
 
 @pytest.fixture

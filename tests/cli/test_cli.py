@@ -8,7 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from helpers.cli import run_process as run
+from helpers.cli import run_main as run
 
 COMMANDS = (
     "init",

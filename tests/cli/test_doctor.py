@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from helpers.cli import run_process
+from helpers.cli import run_main
 from helpers.projects import project_text
 
 PROJECT = project_text(
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 def run(folder, *arguments, code=0):
-    return run_process("doctor", *arguments, cwd=folder, code=code)
+    return run_main("doctor", *arguments, cwd=folder, code=code)
 
 
 def test_what_is_not_read_is_counted_and_advised(folder):

@@ -165,6 +165,7 @@ GRIDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRIDS)
 def test_a_record_has_the_value_it_has_alone(tmp_path, name):
     kind, values, form = GRIDS[name]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from helpers.cli import run_process
+from helpers.cli import run_main
 from helpers.fitted_recipe import Fitted
 from helpers.projects import project_text
 from sfumato.inference.files import unpack_models
@@ -468,7 +468,7 @@ def test_too_many_combinations_are_refused(model, monkeypatch):
 
 
 def sfumato(*arguments, **options):
-    return run_process("sql", *arguments, **options)
+    return run_main("sql", *arguments, **options)
 
 
 def test_the_command_needs_no_project_and_leaves_the_ledger_alone(folder, tmp_path, model):
