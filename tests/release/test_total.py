@@ -11,8 +11,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import project_text
 from sfumato.cli import main
-from sfumato.measurement import Measurement, Request, note_total, total_in_records
-from sfumato.queries import Queries
+from sfumato.questions.measurement import Measurement, Queries, Request, note_total, total_in_records
 
 PROJECT = project_text(
     {

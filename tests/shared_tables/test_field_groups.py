@@ -13,7 +13,7 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato.recipes import FieldGroups
 from sfumato.schema import Bins
-from sfumato.schema.ranges import parse_ranges
+from sfumato.schema.column import parse_ranges
 
 pytestmark = [pytest.mark.shared, pytest.mark.xdist_group("field-groups")]
 

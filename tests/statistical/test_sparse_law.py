@@ -13,7 +13,7 @@ import pytest
 
 from helpers.sources import SeededSource, chi_square_tail
 from sfumato.noise import add_noise, add_sparse_noise, samplers, sparse
-from sfumato.noise.law import Law
+from sfumato.noise.laws import Law
 from sfumato.noise.sparse import draw_passing
 
 pytestmark = pytest.mark.statistical
