@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Two workers; tests that share a server or a browser run in one of them.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test test-rest test-all coverage engines check versions audit bench clean
 

@@ -14,14 +14,6 @@ from sfumato.recipes.files import RECIPES
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """Tests of compiled loops run in one worker, so that each loop is compiled once and kept on disk."""
-    for item in items:
-        if "anonymi" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("loops"))
-
-
 @pytest.fixture
 def shared():
     """The folder of public tables, or a skip that says what is missing."""

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.fixture(params=["file", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres"))])
+@pytest.fixture(params=["file", "postgresql"])
 def path(request, tmp_path):
     """A place for a new ledger: a file, and a schema of a database."""
     if request.param == "file":

@@ -8,8 +8,6 @@ import sfumato as sf
 from helpers.cli import run_main
 from sfumato.accounting import Ledger
 
-pytestmark = pytest.mark.xdist_group("postgres")
-
 
 @pytest.fixture
 def folder(project, server):

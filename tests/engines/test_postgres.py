@@ -23,8 +23,6 @@ from sfumato.engines.postgres import source
 from sfumato.errors import SchemaError, SourceError
 from sfumato.schema import parse_table, read_project
 
-pytestmark = pytest.mark.xdist_group("postgres")
-
 SILENT = {"progress": lambda _: None}
 COLUMNS = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
 PROJECT = projects.PROJECT.replace("t.parquet", "{source}")

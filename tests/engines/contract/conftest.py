@@ -48,8 +48,8 @@ def load_spark(folder):
 @pytest.fixture(
     params=[
         "duckdb",
-        pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
-        pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.xdist_group("spark")]),
+        "postgres",
+        pytest.param("spark", marks=pytest.mark.slow),
     ]
 )
 def place(request, folder):
