@@ -110,6 +110,7 @@ def test_nothing_is_read_and_nothing_is_spent(project):
     assert sorted(path.name for path in file.parent.iterdir()) == ["sfumato.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_calibration_as_written_is_caught_in_every_layer(project):
     specimen = UserCountsAsWritten(table="t", by=("c", "d", "b"))
@@ -285,6 +286,7 @@ def test_rows_that_are_not_bounded_are_caught(project, monkeypatch):
     assert "L1 distance" in catch("DP-SELECT 1 d, SUM(b) FROM t GROUP BY d", project())
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_of_another_law_is_caught(project, monkeypatch):
     def narrow(values, *, kind, scale):
@@ -309,6 +311,7 @@ def test_the_same_noise_twice_is_caught(project, monkeypatch):
 # What audits are made of.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 def test_rows_as_individuals(tmp_path, neighbours):
     document = {
@@ -379,6 +382,7 @@ def test_costs_that_are_fewer_than_the_answers_are_caught(project):
     assert any("costs of 1 were declared" in each.text for each in found.findings)
 
 
+@pytest.mark.slow
 def test_drafted_domains_are_named(project):
     file = project()
     text = file.read_text().replace(
@@ -423,6 +427,7 @@ def test_tiny_and_large_claims(project, epsilon):
     assert result.epsilon_lower == pytest.approx(epsilon)
 
 
+@pytest.mark.slow
 def test_a_statement_about_two_tables(project):
     file = project()
     more = '[tables.u]\nsource = "u.csv"\nunit = "q"\nmax_records = 2\n[tables.u.columns.e]\nrange = [1, 3]\n'

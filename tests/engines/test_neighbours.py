@@ -88,6 +88,7 @@ def long_file(note, *, without=None):
     return ("p,g,note\n" + "".join(rows)).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
 def test_line_breaks_in_quotes_make_and_lose_no_record_of_a_long_file(tmp_path, note):
     content = long_file(note)
@@ -97,6 +98,7 @@ def test_line_breaks_in_quotes_make_and_lose_no_record_of_a_long_file(tmp_path, 
     assert ask(folder, "DP-SELECT 1 g, COUNT(*) FROM t GROUP BY g")[0] == [[LINES // 3] * 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("person", [0, 11_234])
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
 def test_a_person_moves_a_long_file_by_their_own_records(tmp_path, note, person):

@@ -59,6 +59,7 @@ def losses(scores, rate=Fraction(1)):
     return [rate * (max(scores) - score) for score in scores]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", ["1/1000", "1/10", "7/10", "2", "5"])
 @pytest.mark.parametrize("word_bits", CUTS)
 def test_coins_show_heads_as_often_as_they_should(gamma, word_bits):
@@ -78,6 +79,7 @@ def test_uniform_draws_are_uniform(count):
     assert p_value(found, dict.fromkeys(range(count), 1 / count)) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", [SCORES, [0, 0, 0], [2, 2, 0], [0, 9]])
 @pytest.mark.parametrize("word_bits", CUTS)
 def test_permute_and_flip_has_its_law(scores, word_bits):
@@ -160,6 +162,7 @@ def test_the_first_answer_above_a_threshold_has_its_law(monkeypatch, monotone):
     assert p_value(found, stream_law(queries, edge, scales)) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["0.9", "1.1"])
 def test_control_a_rate_off_by_ten_per_cent_is_found(fault):
     source = SeededSource(8)
