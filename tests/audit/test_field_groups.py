@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.accounting import Cost
 from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine
@@ -27,26 +28,6 @@ from sfumato.schema import parse_table
 
 MAX_RECORDS = 4
 EPSILON = Fraction(7, 10)
-PROJECT = """
-[budget]
-epsilon = 100000
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = {max_records}
-neighbours = "{neighbours}"
-bounding = "{bounding}"
-[tables.t.columns.c]
-range = [0, 4]
-outside = "{outside}"
-[tables.t.columns.d]
-values = ["x", "y"]
-outside = "{other}"
-[tables.t.columns.e]
-bins = [0, 1, 3, 5]
-from = "c"
-outside = "clamp"
-"""
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
 INDIVIDUALS = {
     "one record": [(1.0, "x")],
@@ -77,18 +58,16 @@ class Noised:
 class Bench:
     """Runs a recipe on tables of choice with a recording stand-in for the noise."""
 
-    def __init__(self, folder, monkeypatch, *, listed=2**16, **facts):
+    def __init__(self, folder, monkeypatch, *, listed=2**16, outside="clamp", other="other", **facts):
         self.folder, self.monkeypatch = folder, monkeypatch
         monkeypatch.setattr(field_groups, "LARGEST_LISTED", listed)
-        facts = {
-            "max_records": MAX_RECORDS,
-            "neighbours": "add-remove",
-            "bounding": "truncate",
-            "outside": "clamp",
-            "other": "other",
-            **facts,
+        columns = {
+            "c": {"range": [0, 4], "outside": outside},
+            "d": {"values": ["x", "y"], "outside": other},
+            "e": {"bins": [0, 1, 3, 5], "from": "c", "outside": "clamp"},
         }
-        (folder / "sfumato.toml").write_text(PROJECT.format(**facts))
+        unit = {"unit": "p", "max_records": MAX_RECORDS, "neighbours": "add-remove", "bounding": "truncate"}
+        write_project(folder, columns, epsilon=100_000, **unit | facts)
 
     def record(self, records, recipe):
         """What was about to be noised when releasing `records`."""
@@ -168,17 +147,8 @@ def test_replacing_an_individual_reaches_epsilon_and_no_more(tmp_path, monkeypat
 def test_groups_that_hold_all_integers_are_audited_too(tmp_path, monkeypatch):
     """Histograms that cannot be laid out: distances by occupied cells."""
     sizes = (49, 73, 127, 337, 92_737, 649_657)
-    lines = [
-        "[budget]",
-        "epsilon = 100",
-        "[tables.t]",
-        'source = "t.parquet"',
-        'unit = "p"',
-        "max_records = 3",
-    ]
-    for place, size in enumerate(sizes):
-        lines += [f"[tables.t.columns.c{place}]", f"range = [0, {size - 1}]", 'outside = "clamp"']
-    (tmp_path / "sfumato.toml").write_text("\n".join(lines) + "\n")
+    columns = {f"c{place}": {"range": [0, size - 1], "outside": "clamp"} for place, size in enumerate(sizes)}
+    write_project(tmp_path, columns, epsilon=100, unit="p", max_records=3)
     seen = []
 
     def sparse(cells, values, *, size, scale, threshold):

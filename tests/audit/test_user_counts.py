@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.noise import add_noise
@@ -25,22 +26,6 @@ from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_table
 
 MAX_CELLS = 4
-PROJECT = """
-[budget]
-epsilon = 100000
-delta = 1e-6
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = 9
-neighbours = "{neighbours}"
-[tables.t.columns.c]
-range = [0, {last}]
-outside = "{outside}"
-[tables.t.columns.d]
-values = ["x", "y"]
-outside = "{other}"
-"""
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
 INDIVIDUALS = {
     "one record": [(1.0, "x")],
@@ -69,8 +54,12 @@ class Bench:
         self.recipe = sf.recipes.UserCounts(
             **{"table": "t", "by": ("c", "d"), "max_cells": MAX_CELLS, **keys}
         )
-        text = PROJECT.format(neighbours=neighbours, outside=policy[0], other=policy[1], last=last)
-        (folder / "sfumato.toml").write_text(text)
+        columns = {
+            "c": {"range": [0, last], "outside": policy[0]},
+            "d": {"values": ["x", "y"], "outside": policy[1]},
+        }
+        unit = {"unit": "p", "max_records": 9, "neighbours": neighbours}
+        write_project(folder, columns, epsilon=100_000, delta=1e-6, **unit)
 
     def release(self, records, *, epsilon=1, delta=0):
         table = pa.table(

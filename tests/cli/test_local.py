@@ -7,28 +7,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from sfumato.cli.estimate import estimate
-from sfumato.cli.respond import respond
-from sfumato.errors import SfumatoError
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command()(respond)
-app.command()(estimate)
+from helpers.cli import invoke as run
 
 PEOPLE = 6000
 LABELS = ["ash", "birch", "cedar"]
 SECRET = "willow"
-
-
-def run(*arguments, code=0):
-    """The result of the command, with the exit code that the program would give to an error of ours."""
-    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, [str(each) for each in arguments])
-    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
-    assert exit_code == code, (result.output, result.exception)
-    return result
 
 
 def told(result):

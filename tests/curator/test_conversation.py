@@ -21,7 +21,7 @@ from sfumato.questions import Choice, Chosen, Gap, Measurement, NormChoice, Requ
 from sfumato.recipes import Plan, Product, follow_recipe
 from sfumato.schema import parse_table, read_project
 
-HELPERS = Path(__file__).resolve().parents[1] / "helpers"
+TESTS = Path(__file__).resolve().parents[1]
 
 
 def spent(project):
@@ -452,8 +452,8 @@ def run_command(project, *arguments, signal="None", batch=-1):
     """The command line in a process of its own that knows the probe and sends itself a signal."""
     code = (
         "import os, signal, sys\n"
-        f"sys.path.insert(0, {str(HELPERS)!r})\n"
-        "import probe_recipe\n"
+        f"sys.path.insert(0, {str(TESTS)!r})\n"
+        "from helpers import probe_recipe\n"
         "probe_recipe.register()\n"
         "def stop(number):\n"
         f"    if number == {batch}:\n"

@@ -8,24 +8,22 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import project_text
 from sfumato.curator import scores as scores_module
 from sfumato.curator.scores import SCORE_GRID
 from sfumato.metrics import pie_chart
 from sfumato.recipes import CellCounts
 
-PROJECT = """
-[budget]
-epsilon = 100
-[tables.t]
-source = "t.parquet"
-unit = "person"
-max_records = 5
-{more}
-[tables.t.columns.place]
-range = [0, 7]
-[tables.t.columns.kind]
-values = ["a", "b", "c"]
-"""
+PROJECT = project_text(
+    {
+        "place": {"range": [0, 7]},
+        "kind": {"values": ["a", "b", "c"]},
+    },
+    unit="person",
+    epsilon=100,
+    max_records=5,
+    more="{more}",
+)
 
 
 def crowd(people=200, seed=4):

@@ -2,10 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,31 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers import projects
+from helpers.cli import run_process
 from sfumato.curator import Curator
 from sfumato.engines import DuckDBEngine, open_engine
 from sfumato.engines.postgres import source
 from sfumato.errors import SchemaError, SourceError
 from sfumato.schema import parse_table, read_project
 
-pytestmark = pytest.mark.xdist_group("postgres")
-
 SILENT = {"progress": lambda _: None}
 COLUMNS = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
-PROJECT = """
-[budget]
-epsilon = 20.0
-delta = 1e-9
-
-[tables.t]
-source = "{source}"
-unit = "person"
-max_records = 3
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-"""
+PROJECT = projects.PROJECT.replace("t.parquet", "{source}")
 RECIPE = 'recipe = "cell-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
 CAPPED = 'recipe = "capped-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
 
@@ -261,17 +246,11 @@ def test_a_connection_lost_before_a_statement_is_computed_keeps_its_charge(serve
 
 def test_the_command_line_tells_the_same(place):
     _, file = place
-
-    def run(*words):
-        line = [sys.executable, "-m", "sfumato", *words]
-        return subprocess.run(line, cwd=file.parent, capture_output=True, text=True, check=False)
-
+    run = partial(run_process, cwd=file.parent)
     done = run("release", "recipe.toml", "--out", "out")
-    assert done.returncode == 0, done.stderr
-    assert run("verify", "out").returncode == 0
+    run("verify", "out")
     change(file, "host=", "host=/nowhere")
-    failed = run("release", "recipe.toml", "--out", "more")
-    assert failed.returncode == 1
+    failed = run("release", "recipe.toml", "--out", "more", code=1)
     assert "cannot be reached" in " ".join(failed.stderr.split())
     told = done.stdout + done.stderr + failed.stdout + failed.stderr
     assert "keeper" not in told

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.engines import DuckDBEngine
 from sfumato.engines.sealed import NUMBER, Sealed, clean_column, seal_table
 from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
@@ -19,16 +20,6 @@ from sfumato.schema import parse_table
 from sfumato.sql import UNIT
 from sfumato.tables import textfile
 from sfumato.tables.textfile import LONGEST_RECORD, read_text
-
-PROJECT = """
-[budget]
-epsilon = 1e9
-[tables.t]
-source = "{source}"
-unit = "p"
-max_records = {most}
-{more}
-"""
 
 
 class Exact:
@@ -51,9 +42,9 @@ def open_with(folder, source, *, most=3, more=""):
     from sfumato.curator import Curator
     from sfumato.schema import read_project
 
-    (folder / "sfumato.toml").write_text(PROJECT.format(source=source, most=most, more=more))
+    file = write_project(folder, {}, source=source, unit="p", max_records=most, epsilon=1e9, more=more)
     noise = Exact()
-    return Curator(read_project(folder / "sfumato.toml"), noise=noise), noise
+    return Curator(read_project(file), noise=noise), noise
 
 
 def ask(folder, table, statement, *, most=3, more=""):
@@ -540,5 +531,5 @@ def test_numbers_of_a_range_are_compared_with_all_their_decimals(tmp_path):
 
 def test_open_spends_nothing_and_reads_nothing(tmp_path):
     pq.write_table(pa.table({"p": [1]}), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(PROJECT.format(source="t.parquet", most=1, more=""))
-    assert sf.open(tmp_path / "sfumato.toml").budget().spent == 0
+    file = write_project(tmp_path, {}, unit="p", max_records=1)
+    assert sf.open(file).budget().spent == 0

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import project_text
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError
@@ -24,24 +25,18 @@ from sfumato.schema import parse_table, read_project
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"
 OUTER = [["region", "month"], ["region", "age"]]
 
-PROJECT = """
-[budget]
-epsilon = 100
-delta = 1e-5
-accounting = "gaussian"
-
-[tables.t]
-source = "t.parquet"
-unit = "person"
-max_records = 6
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-[tables.t.columns.age]
-bins = [0, 20, 40, 60, 80, 100]
-"""
+PROJECT = project_text(
+    {
+        "region": {"values": ["a", "b", "c"]},
+        "month": {"range": [1, 12]},
+        "age": {"bins": [0, 20, 40, 60, 80, 100]},
+    },
+    unit="person",
+    epsilon=100,
+    delta=1e-05,
+    accounting="gaussian",
+    max_records=6,
+)
 
 
 @pytest.fixture
@@ -408,6 +403,7 @@ def test_refusals_before_any_charge(crowd, tmp_path):
     assert not crowd.ledger_path.exists() or crowd.budget().spent == 0
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_taxi_example_releases_and_verifies(shared, tmp_path):
     for file in EXAMPLE.iterdir():

@@ -5,12 +5,12 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.accounting import Spent, add_costs
 from sfumato.curator import conversation as conversation_module
 from sfumato.errors import RecipeError, VerificationFailed
@@ -53,16 +53,8 @@ def lay(tmp_path):
     """Writes a project and its table; returns the project file."""
 
     def write(rows=None, *, budget=1000, **facts):
-        pq.write_table(make_rows() if rows is None else rows, tmp_path / "t.parquet")
-        spec = {**SPEC, **facts}
-        lines = ["[budget]", f"epsilon = {budget}", "[tables.t]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in spec.items() if key != "columns"]
-        for name, keys in spec["columns"].items():
-            lines.append(f"[tables.t.columns.{name}]")
-            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-        file = tmp_path / "sfumato.toml"
-        file.write_text("\n".join(lines) + "\n")
-        return file
+        rows = make_rows() if rows is None else rows
+        return write_project(tmp_path, rows=rows, epsilon=budget, **{**SPEC, **facts})
 
     return write
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.curator import conversation as conversation_module
 from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine
@@ -64,16 +65,8 @@ def lay(tmp_path):
     """Writes a project and its table; returns the project file."""
 
     def write(rows=None, *, budget=1000, **facts):
-        pq.write_table(make_rows() if rows is None else rows, tmp_path / "t.parquet")
-        spec = {**SPEC, **facts}
-        lines = ["[budget]", f"epsilon = {budget}", "[tables.t]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in spec.items() if key != "columns"]
-        for name, keys in spec["columns"].items():
-            lines.append(f"[tables.t.columns.{name}]")
-            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-        file = tmp_path / "sfumato.toml"
-        file.write_text("\n".join(lines) + "\n")
-        return file
+        rows = make_rows() if rows is None else rows
+        return write_project(tmp_path, rows=rows, epsilon=budget, **{**SPEC, **facts})
 
     return write
 
@@ -397,7 +390,7 @@ def test_a_cut_that_nothing_reaches_costs_no_lost_charge(lay, monkeypatch, epsil
 
 def test_columns_whose_names_look_like_groups(lay):
     rows = make_rows(30).append_column("a x b", pa.array([1] * 30))
-    columns = {'"a x b"': {"range": [0, 1]}, "a": SPEC["columns"]["a"], "b": SPEC["columns"]["b"]}
+    columns = {"a x b": {"range": [0, 1]}, "a": SPEC["columns"]["a"], "b": SPEC["columns"]["b"]}
     curator = sf.open(lay(rows, columns=columns))
     try:
         curator.release(FieldGroups(table="t", groups=[["a", "b"]]), epsilon=1)

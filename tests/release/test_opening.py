@@ -158,6 +158,7 @@ def test_a_small_parquet_file_cannot_unpack_to_far_more(monkeypatch):
     assert read_parquet(sink.getvalue(), rows=2**22).num_rows == 2**22
 
 
+@pytest.mark.slow
 def test_a_long_word_that_repeats_stays_one_word(monkeypatch):
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": ["x" * 10**5] * 10**4}), sink)

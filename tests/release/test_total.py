@@ -9,29 +9,24 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from helpers.projects import project_text
 from sfumato.cli import main
 from sfumato.questions import Measurement, Queries, Request, note_total, total_in_records
 
-PROJECT = """
-[budget]
-epsilon = 1000
-delta = 1e-3
-accounting = "gaussian"
-
-[tables.visits]
-source = "{source}"
-unit = "person"
-max_records = 4
-
-[tables.visits.columns.clinic]
-values = ["North", "South", "Harbour"]
-
-[tables.visits.columns.month]
-range = [1, 12]
-
-[tables.visits.columns.kind]
-values = ["a", "b"]
-"""
+PROJECT = project_text(
+    {
+        "clinic": {"values": ["North", "South", "Harbour"]},
+        "month": {"range": [1, 12]},
+        "kind": {"values": ["a", "b"]},
+    },
+    table="visits",
+    source="{source}",
+    unit="person",
+    epsilon=1000,
+    delta=0.001,
+    accounting="gaussian",
+    max_records=4,
+)
 RECIPES = {
     "cell-counts": 'by = ["clinic", "month"]\nepsilon = [1.0, 2.0]',
     "user-counts": 'by = ["clinic", "month"]\nmax_cells = 4\nepsilon = 1.0',

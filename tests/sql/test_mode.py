@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import sfumato as sf
-from sfumato.cli import app
+from helpers.cli import invoke
 from sfumato.curator import statements
 from sfumato.errors import UnsupportedQuery
 from sfumato.sql import take_out
@@ -334,8 +333,7 @@ def test_the_command_prints_labels(tmp_path, monkeypatch, form):
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
     text = f"DP-SELECT {MUCH} TOP(city, 2) AS best FROM t"
-    result = CliRunner().invoke(app, ["sql", text, "--format", form])
-    assert result.exit_code == 0, result.output
+    result = invoke("sql", text, "--format", form)
     if form == "csv":
         assert result.stdout.splitlines()[0].replace('"', "") == "best_1,best_2"
     if form == "json":

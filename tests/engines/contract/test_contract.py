@@ -1,31 +1,22 @@
 """The contract: every engine gives the numbers that DuckDB gives for the same records, bit for bit."""
 
-import importlib.util
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers.contract_tables import source_name
 from sfumato.errors import SfumatoError
 from sfumato.questions import CapChoice, HeadCounts, NormChoice, Queries, Request
 from sfumato.schema import parse_table
 from sfumato.sql import Source, plan_query, read_statement
 
 SILENT = {"progress": lambda _: None}
-HELPER = Path(__file__).resolve().parents[2] / "helpers" / "contract_tables.py"
 NAMES = [
     *(f"edges by {unit}" for unit in ("who", "number", "day", "cash", "flag", "row")),
     "skewed", "weighted", "empty", "one row", "taxi", "stlouis", "adult",
 ]  # fmt: skip
 PEOPLE = ["skewed", "weighted", "empty", "one row", "edges by who", "edges by day", "taxi", "stlouis"]
-
-
-def stored(name):
-    spec = importlib.util.spec_from_file_location("contract_tables", HELPER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.source_name(name)
 
 
 @pytest.fixture
@@ -37,7 +28,7 @@ def both(place, file_engine, tables):
         if name not in tables:
             pytest.skip("the public tables (../shared) are not beside the project")
         _, spec, marginals = tables[name]
-        kept = stored(name)
+        kept = source_name(name)
         here = parse_table("t", {"source": source_of(kept), **spec, **facts})
         there = parse_table("t", {"source": f"{kept}.parquet", **spec, **facts})
         return (engine, here), (file_engine, there), marginals

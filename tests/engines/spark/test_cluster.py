@@ -13,7 +13,7 @@ from sfumato.errors import SourceError
 from sfumato.recipes import CellCounts
 from sfumato.schema import read_project
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.slow
 MARGINALS = (("clinic", "month"), ("month", "age"), ("clinic", "age"))
 RECIPE = CellCounts(table="visits", by=("clinic", "month"))
 

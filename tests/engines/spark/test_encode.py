@@ -11,7 +11,7 @@ import pytest
 from sfumato.engines.spark.encode import MOMENT, NUMBER, describe_type, encode_spark_column
 from sfumato.schema import parse_table
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.slow
 
 MOMENTS = [
     "2020-01-02 03:04:05.123+01:30", "2020/1/2T3:4", "1999-12-31", "0044-03-15 (BC) 03:04:05 Z",

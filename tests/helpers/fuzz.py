@@ -10,7 +10,6 @@ Rows in another order, in groups of another size, must change nothing.
         print(fault)
 """
 
-import importlib.util
 import math
 import random
 import shutil
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import sfumato as sf
+from helpers import nasty_tables as nasty
 from sfumato.audit.differences import find_excess, measure_move
 from sfumato.audit.subjects import RecipeSubject
 from sfumato.audit.watch import Asked, Watch
@@ -33,18 +33,6 @@ from sfumato.curator import Curator
 from sfumato.errors import SfumatoError
 from sfumato.exact import parse_positive
 from sfumato.schema import read_project
-
-
-def load(name):
-    """A helper of the tests, by its name."""
-    path = Path(__file__).resolve().parents[1] / "helpers" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-nasty = load("nasty_tables")
 
 TOLD = 2**40
 # fmt: off

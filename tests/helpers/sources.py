@@ -1,10 +1,12 @@
-"""Sources of words for tests: seeded or scripted, and so unfit for any release."""
+"""Sources of random words that tests can steer, and so unfit for any release; and a test of a law."""
 
 import numpy as np
-import pytest
+from scipy.special import chdtrc
 
 
 class SeededSource:
+    """Words of a public generator, so that a test gives one verdict for ever."""
+
     def __init__(self, seed):
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
@@ -16,7 +18,7 @@ class ScriptedSource:
     """Gives the listed words in turn, and fails when they run out."""
 
     def __init__(self, words):
-        self._words = list(words)
+        self._words = [int(word) for word in words]
 
     def fill(self, out):
         assert out.size <= len(self._words), "the script ran out of words"
@@ -28,11 +30,6 @@ class ScriptedSource:
         return len(self._words)
 
 
-@pytest.fixture
-def seeded():
-    return SeededSource
-
-
-@pytest.fixture
-def scripted():
-    return ScriptedSource
+def chi_square_tail(statistic, freedom):
+    """P(chi-square >= statistic) with that many degrees of freedom."""
+    return float(chdtrc(freedom, statistic))
