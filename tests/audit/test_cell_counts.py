@@ -16,7 +16,6 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.curator import conversation as conversation_module
 from sfumato.engines import duckdb as engine_module
 from sfumato.noise import add_noise
 
@@ -82,7 +81,7 @@ class Bench:
             return values
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(conversation_module, "add_noise", stand_in)
+            patch.setattr("sfumato.noise.add_noise", stand_in)
             release = self.release(records, **options)
         return seen, release
 

@@ -20,6 +20,7 @@ from sfumato.exact import parse_exact
 from sfumato.noise import add_noise
 from sfumato.questions import (
     NORM_GRID,
+    ClippedMarginal,
     NormChoice,
     Queries,
     Request,
@@ -77,7 +78,9 @@ QUERIES = {
 
 
 def ask(queries=None, scale=Fraction(10)):
-    return Request(name="r", columns=("c", "d"), noise="gaussian", scale=scale, queries=queries, norm=NORM)
+    return Request(
+        name="r", counted=ClippedMarginal(("c", "d"), NORM, queries), noise="gaussian", scale=scale
+    )
 
 
 def write(folder, records):
@@ -95,7 +98,7 @@ def write(folder, records):
 def answer(folder, records, request):
     """The exact answers, as whole numbers of any size."""
     engine = write(folder, records)
-    (counted,) = engine.count_clipped(describe(), (request,), progress=lambda _: None)
+    (counted,) = engine.count(describe(), tuple(each.counted for each in (request,)), progress=lambda _: None)
     return counted.true_values.astype(object)
 
 
@@ -220,9 +223,9 @@ def test_no_individual_moves_the_score_of_a_norm_beyond_what_its_rate_covers(tmp
     for replace, neighbours in ((False, [[], person(name)]), (True, [others, person(name)])):
         seen.clear()
         for records in neighbours:
-            counted = write(tmp_path, CROWD + records).count_norms(
-                describe(), choice, progress=lambda _: None
-            )
+            counted = write(tmp_path, CROWD + records).count(describe(), (choice,), progress=lambda _: None)[
+                0
+            ]
             table = describe(neighbours="replace" if replace else "add-remove")
             seen.append(conversation._score_norms(table, choice, counted.true_values))
         (one, rate), (two, same) = seen

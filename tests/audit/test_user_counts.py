@@ -17,11 +17,10 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.noise import add_noise
-from sfumato.questions import measurement as measurement_module
 from sfumato.questions import Measurement, request_cost
+from sfumato.questions import measurement as measurement_module
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_table
 
@@ -81,7 +80,7 @@ class Bench:
             return values.copy()
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(conversation_module, "add_noise", stand_in)
+            patch.setattr("sfumato.noise.add_noise", stand_in)
             return seen, self.release(records, **options)
 
 
@@ -148,13 +147,13 @@ def test_the_charge_is_what_the_noise_is_worth(tmp_path, monkeypatch):
 
 
 def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    original = counts.count_heads
+    original = counts.count_individuals
 
     def unbounded(connection, table, request):
-        loose = replace(request, heads=replace(request.heads, max_cells=10**9))
+        loose = replace(request, max_cells=10**9)
         return original(connection, table, loose)
 
-    monkeypatch.setattr("sfumato.engines.duckdb.count_heads", unbounded)
+    monkeypatch.setattr("sfumato.engines.duckdb.count_individuals", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     person = [("somebody", c, d) for c, d in INDIVIDUALS["one cell too many"]]
     assert "above the declared" in find_violation(bench, CROWD + person, CROWD)
@@ -255,7 +254,7 @@ def test_the_write_up_s_calibration_costs_twenty_times_what_it_claims(tmp_path):
     for records in ([*crowd, *(("somebody", c) for c in range(20))], crowd):
         people, cells = zip(*records, strict=True)
         pq.write_table(pa.table({"p": people, "c": cells}), tmp_path / "t.parquet")
-        counted = DuckDBEngine(tmp_path).count_heads(table, request, progress=lambda _: None)
+        counted = DuckDBEngine(tmp_path).count(table, (request.counted,), progress=lambda _: None)[0]
         vectors.append(counted.true_values)
     moved = vectors[0] - vectors[1]
     claimed = specimen.specimen_cost(table, Fraction(1))

@@ -168,7 +168,7 @@ def test_force_never_removes_a_ledger_a_project_or_records(project):
 class Breaking(DuckDBEngine):
     """An engine that fails while it reads records."""
 
-    def count(self, table, marginals, *, occupied=(), progress):
+    def count(self, table, questions, *, progress):
         raise sf.SourceError("disk gone")
 
 
@@ -184,9 +184,9 @@ def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
     seen = []
 
     class Watching(DuckDBEngine):
-        def count(self, table, marginals, *, occupied=(), progress):
+        def count(self, table, questions, *, progress):
             seen.append(spent(project))
-            return super().count(table, marginals, progress=progress)
+            return super().count(table, questions, progress=progress)
 
     monkeypatch.setattr(curator_module, "open_engine", Watching)
     sf.open(project).release(RECIPE, epsilon=1)
@@ -195,9 +195,9 @@ def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
 
 def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeypatch, people):
     class Racing(DuckDBEngine):
-        def count(self, table, marginals, *, occupied=(), progress):
+        def count(self, table, questions, *, progress):
             pq.write_table(people.slice(2), project.parent / "t.parquet")
-            return super().count(table, marginals, progress=progress)
+            return super().count(table, questions, progress=progress)
 
     monkeypatch.setattr(curator_module, "open_engine", Racing)
     with pytest.raises(sf.SourceError, match="changed while it was read"):

@@ -9,7 +9,6 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.curator import scores as scores_module
 from sfumato.curator.scores import SCORE_GRID
 from sfumato.metrics import pie_chart
 from sfumato.recipes import CellCounts
@@ -57,7 +56,7 @@ def without_noise(monkeypatch):
         drawn.append((values.copy(), kind, scale))
         return values
 
-    monkeypatch.setattr(scores_module, "add_noise", record)
+    monkeypatch.setattr("sfumato.noise.add_noise", record)
     return drawn
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.asking import cells
 from helpers.projects import write_project
 from sfumato.engines import DuckDBEngine
 from sfumato.engines.sealed import NUMBER, Sealed, clean_column, seal_table
@@ -422,7 +423,7 @@ def test_how_values_are_written_is_part_of_the_schema(tmp_path):
 
     def count(name):
         engine.check(described, ((name,),))
-        (counts,) = engine.count(described, ((name,),), progress=lambda _: None)
+        (counts,) = engine.count(described, cells(((name,),)), progress=lambda _: None)
         return counts.true_values.tolist()
 
     assert count("month") == [0, 1, *[0] * 9, 1]
@@ -486,7 +487,7 @@ def test_narrow_types_do_not_overflow(tmp_path):
     described = parse_table(
         "t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"range": [-90, 90]}}}
     )
-    (counts,) = DuckDBEngine(tmp_path).count(described, (("c",),), progress=lambda _: None)
+    (counts,) = DuckDBEngine(tmp_path).count(described, cells((("c",),)), progress=lambda _: None)
     assert np.flatnonzero(counts.true_values).tolist() == [0, 135, 180]
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+import sfumato.noise
+from helpers.asking import converse
 from helpers.projects import write_project
-from sfumato.curator import conversation as conversation_module
-from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError, VerificationFailed
 from sfumato.questions import request_cost
@@ -79,8 +79,8 @@ def no_noise(monkeypatch):
         kept = values >= threshold
         return cells[kept].copy(), values[kept].copy()
 
-    monkeypatch.setattr(conversation_module, "add_noise", lambda values, *, kind, scale: values.copy())
-    monkeypatch.setattr(conversation_module, "add_sparse_noise", sparse)
+    monkeypatch.setattr("sfumato.noise.add_noise", lambda values, *, kind, scale: values.copy())
+    monkeypatch.setattr("sfumato.noise.add_sparse_noise", sparse)
 
 
 def share_out(recipe, table, *epsilons):
@@ -569,28 +569,17 @@ def test_an_edited_certificate_is_found(out, change):
 # The law of what is released, dense and sparse.
 
 
-class Stub:
-    """A ledger and an entry that keep nothing: only noise is looked at here."""
-
-    secret = b"0" * 32
-    sequence = 1
-
-    def __init__(self, version):
-        self.table_version = version
-
-
 def draw_many(folder, table, recipe, runs):
     """The counts of the group after cut and rounding, in `runs` answers to one request."""
     plan = recipe.plan(table, epsilons=(Fraction(1, 10),), delta=Fraction(0))
     engine = DuckDBEngine(folder)
-    stub = Stub(engine.version(table, secret=Stub.secret))
     counts = np.zeros((runs, table.cells(plan.requests[0].columns)), np.int64)
-    with Conversation(
-        plan, engine=engine, ledger=stub, entry=stub, kept=None, progress=lambda _: None
-    ) as conversation:
-        conversation._draw(plan.requests)
+    with converse(plan, engine) as conversation:
+        (request,) = plan.requests
+        (true_counts,) = engine.count(table, (request.counted,), progress=lambda _: None)
         for turn in range(runs):
-            cells, values = recipe._cut(table, conversation._add_noise(plan.requests[0], None))
+            noisy = conversation._add_noise(request, true_counts, sfumato.noise)
+            cells, values = recipe._cut(table, noisy)
             counts[turn, slice(None) if cells is None else cells] = values
     return counts
 

@@ -11,7 +11,15 @@ import pytest
 import sfumato as sf
 from helpers.projects import project_text
 from sfumato.cli import main
-from sfumato.questions import Measurement, Queries, Request, note_total, total_in_records
+from sfumato.questions import (
+    Marginal,
+    Measurement,
+    OccupiedCells,
+    Queries,
+    Request,
+    note_total,
+    total_in_records,
+)
 
 PROJECT = project_text(
     {
@@ -116,7 +124,7 @@ def test_it_is_said_on_the_terminal_in_the_report_and_of_sql(place, monkeypatch)
 
 def _measure(values, *, queries=None, scale=10, **keys):
     request = Request(
-        name="m", columns=("a",), noise="gaussian", scale=Fraction(scale), queries=queries, **keys
+        name="m", counted=Marginal(("a",), queries), noise="gaussian", scale=Fraction(scale), **keys
     )
     return Measurement(request=request, noisy_values=np.array(values, np.int64), grid=2)
 
@@ -140,7 +148,11 @@ def test_queries_that_leave_cells_out_have_no_total():
 def test_of_cells_above_a_threshold_noise_alone_has_a_known_total(place):
     table = sf.open(place / "right.toml").project.table("visits")
     request = Request(
-        name="m", columns=("clinic", "month"), noise="laplace", scale=Fraction(10), threshold=20
+        name="m",
+        counted=OccupiedCells(("clinic", "month")),
+        noise="laplace",
+        scale=Fraction(10),
+        threshold=20,
     )
     cells = table.cells(request.columns)
     rng = np.random.default_rng(5)

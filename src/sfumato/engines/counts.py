@@ -272,7 +272,7 @@ def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice) -> 
         f"count(*) FILTER (WHERE s <= {floor_square(norm)}) AS k{place}"
         for place, norm in enumerate(choice.norms)
     ]
-    squares = f"SELECT u, {_SQUARE} AS s FROM shares GROUP BY u"
+    squares = f"SELECT u, {_SQUARED} AS s FROM shares GROUP BY u"
     rows = f"SELECT {', '.join([*within, 'count(*) AS everybody'])} FROM ({squares}) AS squares"
     return _with(_shares(table, columns, choice.columns, weighted=False), rows)
 
@@ -286,7 +286,7 @@ def clipped_query(table: Table, columns: tuple[str, ...], question: ClippedMargi
     bound = question.norm * (1 if question.queries is None else question.queries.grid)
     relations = _shares(table, columns, question.columns, weighted=question.queries is not None)
     relations["factors"] = (
-        f"SELECT u, {scale_factor(bound)} AS f FROM (SELECT u, {_SQUARE} AS s FROM shares GROUP BY u) "
+        f"SELECT u, {scale_factor(bound)} AS f FROM (SELECT u, {_SQUARED} AS s FROM shares GROUP BY u) "
         f"AS squares WHERE s > {floor_square(bound)}"
     )
     total = f"sum(CAST(coalesce(f, {NORM_GRID}) AS {_WIDE}) * a)"
@@ -355,7 +355,7 @@ def _widen(node: exp.Expr) -> exp.Expr:
     return node
 
 
-_SQUARE_PORTABLE = f"sum(CAST(a AS {_WIDE}) * a)"
+_SQUARED = f"sum(CAST(a AS {_WIDE}) * a)"
 
 
 def _kept(table: Table, columns: int) -> str:
@@ -551,7 +551,7 @@ def clip_counts(
         bound = question.norm * (1 if question.queries is None else question.queries.grid)
         connection.execute(
             f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {scale_factor(bound)} AS f "
-            f"FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
+            f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
         )
         total = f"sum(CAST(COALESCE(f, {NORM_GRID}) AS HUGEINT) * a)"
         answers = connection.sql(
@@ -572,14 +572,14 @@ def count_within(
     _create_shares(connection, table, columns, choice.columns, None)
     within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
     (row,) = connection.execute(
-        f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i)"
+        f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i)"
     ).fetchall()
     values = np.array(row, np.int64)
     values.flags.writeable = False
     return TrueCounts(choice.columns, values)
 
 
-_SQUARE = "sum(CAST(a AS HUGEINT) * a)"
+_SQUARED_HERE = "sum(CAST(a AS HUGEINT) * a)"  # as `_SQUARED`, in what DuckDB is fastest with
 
 
 def _create_shares(

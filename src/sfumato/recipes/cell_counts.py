@@ -13,14 +13,14 @@ import pyarrow as pa
 from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, round_up
-from sfumato.questions import Answer, Measurement, Request, request_sensitivity
+from sfumato.questions import Answer, Marginal, Measurement, Request, request_sensitivity
 from sfumato.recipes.base import Conversation, Plan, Product, cell_columns, refuse_clash, released_names
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.questions import IndividualCounts, Marginal
+    from sfumato.questions import IndividualCounts
     from sfumato.schema import Table
 
 

@@ -353,8 +353,8 @@ class UserCounts:
             "idea": (
                 f"The release is a histogram of the records of table `{table.name}` over {sizes}, {cells:,} "
                 "cells in all. It is made of counts of individuals: so many individuals have so many records "
-                f"in a cell. {asked_cells.rows:,} such numbers about {asked:,} cells are asked, each gets noise "
-                "of its own, and each, times its records, is added back to its cell."
+                f"in a cell. {asked_cells.rows:,} such numbers about {asked:,} cells are asked, each gets "
+                "noise of its own, and each, times its records, is added back to its cell."
             ),
             "preprocessing": (
                 f"{self._tell_asked()} No record is touched, so the step costs nothing. A cell that is not "

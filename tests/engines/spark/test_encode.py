@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.asking import cells
 from sfumato.engines.spark.encode import MOMENT, NUMBER, describe_type, encode_spark_column
 from sfumato.schema import parse_table
 
@@ -99,8 +100,8 @@ def test_spark_reads_texts_as_duckdb_does(spark, tmp_path):
     ):
         table = parse_table("t", {"source": source, "unit": "row", "columns": columns})
         engine.check(table, (("n",),))
-        answers = engine.count(table, (), occupied=asked, progress=lambda _: None)
-        answers += engine.count(table, (), occupied=(("n", "clamped"),), progress=lambda _: None)
+        answers = engine.count(table, cells((), asked), progress=lambda _: None)
+        answers += engine.count(table, cells((), (("n", "clamped"),)), progress=lambda _: None)
         found.append(answers)
     for name, one, other in zip([*asked, "clamped"], *found, strict=True):
         assert one.cells.tolist() == other.cells.tolist(), name
