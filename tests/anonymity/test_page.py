@@ -4,12 +4,12 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from sfumato.anonymity.page_charts import draw_pairs, list_pairs
+from sfumato.report.style import build_style
 
 from sfumato.anonymity import make_plan, release_table
 from sfumato.anonymity.page import build_page
-from sfumato.anonymity.page_charts import draw_pairs, list_pairs
 from sfumato.anonymity.summary import summarise
-from sfumato.report.style import build_style
 
 PEOPLE = {
     "age": [61, 72, 66, 40, 35, 44],

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sfumato.explain.tradeoff import concentrated_powers
+from sfumato.report.posterior import Total, largest_power
 
 from sfumato.errors import RecipeError
 from sfumato.explain import Guarantee, largest_detection, least_missed
-from sfumato.explain.tradeoff import concentrated_powers
-from sfumato.report.posterior import Total, largest_power
 
 RATES = (1e-6, 0.001, 0.01, 0.05, 0.2, 0.5, 0.9, 0.999)
 NORMAL = NormalDist()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sfumato.grouping.spread import Noise, spread_counts
+from sfumato.grouping.groups import Noise, spread_counts
 
 
 @pytest.mark.parametrize(("cells", "groups"), [(30, 5), (300, 5), (300, 40), (20_000, 2)])

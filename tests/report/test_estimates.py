@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from sfumato.report.axes import choose_axes
+
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise
 from sfumato.report.facts import read_facts
 

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from sfumato.report.html import clip_text, data_uri, join, raw, tag
 
 

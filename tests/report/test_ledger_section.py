@@ -2,8 +2,9 @@
 
 from fractions import Fraction
 
-from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.report.sections.ledger import _tell_budget
+
+from sfumato.accounting import Budget, Cost, Ledger
 
 
 def _report(tmp_path, *costs):

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from sfumato.report.palette import COLOURS, DIVERGING, SEQUENTIAL, STEPS, colour_rules
 
 

@@ -7,9 +7,9 @@ from statistics import NormalDist
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sfumato.report.posterior import RARITIES, Total, largest_power, posterior_bounds, pure_bounds, read_total
 
 from sfumato.accounting import mu_to_delta
-from sfumato.report.posterior import RARITIES, Total, largest_power, posterior_bounds, pure_bounds, read_total
 
 PRIORS = st.floats(0.001, 0.999)
 

@@ -158,7 +158,7 @@ def _sensitivity(table: Table) -> float:
 
 
 def _note_groups(found: Grouping, max_cells: int) -> tuple[str, ...]:
-    from sfumato.grouping import list_names
+    from sfumato.pages.words import list_names
 
     large = [group.columns[0] for group in found.groups if group.cells > max_cells]
     lost = [name for group in found.groups if group.error > _MOST_ERROR for name in group.columns]
@@ -205,7 +205,7 @@ def _show(found: Grouping, *, notes: tuple[str, ...]) -> None:
     """Prints groups, strong pairs that were kept apart, and notes for a person, on stderr."""
     from rich.table import Table
 
-    from sfumato.grouping import plain_text
+    from sfumato.pages.words import plain_text
 
     screen = console(stderr=True)
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sfumato.arrays import to_numpy
 from sfumato.errors import RecipeError
-from sfumato.grouping.text import list_names, plain_text
+from sfumato.pages.words import list_names, plain_text
 from sfumato.recipes.codes import encode_public, read_public_table
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from sfumato.exact import NORMAL_95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Evidence:
         A sum of Laplace noises has lighter tails than one of them. Half a step is added because the
         noise is discrete.
         """
-        far = math.log(20) / math.sqrt(2) if self.noise == "laplace" else NormalDist().inv_cdf(0.975)
+        far = math.log(20) / math.sqrt(2) if self.noise == "laplace" else NORMAL_95
         return far * self.deviation + self.step / 2
 
 
