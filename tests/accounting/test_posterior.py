@@ -7,15 +7,22 @@ from statistics import NormalDist
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sfumato.report.posterior import RARITIES, Total, largest_power, posterior_bounds, pure_bounds, read_total
 
 from sfumato.accounting import mu_to_delta
+from sfumato.accounting.posterior import (
+    RARITIES,
+    Total,
+    largest_power,
+    posterior_bounds,
+    pure_bounds,
+    read_total,
+)
 
 PRIORS = st.floats(0.001, 0.999)
 
 
 def total(epsilon=None, rho=None, mu_squared=None):
-    return Total(epsilon=epsilon, rho=rho, mu_squared=mu_squared, at_delta={})
+    return Total(epsilon=epsilon, rho=rho, mu_squared=mu_squared)
 
 
 @pytest.mark.parametrize(
