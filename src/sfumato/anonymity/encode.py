@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from sfumato.anonymity.hierarchy_base import check_nested
 from sfumato.anonymity.values import format_value, is_text
-from sfumato.arrays import to_numpy
 from sfumato.errors import AnonymityError
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,8 +16,8 @@ from sfumato.anonymity.check import measure_anonymity
 from sfumato.anonymity.encode import encode_values
 from sfumato.anonymity.values import is_text
 from sfumato.anonymity.wanted import find_shortfalls
-from sfumato.arrays import to_arrow
 from sfumato.errors import AnonymityError, ReleaseError, VerificationFailed
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from sfumato.anonymity.check import Anonymity

@@ -16,8 +16,8 @@ from sfumato.anonymity.labels import Labels, label_partition, refuse_bars
 from sfumato.anonymity.loss import Loss, measure_loss
 from sfumato.anonymity.space import build_space
 from sfumato.anonymity.suppress import suppress_classes
-from sfumato.arrays import to_arrow
 from sfumato.errors import AnonymityError
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,10 +12,10 @@ from sfumato.anonymity.accuracy import measure_accuracy
 from sfumato.anonymity.check import NOT_DP
 from sfumato.anonymity.risk import measure_risk
 from sfumato.anonymity.subsets import find_identifying_subsets
-from sfumato.arrays import to_arrow
 from sfumato.attack.link import link_tables
 from sfumato.attack.tables import open_published, read_text, require_columns
 from sfumato.errors import AnonymityError, AttackError
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from sfumato.anonymity.accuracy import Accuracy

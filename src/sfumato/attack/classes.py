@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from sfumato.arrays import to_numpy
 from sfumato.attack.patterns import Pattern, compatible, is_exact, parse_pattern
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

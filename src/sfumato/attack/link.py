@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.arrays import to_numpy
 from sfumato.attack.classes import build_classes
 from sfumato.attack.join import join_classes
 from sfumato.attack.tables import Published, read_text, require_columns
 from sfumato.errors import AttackError
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
