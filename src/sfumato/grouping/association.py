@@ -1,4 +1,11 @@
-"""How much two columns tell about each other: normalised mutual information, less what chance tells."""
+"""How much two columns tell about each other: normalised mutual information, less what chance tells.
+
+The information that two columns share is divided by the most they could share, the entropy of the poorer
+one: 0 for independent columns, 1 if one follows from the other. Where values are many and rows are few,
+independent columns seem to share much, so the same is measured after shuffling one of the columns: what a
+shuffle shows is chance, and it is taken off both sides of the ratio. Unlike chi-squared measures such as
+Cramer's V, a rare value counts by the rows that have it, so that a few odd rows make no strong pair.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +20,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+MEASURE = "normalised mutual information, corrected for chance"
 
+_MOST_SHUFFLES = 8
+_SHUFFLED_ROWS = 200_000
+_LEAST_ROOM = 0.02  # of a column's entropy; where chance explains all but this, nothing can be told
+
+_GOLDEN, _FIRST, _SECOND = (
+    np.uint64(0x9E3779B97F4A7C15),
+    np.uint64(0xBF58476D1CE4E5B9),
+    np.uint64(0x94D049BB133111EB),
+)
 _DENSE = 4  # combinations per row up to which a table of all of them is the faster way
 
 
@@ -74,19 +91,6 @@ def count_joint(
     keys.sort()
     ends = np.flatnonzero(keys[1:] != keys[:-1])
     return np.diff(ends, prepend=-1, append=keys.size - 1)
-
-
-MEASURE = "normalised mutual information, corrected for chance"
-
-_MOST_SHUFFLES = 8
-_SHUFFLED_ROWS = 200_000
-_LEAST_ROOM = 0.02  # of a column's entropy; where chance explains all but this, nothing can be told
-
-_GOLDEN, _FIRST, _SECOND = (
-    np.uint64(0x9E3779B97F4A7C15),
-    np.uint64(0xBF58476D1CE4E5B9),
-    np.uint64(0x94D049BB133111EB),
-)
 
 
 def measure_association(columns: Sequence[Partition]) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _MARGIN = 24
 _LONGEST = 32
 _SHEET = (
-    ".empty{fill:var(--wash)}.self{fill:var(--line)}.frame{fill:none;stroke:var(--red);stroke-width:1.6}"
+    ".empty{fill:var(--panel)}.self{fill:var(--line)}.frame{fill:none;stroke:var(--red);stroke-width:1.6}"
     ".lead{fill:none;stroke:var(--red);stroke-width:.6;stroke-dasharray:1 3;opacity:.7}"
 ) + "".join(f".s{level}{{fill:var(--s{level + 1})}}" for level in range(len(LEVELS)))
 
