@@ -8,8 +8,8 @@ while that brings the pairs of columns of the release, taken together, nearer to
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from sfumato.grouping.association import (
     make_partition,
     measure_association,
 )
+from sfumato.pages.words import list_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ MOST_ROWS = 200_000
 """Of a larger public table, as many rows are looked at, evenly spaced."""
 
 _MOST_APART = 10
+_MOST_ERROR = 0.5  # beyond which a group is said to be lost
 _DIGITS = 9  # to which gains are compared, so that the last bits of sums decide nothing
 
 
@@ -76,6 +78,27 @@ class Grouping:
     apart: tuple[Apart, ...]
     error: float
     error_alone: float
+
+    def note_limits(self, max_cells: int) -> tuple[str, ...]:
+        """Which columns have more than `max_cells` cells by themselves, and which an error that is large."""
+        large = [group.columns[0] for group in self.groups if group.cells > max_cells]
+        lost = [name for group in self.groups if group.error > _MOST_ERROR for name in group.columns]
+        notes = (
+            (large, f"more than {max_cells:,} cells in one column, which stays alone"),
+            (lost, "an expected error above 50 %; coarser domains, fewer columns or more epsilon would help"),
+        )
+        return tuple(f"{list_names(names)}: {text}" for names, text in notes if names)
+
+    def to_record(self) -> dict[str, Any]:
+        """The groups, the pairs kept apart and what they were found by, as plain values for JSON."""
+        return {
+            "groups": [{**asdict(group), "columns": list(group.columns)} for group in self.groups],
+            "pairs": [{**asdict(pair), "columns": list(pair.columns)} for pair in self.apart],
+            "measure": self.measure,
+            "rows": self.rows,
+            "error": self.error,
+            "error_alone": self.error_alone,
+        }
 
 
 def find_groups(

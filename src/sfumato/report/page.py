@@ -35,7 +35,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Story:
+class ReportInput:
     """Everything that sections are made of; with `comparisons` or `true_map` the whole report is internal.
 
     `terse` leaves out what takes most room: names on tiles, long lists of values.
@@ -74,28 +74,28 @@ def build_report(
     """
     facts = read_facts(folder)
     axes = choose_axes(facts.shown, place=place, time=time)
-    story = Story(
+    given = ReportInput(
         facts=facts,
         axes=axes,
         ledger=ledger,
         comparisons=_read_comparisons(comparison),
         true_map=_read_map(maps, axes),
     )
-    page = _build_page(story)
-    return page if len(page) <= _LARGEST else _build_page(replace(story, terse=True))
+    page = _build_page(given)
+    return page if len(page) <= _LARGEST else _build_page(replace(given, terse=True))
 
 
-def _build_page(story: Story) -> bytes:
-    facts = story.facts
+def _build_page(given: ReportInput) -> bytes:
+    facts = given.facts
     sections = [
         {"name": name, "heading": heading, "template": f"report/{name}.html", "record": record}
         for name, heading, describe in SECTIONS
-        if (record := describe(story)) is not None
+        if (record := describe(given)) is not None
     ]
     return render_page(
         "report/page.html",
         title=f"{facts.source}: {_name_kind(facts)}",
-        internal=story.internal,
+        internal=given.internal,
         notice="compares with the truth, is not private, do not publish",
         printed="compares with the truth",
         sections=sections,

@@ -21,14 +21,17 @@ from sfumato.pages.words import NONE, amount, clip_text, exponent, name_columns
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise, matches
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from numpy.typing import NDArray
 
     from sfumato.accounting import Entry
     from sfumato.report.facts import Facts, Measured
     from sfumato.report.fields import Field
-    from sfumato.report.page import Story
+    from sfumato.report.page import ReportInput
 
 Record = dict[str, Any]
+Map = tuple[str, "NDArray[np.float64]", float, bool]
+"""A name, the values, the limit of their colours, and whether these have a middle."""
 
 _PRIORS = [step / 100 for step in (0.5, *range(1, 100), 99.5)]
 _MOST_BARS = 7
@@ -61,10 +64,10 @@ def describe_total(facts: Facts) -> Record:
     return {"epsilon": epsilon, "delta": delta, "text": f"{epsilon} at δ = {delta}"}
 
 
-def _released(story: Story) -> Record:
+def _released(given: ReportInput) -> Record:
     """Pictures of every released column, and what the table is and how it was made."""
-    facts = story.facts
-    shown = facts.shown[: 6 if story.terse else 18]
+    facts = given.facts
+    shown = facts.shown[: 6 if given.terse else 18]
     measured = [each for each in facts.measured if each.about != "choice"]
     columns = facts.table.column_names
     return {
@@ -99,9 +102,9 @@ def _describe_card(facts: Facts, field: Field) -> Record:
     return card
 
 
-def _privacy(story: Story) -> Record:
+def _privacy(given: ReportInput) -> Record:
     """The guarantee with its parameters, and the posterior against the prior."""
-    facts, total = story.facts, story.facts.total
+    facts, total = given.facts, given.facts.total
     readings = [float(each) for each in total.at_delta.values() if _is_number(each)]
     rarity = None if total.is_pure else RARITIES[1]
     if total.is_pure:
@@ -134,16 +137,16 @@ def _curve(total: Total, rarity: Fraction | None, class_: str = "curve") -> char
     return charts.Curve(high=high, low=low, class_=class_)
 
 
-def _ledger(story: Story) -> Record:
+def _ledger(given: ReportInput) -> Record:
     """What the certificate says of the charge, and what the ledger says of all of them."""
-    entry = dict(story.facts.certificate.get("ledger") or {})
+    entry = dict(given.facts.certificate.get("ledger") or {})
     if entry:
         entry = {
             "sequence": entry.get("sequence"),
             "hash": entry.get("hash"),
             "time": _show_time(entry.get("recorded_at")),
         }
-    budget = story.ledger
+    budget = given.ledger
     if budget is None:
         return {"entry": entry, "budget": None}
     charges = [each for each in budget.entries if each.kind == "charge"]
@@ -173,13 +176,13 @@ def _describe_charge(entry: Entry, mine: object) -> Record:
     }
 
 
-def _accuracy(story: Story) -> Record:
+def _accuracy(given: ReportInput) -> Record:
     """The noise of all measurements, the largest cells with their intervals, and signal against noise."""
-    facts = story.facts
+    facts = given.facts
     measured = [each for each in facts.measured if each.about != "choice" and each.answers]
     if not measured:
         return {"measured": []}
-    chosen = _choose_measurement(story, measured)
+    chosen = _choose_measurement(given, measured)
     bounds = facts.certificate.get("postprocessing", {}).get("bounds") or [{}]
     record = {
         "measured": measured[:_MOST_MEASUREMENTS],
@@ -205,11 +208,11 @@ def _accuracy(story: Story) -> Record:
     return record
 
 
-def _choose_measurement(story: Story, measured: list[Measured]) -> Measured:
+def _choose_measurement(given: ReportInput, measured: list[Measured]) -> Measured:
     """The measurement to draw: cells at the best epsilon, of the places if they were measured alone."""
-    mine = [each for each in measured if matches(each, story.facts.best)] or measured
+    mine = [each for each in measured if matches(each, given.facts.best)] or measured
     plain = [each for each in mine if each.is_plain] or mine
-    place = story.axes.place
+    place = given.axes.place
     alone = [each for each in plain if place is not None and each.columns == (place.name,)]
     if alone:
         return min(alone, key=lambda each: each.deviation)
@@ -269,26 +272,26 @@ def _label_cell(facts: Facts, measured: Measured, cell: int) -> str:
     return " · ".join(labels)
 
 
-def _marginals(story: Story) -> Record:
+def _marginals(given: ReportInput) -> Record:
     """Worst marginals: by distance from the truth if it was given, and by the noise to be expected."""
-    expected = expect_noise(story.facts)
+    expected = expect_noise(given.facts)
     record: Record = {
-        "compared": bool(story.comparisons),
+        "compared": bool(given.comparisons),
         "expected": expected[:_MOST_MARGINALS],
         "marginals": len(expected),
-        "records": max(count_records(story.facts), 0.0),
+        "records": max(count_records(given.facts), 0.0),
     }
-    if not story.comparisons:
+    if not given.comparisons:
         return record
     means = []
-    for comparison in reversed(story.comparisons):
+    for comparison in reversed(given.comparisons):
         found = comparison.record.get("marginals") or {}
         for size in (1, 2, 3):
             mean = found.get(str(size)) or {}
             if mean.get("count"):
-                given = {key: mean.get(key) for key in ("count", "mean", "worst")}
-                means.append({"columns": size, "epsilon": comparison.epsilon, **given})
-    best = story.comparisons[-1]
+                stated = {key: mean.get(key) for key in ("count", "mean", "worst")}
+                means.append({"columns": size, "epsilon": comparison.epsilon, **stated})
+    best = given.comparisons[-1]
     marginals: Mapping[str, Any] = best.record.get("marginals") or {}
     ranked = sorted(
         marginals.get("list") or (), key=lambda each: (-float(each["tvd"]), list(map(str, each["columns"])))
@@ -302,9 +305,9 @@ def _marginals(story: Story) -> Record:
     }
 
 
-def _places(story: Story) -> Record | None:
+def _places(given: ReportInput) -> Record | None:
     """The tiles of the places, small multiples over time, and both against the truth if it was given."""
-    facts, place, time = story.facts, story.axes.place, story.axes.time
+    facts, place, time = given.facts, given.axes.place, given.axes.time
     if place is None or place.size < 2:
         if time is None:
             return None
@@ -312,32 +315,24 @@ def _places(story: Story) -> Record | None:
         drawing = charts.draw_columns(counts, time.labels, f"released records by {time.name}")
         return {"place": None, "time": time, "columns": drawing, "largest": float(counts.max())}
     alone = estimate_counts(facts, (place,))
-    truth = story.true_map
+    truth = given.true_map
     true_places = truth if truth is None or time is None else truth.sum(axis=1)
+
+    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
+        label = f"{name} by {place.name}"
+        return charts.draw_tiles(counts, place.labels, label, limit=limit, middle=middle, plain=given.terse)
+
     record: Record = {
         "place": place,
         "time": time,
-        "given": story.axes.given,
+        "given": given.axes.given,
         "measured": alone.source == "measurements",
         "half": alone.half,
-        "maps": [
-            each
-            | {
-                "drawing": charts.draw_tiles(
-                    each.pop("counts"),
-                    place.labels,
-                    f"{each['name'].lower()} by {place.name}",
-                    limit=each["limit"],
-                    middle=each["middle"],
-                    plain=story.terse,
-                )
-            }
-            for each in _lay_out(alone.values, true_places)
-        ],
+        "maps": _draw_maps(_set_side_by_side(alone.values, true_places), draw),
         "key": None,
         "over_time": None,
     }
-    if not story.terse and any(len(label) > 3 for label in place.labels):
+    if not given.terse and any(len(label) > 3 for label in place.labels):
         record["key"] = "list" if place.size <= _MOST_KEYS else "dictionary"
     if time is not None and time is not place and place.size * time.size <= _MOST_CELLS:
         both = estimate_counts(facts, (place, time))
@@ -351,28 +346,39 @@ def _describe_over_time(
     place: Field, time: Field, values: NDArray[np.float64], truth: NDArray[np.float64] | None
 ) -> Record:
     panels = time.size <= _MOST_PANELS and values.size <= _MOST_TILES
-    maps = _lay_out(values, truth)
-    for each in maps:
-        counts, label = each.pop("counts"), f"{each['name'].lower()} by {place.name}"
-        scale = {"limit": each["limit"], "middle": each["middle"]}
+
+    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> object:
+        label = f"{name} by {place.name}"
         if panels:
-            each["drawing"] = charts.draw_multiples(counts, time.labels, label, **scale)
-        else:
-            each["drawing"] = charts.draw_heat(counts, f"{label} and {time.name}", **scale)
-    return {"panels": panels, "maps": maps}
+            return charts.draw_multiples(counts, time.labels, label, limit=limit, middle=middle)
+        return charts.draw_heat(counts, f"{label} and {time.name}", limit=limit, middle=middle)
+
+    return {"panels": panels, "maps": _draw_maps(_set_side_by_side(values, truth), draw)}
 
 
-def _lay_out(values: NDArray[np.float64], truth: NDArray[np.float64] | None) -> list[Record]:
-    """The maps to draw, with the limits of their colours: the release alone, or beside the truth."""
+def _set_side_by_side(values: NDArray[np.float64], truth: NDArray[np.float64] | None) -> list[Map]:
+    """The release alone, or the release, the truth and the difference."""
     limit = _limit(values, truth)
-    maps: list[Record] = [{"name": "Release", "counts": values, "limit": limit, "middle": False}]
-    if truth is not None:
-        less = values - truth
-        maps.append({"name": "Truth", "counts": truth, "limit": limit, "middle": False})
-        maps.append(
-            {"name": "Release less truth", "counts": less, "limit": _limit(np.abs(less)), "middle": True}
-        )
-    return maps
+    if truth is None:
+        return [("Release", values, limit, False)]
+    less = values - truth
+    return [
+        ("Release", values, limit, False),
+        ("Truth", truth, limit, False),
+        ("Release less truth", less, _limit(np.abs(less)), True),
+    ]
+
+
+def _draw_maps(maps: list[Map], draw: Callable[..., object]) -> list[Record]:
+    return [
+        {
+            "name": name,
+            "limit": limit,
+            "middle": middle,
+            "drawing": draw(values, name.lower(), limit=limit, middle=middle),
+        }
+        for name, values, limit, middle in maps
+    ]
 
 
 def _limit(*arrays: NDArray[np.float64] | None) -> float:
@@ -381,11 +387,11 @@ def _limit(*arrays: NDArray[np.float64] | None) -> float:
     return round_limit(float(max(held, default=1.0)))
 
 
-def _truth(story: Story) -> Record | None:
+def _truth(given: ReportInput) -> Record | None:
     """What only the truth can tell, in full for the largest epsilon; None without the truth."""
-    if not story.comparisons:
+    if not given.comparisons:
         return None
-    best = story.comparisons[-1]
+    best = given.comparisons[-1]
     record = best.record
     rows = record.get("rows") or {}
     groups = sorted(
@@ -396,7 +402,7 @@ def _truth(story: Story) -> Record | None:
     scores = ("trained_on_release", "trained_on_truth", "majority")
     return {
         "epsilon": best.epsilon,
-        "epsilons": [_describe_comparison(each.epsilon, each.record) for each in reversed(story.comparisons)],
+        "epsilons": [_describe_comparison(each.epsilon, each.record) for each in reversed(given.comparisons)],
         "true_rows": rows.get("truth", 0),
         "rows": rows.get("release", 0),
         "ladder": _describe_ladder(record),
@@ -452,36 +458,32 @@ def _draw_associations(found: Mapping[str, Any]) -> list[Record]:
         return []
     truth, release = (np.asarray(found[side], np.float64) for side in ("truth", "release"))
     less = release - truth
-    maps: list[Record] = [
-        {"name": "Truth", "counts": truth, "limit": 1.0, "middle": False},
-        {"name": "Release", "counts": release, "limit": 1.0, "middle": False},
-        {
-            "name": "Release less truth",
-            "counts": less,
-            "limit": round_limit(np.abs(less).max()),
-            "middle": True,
-        },
-    ]
-    for each in maps:
-        label = f"associations, {each['name'].lower()}"
-        each["drawing"] = charts.draw_matrix(
-            each.pop("counts"), names, label, limit=each["limit"], middle=each["middle"]
-        )
-    return maps
+
+    def draw(values: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
+        return charts.draw_matrix(values, names, f"associations, {name}", limit=limit, middle=middle)
+
+    return _draw_maps(
+        [
+            ("Truth", truth, 1.0, False),
+            ("Release", release, 1.0, False),
+            ("Release less truth", less, round_limit(float(np.abs(less).max())), True),
+        ],
+        draw,
+    )
 
 
-def _public(story: Story) -> Record:
+def _public(given: ReportInput) -> Record:
     """What anybody may know, and what is outside of the guarantee."""
-    facts = story.facts
+    facts = given.facts
     return {
         "drafted": [field.name for field in facts.fields if field.drafted],
         "public": facts.recipe.get("public") is not None,
     }
 
 
-def _usage(story: Story) -> Record:
+def _usage(given: ReportInput) -> Record:
     """Advice on intervals, sums, zeros, clipping and models, as far as it concerns this release."""
-    facts = story.facts
+    facts = given.facts
     mine = [each for each in facts.measured if matches(each, facts.best)]
     noisy = [each for each in mine if each.about != "choice" and each.answers]
     fullest = max((each for each in mine if each.is_plain), key=lambda each: each.cells, default=None)
@@ -555,10 +557,10 @@ def _count_pairs(facts: Facts, mine: list[Measured]) -> Record | None:
     return {"measured": held, "all": len(pairs)} if 0 < held < len(pairs) else None
 
 
-def _dictionary(story: Story) -> Record:
+def _dictionary(given: ReportInput) -> Record:
     """Every released column with its domain."""
-    facts = story.facts
-    most, labels = (40, 3) if story.terse else (200, 12)
+    facts = given.facts
+    most, labels = (40, 3) if given.terse else (200, 12)
     fields = facts.fields[:most]
     others = [name for name in facts.table.column_names if name not in facts.described]
     return {
@@ -591,10 +593,10 @@ def _describe_field(field: Field, most: int) -> Record:
     }
 
 
-def _reproduce(story: Story) -> Record:
+def _reproduce(given: ReportInput) -> Record:
     """Commands that verify the release, what they check, and what it was made with."""
-    certificate = story.facts.certificate
-    recipe = json.dumps(story.facts.recipe, indent=2, ensure_ascii=False)
+    certificate = given.facts.certificate
+    recipe = json.dumps(given.facts.recipe, indent=2, ensure_ascii=False)
     return {
         "digests": sorted((certificate.get("files") or {}).items()),
         "plan": certificate.get("plan_sha256", NONE),
@@ -604,7 +606,7 @@ def _reproduce(story: Story) -> Record:
     }
 
 
-SECTIONS: tuple[tuple[str, str, Callable[[Story], Record | None]], ...] = (
+SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = (
     ("released", "What was released", _released),
     ("privacy", "What it says about one individual", _privacy),
     ("ledger", "What it cost", _ledger),
