@@ -15,7 +15,6 @@ NONE = "\N{EN DASH}"
 
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
-RHO = "\N{GREEK SMALL LETTER RHO}"
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
