@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.accounting.convert import rho_to_delta
+from sfumato.accounting.curves import rho_to_delta
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sfumato.accounting.posterior import Total, read_total
-from sfumato.measurement import NORM_GRID, Request
-from sfumato.release.opening import failing_closed, open_folder
+from sfumato.questions.measurement import NORM_GRID, Request
+from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.fields import Field, encode_column, read_fields
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def _about(record: Mapping[str, Any]) -> About:
 
 
 def _grid(record: Mapping[str, Any], unit_grid: int) -> int:
-    """The denominator of the answers, as sfumato.measurement.request_grid has it."""
+    """The denominator of the answers, as sfumato.questions.measurement.request_grid has it."""
     if record.get("individuals") is not None:
         return 1
     grid = unit_grid if record.get("contribution_norm") is None else NORM_GRID
