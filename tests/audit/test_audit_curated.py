@@ -26,7 +26,7 @@ from sfumato.audit.watch import Watch
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import query
-from sfumato.questions import measurement
+from sfumato.questions import CapChoice, measurement
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_project, read_project
 
@@ -244,8 +244,8 @@ def test_an_error_that_depends_on_a_record_is_caught(project, monkeypatch):
 def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
     original = engine_module.DuckDBEngine.count
 
-    def tell(self, table, marginals, *, progress, **options):
-        counts = original(self, table, marginals, progress=progress, **options)
+    def tell(self, table, questions, *, progress):
+        counts = original(self, table, questions, progress=progress)
         progress(f"{int(counts[0].true_values.sum())} records read")
         return counts
 
@@ -254,13 +254,8 @@ def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
 
 
 def test_a_choice_at_twice_the_rate_is_caught(project, monkeypatch):
-    original = conversation._score_caps
-
-    def twice(table, choice, true_lost):
-        scores, rate = original(table, choice, true_lost)
-        return scores, 4 * rate
-
-    monkeypatch.setattr(conversation, "_score_caps", twice)
+    original = CapChoice.rate
+    monkeypatch.setattr(CapChoice, "rate", lambda choice, table: 4 * original(choice, table))
     assert "scores move by epsilon" in catch(RECIPES["capped-counts"][0], project())
 
 

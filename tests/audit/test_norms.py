@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import discrete_gaussian_sigma, mu_to_epsilon
-from sfumato.curator import conversation
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.exact import parse_exact
 from sfumato.noise import add_noise
@@ -227,7 +226,7 @@ def test_no_individual_moves_the_score_of_a_norm_beyond_what_its_rate_covers(tmp
                 0
             ]
             table = describe(neighbours="replace" if replace else "add-remove")
-            seen.append(conversation._score_norms(table, choice, counted.true_values))
+            seen.append((choice.score(counted.true_values), choice.rate(table)))
         (one, rate), (two, same) = seen
         assert rate == same
         assert all(2 * rate * abs(a - b) <= epsilon for a, b in zip(one, two, strict=True))
