@@ -216,12 +216,9 @@ def test_noise_of_half_the_scale_is_caught(project, monkeypatch):
 def test_an_output_that_looks_past_the_noise_is_caught(project, monkeypatch):
     original = conversation.Conversation._add_noise
 
-    def leak(self, ask, true_values):
-        answer = original(self, ask, true_values)
-        if true_values is None and not hasattr(ask, "candidates"):
-            noisy = answer.noisy_values + (self._count(ask.columns) > 2)
-            return replace(answer, noisy_values=noisy)
-        return answer
+    def leak(self, request, true_counts, noise):
+        answer = original(self, request, true_counts, noise)
+        return replace(answer, noisy_values=answer.noisy_values + (true_counts.true_values > 2))
 
     monkeypatch.setattr(conversation.Conversation, "_add_noise", leak)
     assert "the output depends on more than the noisy answers" in catch(COUNTS, project())
@@ -297,7 +294,7 @@ def test_noise_of_another_law_is_caught(project, monkeypatch):
 @pytest.mark.slow
 def test_the_same_noise_twice_is_caught(project, monkeypatch):
     monkeypatch.setattr(
-        conversation, "add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
+        "sfumato.noise.add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
     )
     result = audit(COUNTS, project=project(max_records=9), epsilon=1, effort="fast", confidence=SURE)
     assert any("seed" in each.text for each in result.findings if each.violated)
