@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.contest import make_submission
+from sfumato.cli.contest import make_submission
 
 pytestmark = pytest.mark.shared
 
