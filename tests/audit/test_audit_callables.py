@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 from sfumato.audit import Audit, AuditError, audit, audit_one_run
-from sfumato.audit.callables import list_pairs
-from sfumato.audit.observe import observe, stack_observations
-from sfumato.audit.runner import RunnerThere
+from sfumato.audit.blackbox import observe, stack_observations
+from sfumato.audit.callables import ProcessRunner, list_pairs
 from sfumato.audit.specimens import SPECIMENS, half_scale, syncity_as_written
 from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace, exponential_choice
 
@@ -241,7 +240,7 @@ def runner(tmp_path):
 
     def make(name, timeout=20.0):
         job = {"where": f"{tmp_path}/audited.py:{name}", "neighbours": f"{tmp_path}/audited.py:pair"}
-        made.append(RunnerThere(job, timeout))
+        made.append(ProcessRunner(job, timeout))
         return made[-1]
 
     yield make

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sfumato as sf
-from sfumato.audit.watch import Watch
+from sfumato.audit.noise_off import RecordingNoise
 from sfumato.curator import Curator
 from sfumato.schema import read_project
 
@@ -133,12 +133,12 @@ class Grid:
         columns = [("p", "text"), ("id", "integer"), ("v", self.kind)]
         nasty.write_table(folder / f"t.{self.form}", columns, rows, size, dictionary=dictionary)
         (folder / "sfumato.toml").write_text(PROJECT.format(format=self.form, last=len(self.values) - 1))
-        watch = Watch()
-        curator = Curator(read_project(folder / "sfumato.toml"), noise=watch)
+        noise = RecordingNoise()
+        curator = Curator(read_project(folder / "sfumato.toml"), noise=noise)
         listed = ", ".join(f"COUNT_IF({probe}) AS a{number}" for number, probe in enumerate(probes))
         curator.sql(f"DP-SELECT 1 id, {listed} FROM t GROUP BY id")
-        assert len(watch.asked) == len(probes)
-        return [each.true_values for each in watch.asked]
+        assert len(noise.requests) == len(probes)
+        return [each.true_values for each in noise.requests]
 
     def accepted(self):
         """The probes that the planner accepts; most are."""

@@ -10,20 +10,17 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sfumato.audit.callables import audit_callable
-from sfumato.audit.curated import Effort, audit_subject
+from sfumato.audit.layers import Effort, audit_target
 from sfumato.audit.one_run import audit_one_run
 from sfumato.audit.result import Audit, Finding, Verdict
-from sfumato.audit.subjects import RecipeSubject, read_subject, show_specimen
+from sfumato.audit.targets import Outcome, RecipeTarget, read_target, specimen_target
 from sfumato.errors import AuditError
 from sfumato.exact import parse_delta
 from sfumato.recipes import parse_epsilons, read_recipe
 from sfumato.schema import Project, read_project
-
-if TYPE_CHECKING:
-    from sfumato.audit.desk import Answered
 
 __all__ = [
     "Audit",
@@ -119,15 +116,15 @@ def audit_recipe(
     epsilons = parse_epsilons(epsilon)
     exact = parse_delta(0 if delta is None else delta)
     if hasattr(recipe, "specimen_request"):
-        subject = show_specimen(recipe, epsilons=epsilons, delta=exact)
+        target = specimen_target(recipe, epsilons=epsilons, delta=exact)
     else:
-        subject = RecipeSubject(recipe=recipe, epsilons=epsilons, delta=exact)
+        target = RecipeTarget(recipe=recipe, epsilons=epsilons, delta=exact)
 
-    def claim(_: Answered) -> tuple[float, float]:
+    def claim(_: Outcome) -> tuple[float, float]:
         return float(sum(epsilons)), float(exact * len(epsilons))
 
-    return audit_subject(
-        subject,
+    return audit_target(
+        target,
         _open(project),
         claim=claim,
         effort=effort,
@@ -151,15 +148,15 @@ def audit_sql(
     The claim is the epsilon of the statement; with WITHIN, what it spends on the made-up crowd.
     """
     opened = _open(project)
-    subject = read_subject(statement, opened)
+    target = read_target(statement, opened)
 
-    def claim(answered: Answered) -> tuple[float, float]:
-        spent = answered.seen.get("spent", Fraction(0))
+    def claim(outcome: Outcome) -> tuple[float, float]:
+        spent = outcome.seen.get("spent", Fraction(0))
         assert isinstance(spent, Fraction)
-        return float(subject.epsilon or spent), float(subject.delta)
+        return float(target.epsilon or spent), float(target.delta)
 
-    return audit_subject(
-        subject, opened, claim=claim, effort=effort, runs=runs, confidence=confidence, progress=progress
+    return audit_target(
+        target, opened, claim=claim, effort=effort, runs=runs, confidence=confidence, progress=progress
     )
 
 

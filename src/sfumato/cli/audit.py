@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sfumato.audit import Audit
-    from sfumato.audit.curated import Effort
+    from sfumato.audit.layers import Effort
 
 _VIOLATED = 4
 
@@ -123,8 +123,7 @@ def _audit_function(
     memory: int | None,
     stage: Callable[[str], None],
 ) -> Audit:
-    from sfumato.audit.callables import audit_runners
-    from sfumato.audit.runner import RunnerThere
+    from sfumato.audit.callables import ProcessRunner, audit_runners
     from sfumato.exact import parse_exact
 
     if epsilon is None or len(epsilon) != 1:
@@ -142,7 +141,7 @@ def _audit_function(
             "a function needs --with FILE and --without FILE, or --neighbours FILE.py:NAME"
         )
     return audit_runners(
-        [RunnerThere(job, timeout)],
+        [ProcessRunner(job, timeout)],
         name=where,
         epsilon=float(parse_exact(epsilon[0], name="epsilon")),
         delta=0.0 if delta is None else float(parse_exact(delta, name="delta")),
