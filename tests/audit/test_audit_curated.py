@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato import measurement
 from sfumato.accounting import Cost
 from sfumato.audit import AuditError, audit, audit_recipe, audit_sql
 from sfumato.audit.neighbours import list_fields, list_individuals, make_table
@@ -24,6 +23,7 @@ from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_t
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import query
+from sfumato.questions import measurement
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_project, read_project
 

@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sfumato.errors import AttackError, SourceError
-from sfumato.release.opening import open_folder
+from sfumato.release.folder import open_folder
 from sfumato.tables.arrays import to_numpy
 from sfumato.tables.write import restore_formulas
 

@@ -1,4 +1,4 @@
-"""The black-box audit (layer 3): a distinguisher learned on half of the runs, a bound on epsilon from the rest.
+"""The black-box audit (layer 3): a distinguisher learned on half of the runs, a bound from the other half.
 
 One output is an `Observation`, the outputs of many runs on one table are a `Sample`. A `Distinguisher` is an
 event that shows on one side more often than on the other.

@@ -91,7 +91,7 @@ def make_submission(
 
 def _make_project(pack: Path, parameters: Parameters) -> Project:
     from sfumato.schema import Project, Table
-    from sfumato.schema.unit import PrivacyUnit
+    from sfumato.schema.table import PrivacyUnit
 
     bounds = {run.max_records for run in parameters.runs}
     if len(bounds) != 1:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfumato.engines import find_files
-from sfumato.engines.connection import hide_failures
-from sfumato.engines.fetched import Fetched
+from sfumato.engines.base import Fetched
+from sfumato.engines.encode import hide_failures
 from sfumato.engines.sealed import seal_table
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import MetricError
@@ -35,7 +35,7 @@ from sfumato.metrics.columns import (
 )
 from sfumato.metrics.released import code_released, is_released_layout, released_names
 from sfumato.schema import Column, IntegerRange, Period, Table
-from sfumato.schema.unit import PrivacyUnit
+from sfumato.schema.table import PrivacyUnit
 from sfumato.sql import code_name
 from sfumato.tables import TableLike, require_columns, to_numpy
 

@@ -24,8 +24,8 @@ from sfumato.metrics.columns import (
     renumber,
     to_numbers,
 )
-from sfumato.recipes.layout import column_labels
-from sfumato.release.opening import open_folder
+from sfumato.recipes.base import column_labels
+from sfumato.release.folder import open_folder
 from sfumato.schema import OTHER, Bins, IntegerRange, Period, Tuples
 
 if TYPE_CHECKING:
