@@ -15,7 +15,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.accounting import Cost
-from sfumato.audit import AuditError, audit, audit_recipe, audit_sql
+from sfumato.audit import AuditError, audit
 from sfumato.audit.neighbours import list_fields, list_individuals, make_table
 from sfumato.audit.noise_off import RecordingNoise, compare_neighbours, run_base
 from sfumato.audit.one_run import try_canaries
@@ -192,9 +192,7 @@ def catch(mechanism, file):
     words = ("in one cell", "nobody else")
     people = list_individuals(harness.fields, harness.table, thorough=False)
     people = [person for person in people if any(word in person.what for word in words)]
-    found = compare_neighbours(
-        harness, claim=lambda _: (1.0, 0.0), thorough=False, progress=lambda _: None, people=people
-    )
+    found = compare_neighbours(harness, thorough=False, progress=lambda _: None, people=people)
     assert any(each.violated for each in found.findings)
     return " / ".join(each.text for each in found.findings if each.violated)
 
@@ -341,7 +339,7 @@ def test_rows_as_individuals(tmp_path, neighbours):
         },
     }
     recipe = sf.recipes.CellCounts(table="t", by=("when", "pair"))
-    result = audit_recipe(
+    result = audit(
         recipe, project=parse_project(document, folder=tmp_path), epsilon=2, effort="fast", confidence=SURE
     )
     assert result.verdict == "not refuted"
@@ -389,7 +387,7 @@ def test_costs_that_are_fewer_than_the_answers_are_caught(project):
     folder = project().parent / "made up"
     folder.mkdir()
     harness = Harness(read_project(project()), subject, Path(folder))
-    found = compare_neighbours(harness, claim=lambda _: (1.0, 0.0), thorough=False, progress=lambda _: None)
+    found = compare_neighbours(harness, thorough=False, progress=lambda _: None)
     assert any("costs of 1 were declared" in each.text for each in found.findings)
 
 
@@ -441,7 +439,7 @@ def test_a_statement_about_two_tables(project):
     more = '[tables.u]\nsource = "u.csv"\nunit = "q"\nmax_records = 2\n[tables.u.columns.e]\nrange = [1, 3]\n'
     file.write_text(file.read_text() + more)
     (file.parent / "u.csv").write_text("q,e\n")
-    result = audit_sql(
+    result = audit(
         "DP-SELECT 1 COUNT(*), COUNT(DISTINCT t.p) FROM t JOIN u ON t.p = u.q",
         project=file,
         effort="fast",

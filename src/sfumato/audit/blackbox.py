@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -101,7 +102,7 @@ def certify_samples(first: Sample, second: Sample, *, delta: float, miss: float)
     event = None
     if min(halves):
         # Among many events the luckiest is not the best: what looks good must look good from afar.
-        afar = max(_deviations(miss / 2), min(_FARTHEST, math.sqrt(min(halves)) / 3))
+        afar = max(-NormalDist().inv_cdf(miss / 2), min(_FARTHEST, math.sqrt(min(halves)) / 3))
         event = learn_distinguisher(*learned, delta=delta, deviations=afar)
     if event is None:
         nothing = "no event tells the sides apart"
@@ -110,15 +111,6 @@ def certify_samples(first: Sample, second: Sample, *, delta: float, miss: float)
     often, seldom = event.more, 1 - event.more
     bound = epsilon_bound(hits[often], runs[often], hits[seldom], runs[seldom], delta=delta, miss=miss)
     return Certified(epsilon=bound, event=str(event), hits=(hits[0], hits[1]), runs=runs, most=most)
-
-
-def _deviations(miss: float) -> float:
-    """Nearly the number of standard deviations that a normal variable exceeds with this chance."""
-    low, high = 0.0, 40.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if math.erfc(middle / math.sqrt(2)) / 2 > miss else (low, middle)
-    return low
 
 
 def observe(output: object) -> Observation:

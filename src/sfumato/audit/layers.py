@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.accounting import Cost
-    from sfumato.audit.noise_off import Claim, Compared, Difference, NoiseRequest
+    from sfumato.audit.noise_off import Compared, Difference, NoiseRequest
     from sfumato.audit.targets import Outcome, Target
     from sfumato.noise import Kind
     from sfumato.schema import Project, Table
@@ -70,13 +70,12 @@ def audit_target(
     target: Target,
     project: Project,
     *,
-    claim: Claim,
     effort: Effort = "normal",
     runs: int | None = None,
     confidence: float = 0.95,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What all layers say about `target`; `claim` gives epsilon and delta once the costs are known.
+    """What all layers say about `target`.
 
     Layers 0 and 1 leave nothing to chance. The other three share the chance of a false alarm equally.
     `effort` sets how many tables, draws, runs and canaries there are, `runs` the runs of the worst pair.
@@ -87,11 +86,11 @@ def audit_target(
         harness = Harness(project, target, Path(folder))
         progress("lint")
         outcome = run_base(harness, crowd=True).outcome
-        epsilon, delta = claim(outcome)
+        epsilon, delta = target.claim(outcome)
         check_claim(epsilon=epsilon, delta=delta, confidence=confidence)
         findings = list(check_charges(harness.table, outcome, epsilon=epsilon, delta=delta))
-        compared = compare_neighbours(harness, claim=claim, thorough=settings.thorough, progress=progress)
-        epsilon, delta = claim(compared.base.outcome)
+        compared = compare_neighbours(harness, thorough=settings.thorough, progress=progress)
+        epsilon, delta = target.claim(compared.base.outcome)
         findings += compared.findings
         requests = compared.base.noise.requests
         findings += check_laws(requests, miss=miss, draws=settings.draws, progress=progress)

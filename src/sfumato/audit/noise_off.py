@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 Mode = Literal["off", "on"]
 Answer = tuple["NDArray[np.int64]", "NDArray[np.int64] | None"]
 """Noisy values, and the cells they stand in if they are sparse."""
-Claim = Callable[["Outcome"], tuple[float, float]]
-"""Epsilon and delta that are claimed, once it is known what was charged."""
 
 # Groups that only the records know: those of one individual are never released, all others always.
 _SURE = 2**40
@@ -308,7 +306,6 @@ def run_base(harness: Harness, *, crowd: bool, mode: Mode = "off") -> BaseRun:
 def compare_neighbours(
     harness: Harness,
     *,
-    claim: Claim,
     thorough: bool,
     progress: Callable[[str], None],
     people: Sequence[Individual] | None = None,
@@ -331,7 +328,7 @@ def compare_neighbours(
         bases.append(run_base(harness, crowd=True, mode="on"))
     for base in bases:
         trials = []
-        epsilon, delta = claim(base.outcome)
+        epsilon, delta = harness.target.claim(base.outcome)
         pure = delta == 0 or _is_pure(base.outcome, epsilon)
         hair = _GAUSSIAN_HAIR if any(each.kind == "gaussian" for each in base.noise.requests) else _PURE_HAIR
         # Alone, an individual shows what depends on there being others; few kinds of them will do.

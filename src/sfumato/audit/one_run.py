@@ -216,7 +216,7 @@ def _cell(harness: Harness, visible: list[int], number: int) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Where one canary shows: a request, a place of its vector, by how much, from which value, which scale."""
+    """Where one canary shows: a request, a place of its vector, by how much, from which value, its scale."""
 
     turn: int
     place: int

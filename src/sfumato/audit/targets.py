@@ -57,6 +57,9 @@ class Target(Protocol):
     def ask(self, curator: Curator, *, progress: Progress) -> Seen:
         """What the curator answers."""
 
+    def claim(self, outcome: Outcome) -> tuple[float, float]:
+        """Epsilon and delta that are claimed, once it is known what was charged."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RecipeTarget:
@@ -97,6 +100,10 @@ class RecipeTarget:
         )
         return seen, declared
 
+    def claim(self, _: Outcome) -> tuple[float, float]:
+        """The sum over the epsilons that were asked for."""
+        return float(sum(self.epsilons)), float(self.delta * len(self.epsilons))
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StatementTarget:
@@ -122,6 +129,12 @@ class StatementTarget:
             "notes": answer.notes,
         }
         return seen, ()
+
+    def claim(self, outcome: Outcome) -> tuple[float, float]:
+        """The epsilon of the statement; with WITHIN, what it spends on the made-up crowd."""
+        spent = outcome.seen.get("spent", Fraction(0))
+        assert isinstance(spent, Fraction)
+        return float(self.epsilon or spent), float(self.delta)
 
 
 def read_target(text: str, project: Project) -> StatementTarget:
@@ -197,7 +210,7 @@ class Harness:
     """Runs a target on made-up tables: the project's public facts, a folder and ledgers of its own."""
 
     def __init__(self, project: Project, target: Target, folder: Path) -> None:
-        self._target, self._folder = target, folder
+        self.target, self._folder = target, folder
         self._turn = 0
         self._fields: dict[str, tuple[Field, ...]] = {}
         self._unit_kinds: dict[str, str] = {}
@@ -217,12 +230,12 @@ class Harness:
     @property
     def table(self) -> Table:
         """The table that the target is about."""
-        return self.project.table(self._target.table)
+        return self.project.table(self.target.table)
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The fields of the target's table."""
-        return self._fields[self._target.table]
+        return self._fields[self.target.table]
 
     def run(
         self,
@@ -244,7 +257,7 @@ class Harness:
                 rows += list(enumerate(list_crowd(fields, table)))
             for number, person in enumerate(people):
                 records = person.records
-                if name != self._target.table:
+                if name != self.target.table:
                     records = (tuple(each.usual[0] for each in fields),) * len(records)
                 rows.append((SOMEBODY + number if person.named else None, records))
             if backwards:
@@ -265,7 +278,7 @@ class Harness:
         declared: tuple[Cost, ...] = ()
         error = None
         try:
-            seen, declared = self._target.ask(curator, progress=stages.append)
+            seen, declared = self.target.ask(curator, progress=stages.append)
         except SfumatoError as failure:
             error = f"{type(failure).__name__}: {failure}"
         except Exception as failure:  # a fault of the code under audit is something to see, too

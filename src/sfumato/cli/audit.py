@@ -82,18 +82,15 @@ def audit(
                 memory=memory,
                 stage=stage,
             )
-        elif sql is not None:
-            from sfumato.audit import audit_sql
-
-            result = audit_sql(
-                sql, project=project, effort=effort, runs=runs, confidence=confidence, progress=stage
-            )
         else:
-            from sfumato.audit import audit_recipe
+            from sfumato.audit import audit as audit_mechanism
+            from sfumato.audit.targets import read_target
+            from sfumato.schema import read_project
 
-            result = audit_recipe(
-                str(mechanism),
-                project=project,
+            opened = read_project(project)
+            result = audit_mechanism(
+                mechanism if sql is None else read_target(sql, opened),
+                project=opened,
                 epsilon=epsilon,
                 delta=delta,
                 effort=effort,
