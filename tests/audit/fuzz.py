@@ -526,7 +526,7 @@ def make_recipe(world, draw):
 
 @dataclass
 class Opened(RecordingNoise):
-    """A noise that tells every open group, so that their values can be compared by name."""
+    """A noise source that releases every open group, so that their values can be compared by name."""
 
     opened: bool = False
 
@@ -540,7 +540,7 @@ class Opened(RecordingNoise):
 
 
 class Door:
-    """The noise source of a curator, whose noise is exchanged for every case."""
+    """The noise source of a curator, exchanged for every case."""
 
     def __init__(self):
         self.noise = None

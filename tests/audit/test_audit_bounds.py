@@ -183,7 +183,7 @@ def test_an_event_is_certified_on_runs_it_was_not_learned_from(monkeypatch, runs
     class Anything:
         more = 0
 
-        def holds(self, sample):
+        def shown_by(self, sample):
             seen["certified"].append(sample.numbers.ravel().tolist())
             return np.ones(sample.runs, np.bool_)
 

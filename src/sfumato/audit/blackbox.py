@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import PurePath
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.audit.bounds import epsilon_bound, largest_bound, wilson_bounds
+from sfumato.errors import SourceError
+from sfumato.tables import read_table
 
 SUMMARIES = ("number of values", "sum", "largest", "smallest", "lowest bit")
 """Statistics of all numbers of an output; the last is the exponent of the lowest bit set in any of them."""
@@ -193,7 +196,7 @@ class _Parts:
             self.add(np.array([_to_float(value)]), path)
         elif isinstance(value, np.ndarray):
             self.take_array(value, path, depth=depth)
-        elif value is None or isinstance(value, (str, bytes)):
+        elif value is None or isinstance(value, (str, bytes, PurePath)):
             self.note(f"{path}={value!r}")
         elif isinstance(value, Mapping):
             self.take_mapping(value, path, depth=depth)
@@ -315,18 +318,12 @@ def _spell(value: object) -> str:
     return type(value).__name__ if " at 0x" in text else text
 
 
-def _as_columns(value: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401 - any kind of table
+def _as_columns(value: object) -> dict[str, list[Any]] | None:
     """The columns of a table or frame, or None if it is none."""
-    for method in ("to_arrow", "to_pydict", "to_dict"):
-        turn = getattr(value, method, None)
-        if turn is None:
-            continue
-        turned = turn(orient="list") if method == "to_dict" else turn()
-        if method == "to_arrow":
-            turned = turned.to_pydict()
-        if isinstance(turned, dict) and all(isinstance(each, list) for each in turned.values()):
-            return {str(name): column for name, column in turned.items()}
-    return None
+    try:
+        return dict(read_table(value, side="output").to_pydict())
+    except SourceError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
