@@ -32,6 +32,7 @@ _LONGEST = 200
 _NO_BIT = 5000.0
 _DEEPEST = 6
 
+# How many events are tried: more cost power, since the best of many looks better than it is.
 _THRESHOLDS = 48
 _MOST_CELLS = 200
 _LOWEST_BITS = 20

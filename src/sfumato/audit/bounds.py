@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sfumato.errors import AuditError
 
 _TINY = 1e-300
-_HAIR = 1e-9
+_HAIR = 1e-9  # relative, well above the errors of the functions below: bounds stay on the safe side
 _STEPS = 100
 
 

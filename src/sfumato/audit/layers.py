@@ -46,7 +46,7 @@ _BINS = 24
 _MOST_LAWS = 8
 _LEAST_EXPECTED = 20.0
 _FINE_GAUSSIAN = 30.0  # from here on, the discrete Gaussian law is the continuous one to many digits
-_MOST_VALUES = 512
+_MOST_VALUES = 512  # drawn of a pair that differs in more places
 _MOST_ROWS = 8
 _LEAST, _MOST = -(2**63), 2**63 - 1
 

@@ -327,17 +327,12 @@ def compare_neighbours(
     if thorough and not first_base.selections:
         bases.append(run_base(harness, crowd=True, mode="on"))
     for base in bases:
-        trials = []
         epsilon, delta = harness.target.claim(base.outcome)
         pure = delta == 0 or _is_pure(base.outcome, epsilon)
-        hair = _GAUSSIAN_HAIR if any(each.kind == "gaussian" for each in base.noise.requests) else _PURE_HAIR
-        # Alone, an individual shows what depends on there being others; few kinds of them will do.
-        chosen = people if base.crowd or thorough else people[1::3] or people
-        for number, person in enumerate(chosen):
-            progress(f"noise off: {person.what}")
-            trials.append(_try_person(harness, base, person))
-            if number == len(chosen) - 1 or (thorough and number % 4 == 0):
-                trials.append(_try_person(harness, base, person, backwards=True))
+        # The conversion of a Gaussian parameter to epsilon is rounded, sums of pure losses are nearly exact.
+        gaussian = any(each.kind == "gaussian" for each in base.noise.requests)
+        hair = _GAUSSIAN_HAIR if gaussian else _PURE_HAIR
+        trials = _run_trials(harness, base, people, thorough=thorough, progress=progress)
         for what, trial, differences in _list_pairs(trials, replaces=replaces):
             pairs += 1
             fault = trial.fault or _find_fault(trial, differences)
@@ -374,6 +369,26 @@ def _is_pure(outcome: Outcome, epsilon: float) -> bool:
     """Whether the plain sum of what was charged is already what is claimed."""
     spent = add_costs(Spent(), outcome.charged).epsilon
     return spent is not None and spent <= epsilon * (1 + _PURE_HAIR)
+
+
+def _run_trials(
+    harness: Harness,
+    base: BaseRun,
+    people: Sequence[Individual],
+    *,
+    thorough: bool,
+    progress: Callable[[str], None],
+) -> list[_Trial]:
+    """A trial for every individual beside the base, for some also with the records in reverse order."""
+    # Alone, an individual shows what depends on there being others; few kinds of them will do.
+    chosen = people if base.crowd or thorough else people[1::3] or people
+    trials = []
+    for number, person in enumerate(chosen):
+        progress(f"noise off: {person.what}")
+        trials.append(_try_person(harness, base, person))
+        if number == len(chosen) - 1 or (thorough and number % 4 == 0):
+            trials.append(_try_person(harness, base, person, backwards=True))
+    return trials
 
 
 def _try_person(harness: Harness, base: BaseRun, person: Individual, *, backwards: bool = False) -> _Trial:

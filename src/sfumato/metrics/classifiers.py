@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_FEATURES = 400
 _MOST_LEVELS = 50
-_RIDGE = 0.01
+_RIDGE = 0.01  # keeps the curvature regular: the features of a column add up to the constant
 _STEPS = 40
 # The curvature costs most of a step and changes little near the maximum: it is measured in these steps only.
 _FRESH_CURVATURE = (0, 1, 3, 6, 10, 15, 20, 25, 30, 35)

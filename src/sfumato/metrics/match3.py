@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
     from sfumato.tables import TableLike
 
+# The contest's constants (docs/metrics.md).
 _LARGEST = 1_000_000
 _LEAST_SHARE = 1e-6
-_ALL_LOST = math.log(0.001)
-_FOREIGN = -1
-
+_ALL_LOST = math.log(0.001)  # a root mean square error of a factor of 1000 scores nothing
 _TRIPLES = 100
 _BASE_ROWS = 300
 _KEPT = 0.1
+
+_FOREIGN = -1
 _BATCH = 1024
 
 _INCOME = ("SEX", "CITY", "INCWAGE")
@@ -339,6 +340,7 @@ def measure_cities(
     sex, city, wage = sex[known], city[known], wage[known]
     codes, first, inverse = np.unique(city, return_index=True, return_inverse=True)
     paid = (wage >= 0) & (wage < _NOT_AVAILABLE)
+    # By city, then by wage: a city's wages are a slice, sorted as the Gini coefficient needs them.
     order = np.lexsort((wage[paid], inverse[paid]))
     wages, cities, sexes = wage[paid][order].astype(np.float64), inverse[paid][order], sex[paid][order]
     starts = np.searchsorted(cities, np.arange(codes.size + 1))

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 _INDEX = ("epsilon", "neighborhood", "year", "month")
-_OFFSET = 1e-9
+# The contest's constants (docs/metrics.md).
+_OFFSET = 1e-9  # added to every count, so that no share is zero
 _MISLEADING = 0.2
 _BIAS = 0.25
 _FREE_BIAS = 500

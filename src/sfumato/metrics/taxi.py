@@ -34,8 +34,8 @@ _AMOUNTS = ("fare", "tips", "trip_total", "trip_seconds", "trip_miles")
 _COMPARED = ("company_id", _DROPOFF, "payment_type", *_AMOUNTS)
 _PAIRS = tuple(combinations(_COMPARED, 2))
 _WIDTH = len(SHIFTS) + len(AREAS)
-_LIMITS = (5, 51)
-_CHUNK = 2**15
+_LIMITS = (5, 51)  # of the contest: how far a count of a similar taxi may be off
+_CHUNK = 2**15  # taxis counted at once, so that their counts fit a small memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
