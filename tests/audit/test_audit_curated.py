@@ -263,7 +263,7 @@ def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
         return counts
 
     monkeypatch.setattr(engine_module.DuckDBEngine, "count", tell)
-    assert "what is told on the way" in catch(COUNTS, project())
+    assert "the progress messages depend" in catch(COUNTS, project())
 
 
 def test_a_choice_at_twice_the_rate_is_caught(project, monkeypatch):

@@ -183,5 +183,5 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
 
 
 def _away(number: float) -> float:
-    """`number`, held away from zero."""
+    """`number`, kept away from zero."""
     return number if abs(number) > _TINY else _TINY

@@ -204,7 +204,7 @@ def _constant(sample: Sample) -> bool:
     same = np.array_equal(
         sample.numbers, np.broadcast_to(sample.numbers[0], sample.numbers.shape), equal_nan=True
     )
-    return same and all(held.all() for held in sample.words.values())
+    return same and all(shown.all() for shown in sample.words.values())
 
 
 def _equal(one: Any, two: Any) -> bool:  # noqa: ANN401 - tables of any kind

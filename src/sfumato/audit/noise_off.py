@@ -260,7 +260,6 @@ class BaseRun:
     crowd: bool
     noise: RecordingNoise
     outcome: Outcome
-    selections: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -300,7 +299,7 @@ def run_base(harness: Harness, *, crowd: bool, mode: Mode = "off") -> BaseRun:
     if selections:  # drawn groups would differ from run to run, and no vectors could be compared
         noise = RecordingNoise(selections=selections)
         outcome = harness.run((), noise, crowd=crowd)
-    return BaseRun(crowd=crowd, noise=noise, outcome=outcome, selections=selections)
+    return BaseRun(crowd=crowd, noise=noise, outcome=outcome)
 
 
 def compare_neighbours(
@@ -324,7 +323,7 @@ def compare_neighbours(
     if people is None:
         people = list_individuals(harness.fields, harness.table, thorough=thorough)
     bases = [first_base, run_base(harness, crowd=False)]
-    if thorough and not first_base.selections:
+    if thorough and not first_base.noise.selections:
         bases.append(run_base(harness, crowd=True, mode="on"))
     for base in bases:
         epsilon, delta = harness.target.claim(base.outcome)
@@ -392,7 +391,7 @@ def _run_trials(
 
 
 def _try_person(harness: Harness, base: BaseRun, person: Individual, *, backwards: bool = False) -> _Trial:
-    noise = RecordingNoise(replay=base.noise.answers, selections=base.selections)
+    noise = RecordingNoise(replay=base.noise.answers, selections=base.noise.selections)
     outcome = harness.run((person,), noise, crowd=base.crowd, backwards=backwards)
     fault = _compare_runs(base, noise, outcome)
     differences = None
@@ -434,7 +433,7 @@ def _compare_runs(base: BaseRun, noise: RecordingNoise, outcome: Outcome) -> str
     if differing:
         return f"neighbours ask for different noise, answer {differing[0] + 1}"
     if outcome.stages != first.stages:
-        return "what is told on the way depends on the records"
+        return "the progress messages depend on the records"
     for name in sorted({*first.seen, *outcome.seen}):
         if first.seen.get(name) != outcome.seen.get(name):
             return f"the output depends on more than the noisy answers: {name}"
@@ -446,7 +445,7 @@ def _differing(base: BaseRun, noise: RecordingNoise) -> list[int]:
     return [
         turn
         for turn, (one, two) in enumerate(zip(base.noise.requests, noise.requests, strict=False))
-        if one.terms[:2] != two.terms[:2] or (turn not in base.selections and one.terms != two.terms)
+        if one.terms[:2] != two.terms[:2] or (turn not in base.noise.selections and one.terms != two.terms)
     ]
 
 
@@ -477,5 +476,5 @@ def _find_other_noise(request: NoiseRequest, cost: Cost) -> str | None:
 
 def _certain(fault: str) -> float | None:
     """Infinity for what no epsilon bounds: neighbours that differ visibly without noise."""
-    visible = ("an error depends", "the output depends", "what is told", "neighbours are charged")
+    visible = ("an error depends", "the output depends", "the progress messages", "neighbours are charged")
     return math.inf if fault.startswith(visible) else None

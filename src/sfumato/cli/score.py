@@ -44,9 +44,7 @@ def score(
         str | None, typer.Option(help="The column that counts records; 'count' if there.")
     ] = None,
     unit: Annotated[str | None, typer.Option(help="The truth's column that tells individuals apart.")] = None,
-    target: Annotated[
-        str | None, typer.Option(help="general: the column that classifiers must tell.")
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="general: the column that classifiers predict.")] = None,
     place: Annotated[
         list[str] | None, typer.Option(help="pie-chart, k-marginal: the columns of the place; may repeat.")
     ] = None,
@@ -79,7 +77,7 @@ def score(
         return
     if metric == "l1":
         raise typer.BadParameter(
-            "l1 is for --publish-epsilon; the general metrics hold it for every marginal"
+            "l1 is for --publish-epsilon; the general metrics have it for every marginal"
         )
 
     from sfumato.metrics import INTERNAL

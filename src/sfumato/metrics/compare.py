@@ -246,7 +246,7 @@ def compare_pair(
 ) -> Comparison:
     """The comparison of two sides that are coded already; the options are those of `compare_tables`."""
     if target is not None and target not in pair.columns:
-        raise MetricError(f"no column {target!r} to tell from the others")
+        raise MetricError(f"no column {target!r} to predict from the others")
     # A regression's time grows with the square of the columns.
     affordable = max(_FEWEST_RECORDS, _MOST_PRODUCTS // len(pair.columns) ** 2)
     most_records = min(most_records, affordable)
