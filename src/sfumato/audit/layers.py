@@ -10,6 +10,7 @@ import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -210,9 +211,13 @@ def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tup
     True
     """
     width = float(scale)
-    reach = _quantile(kind, width, 1 - 0.5 / _BINS)
-    edges = np.unique([_quantile(kind, width, share / _BINS) for share in range(1, _BINS)])
-    edges = edges[(edges >= -reach) & (edges <= reach)]
+    # Bins of about equal chance: cut at the quantiles of the continuous law, which need not be exact.
+    shares = np.arange(1, _BINS) / _BINS
+    if kind == "laplace":
+        quantiles = -np.sign(shares - 0.5) * np.log(2 * np.minimum(shares, 1 - shares))
+    else:
+        quantiles = np.array([NormalDist().inv_cdf(share) for share in shares])
+    edges = np.unique(np.rint(width * quantiles).astype(np.int64))
     below = np.array([_chance_below(kind, width, int(edge)) for edge in edges])
     expected = np.diff(below, prepend=0.0, append=1.0)
     counts = np.bincount(np.searchsorted(edges, drawn, side="left"), minlength=edges.size + 1)
@@ -269,20 +274,6 @@ def _gaussian_masses(scale: float) -> tuple[NDArray[np.int64], NDArray[np.float6
     values = np.arange(-reach, reach + 1)
     weights = np.exp(-(values**2) / (2 * scale**2))
     return values, np.asarray(weights / weights.sum())
-
-
-def _quantile(kind: str, scale: float, share: float) -> int:
-    """The least whole number that X stays at or below with this chance."""
-    low = high = 1
-    while _chance_below(kind, scale, high) < share:
-        high *= 2
-    while _chance_below(kind, scale, -low) >= share:
-        low *= 2
-    low, high = -low, high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _chance_below(kind, scale, middle) >= share else (middle, high)
-    return high
 
 
 def _fit_choice(request: NoiseRequest, draws: int) -> float:
