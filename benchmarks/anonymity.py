@@ -148,9 +148,9 @@ def best_time(work, rounds=5):
 def measure_ours(table):
     """Rows of the table: method, k, seconds of the division alone and of everything, loss, class size."""
     from sfumato.anonymity import make_plan, release_table
+    from sfumato.anonymity.anonymize import _collapse
     from sfumato.anonymity.divide import divide_tuples
-    from sfumato.anonymity.run import _collapse
-    from sfumato.anonymity.space import build_space
+    from sfumato.anonymity.encode import build_space
 
     for kind, trees in (("sets", None), ("hierarchies", adult_hierarchies())):
         for method in ("local", "cuts", "strict"):

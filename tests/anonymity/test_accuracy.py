@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.accuracy import measure_accuracy
+from sfumato.anonymity.summary import measure_accuracy
 from sfumato.errors import AnonymityError
 
 

@@ -521,7 +521,7 @@ def test_a_file_without_a_header_shows_no_record(tmp_path):
 
 def test_a_file_that_appears_meanwhile_stays(tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
-    files = importlib.import_module("sfumato.anonymity.files")
+    files = importlib.import_module("sfumato.anonymity.anonymize")
     real = files.judge_table
 
     def slow(*arguments, **options):

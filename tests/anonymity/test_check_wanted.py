@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sfumato.anonymity.check import measure_anonymity
-from sfumato.anonymity.wanted import Wanted, find_shortfalls
+from sfumato.anonymity.check import Wanted, find_shortfalls, measure_anonymity
 from sfumato.errors import AnonymityError
 
 ROWS = {

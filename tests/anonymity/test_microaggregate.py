@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.collapse import collapse_rows
-from sfumato.anonymity.encode import encode_quasi_identifier
+from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.microaggregate import centre_labels, microaggregate
 from sfumato.anonymity.models import Partition
-from sfumato.anonymity.space import build_space
 from sfumato.errors import AnonymityError
 
 ROWS = st.lists(

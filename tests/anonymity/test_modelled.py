@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.collapse import collapse_rows
-from sfumato.anonymity.encode import encode_quasi_identifier
+from sfumato.anonymity.divide import cut_with_models
+from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.hierarchy import Prefixes
-from sfumato.anonymity.kernels.cuts import cut_tuples
-from sfumato.anonymity.modelled import cut_with_models
+from sfumato.anonymity.kernels.mondrian import cut_tuples
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
@@ -22,7 +21,6 @@ from sfumato.anonymity.models import (
     RecursiveL,
     count_values,
 )
-from sfumato.anonymity.space import build_space
 from sfumato.errors import AnonymityError
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.risk import measure_risk
-from sfumato.anonymity.subsets import find_identifying_subsets
+from sfumato.anonymity.risk import find_identifying_subsets, measure_risk
 from sfumato.errors import AnonymityError
 
 TABLE = {"age": ["60+"] * 6 + ["20-60"] * 3 + ["0-20"], "weight": [2.0] * 6 + [10.0] * 3 + [0.5]}

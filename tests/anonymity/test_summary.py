@@ -6,8 +6,14 @@ import pyarrow as pa
 import pytest
 
 from sfumato.anonymity import AnonymityError, Groups, make_plan, release_table
-from sfumato.anonymity.summary import INTERNAL, check_target, read_register, summarise
-from sfumato.anonymity.summary_words import describe_summary, list_models
+from sfumato.anonymity.summary import (
+    INTERNAL,
+    check_target,
+    describe_summary,
+    list_models,
+    read_register,
+    summarise,
+)
 
 PEOPLE = {
     "name": ["a", "b", "c", "d", "e", "f"],

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.attack import Pattern, compatible, is_exact, parse_pattern
-from sfumato.attack.classes import ValueIndex
-from sfumato.attack.patterns import ANY
+from sfumato.attack.matching import ANY, ValueIndex
 
 
 @pytest.mark.parametrize(("cell", "expected"), [

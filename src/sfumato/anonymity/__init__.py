@@ -12,7 +12,7 @@ from sfumato.anonymity.hierarchy import (
     Suppressed,
 )
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies
-from sfumato.anonymity.plan import METHODS, Plan, make_plan
+from sfumato.anonymity.options import METHODS, Plan, make_plan
 from sfumato.errors import AnonymityError
 
 __all__ = [

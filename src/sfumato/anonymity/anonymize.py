@@ -1,29 +1,350 @@
-"""The door of this package: a table goes in, and one that was judged comes out."""
+"""The whole way: a table goes in; it is encoded, divided, labelled, written, read again and judged."""
 
 from __future__ import annotations
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.anonymity.check import measure_anonymity
-from sfumato.anonymity.files import decode_text, judge_table, refuse_target, write_judged
-from sfumato.anonymity.plan import make_plan
-from sfumato.anonymity.run import run_plan
-from sfumato.anonymity.tables import give_back, read_table
-from sfumato.errors import VerificationFailed
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from sfumato.anonymity.check import Anonymity, find_shortfalls, measure_anonymity
+from sfumato.anonymity.divide import divide_tuples
+from sfumato.anonymity.encode import (
+    Quasi,
+    Space,
+    Tuples,
+    build_space,
+    collapse_rows,
+    encode_quasi_identifier,
+    encode_values,
+)
+from sfumato.anonymity.labels import (
+    Labels,
+    Loss,
+    label_partition,
+    measure_loss,
+    refuse_bars,
+    suppress_classes,
+)
+from sfumato.anonymity.options import Plan, make_plan
+from sfumato.anonymity.tables import TableLike, give_back, read_table
+from sfumato.tables.arrays import to_arrow
+from sfumato.errors import AnonymityError, ReleaseError, VerificationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from sfumato.anonymity.check import Anonymity
-    from sfumato.anonymity.hierarchy_base import Hierarchy
-    from sfumato.anonymity.measures import Distance
-    from sfumato.anonymity.plan import Plan
-    from sfumato.anonymity.run import Anonymized
-    from sfumato.anonymity.tables import TableLike
+    from sfumato.anonymity.check import Distance
+    from sfumato.anonymity.hierarchy import Hierarchy
+    from sfumato.anonymity.models import Partition
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Anonymized:
+    """The released rows, what was lost, and how many records were left out.
+
+    `rows` says which original row each released one comes from: it stays inside.
+    """
+
+    table: pa.Table
+    rows: NDArray[np.int64]
+    loss: Loss
+    records: int
+    suppressed: int
+    suppressed_cells: float
+    classes: int
+
+
+def run_plan(
+    table: pa.Table,
+    plan: Plan,
+    *,
+    register: pa.Table | None = None,
+    by_class: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Anonymized:
+    """The table as the plan wants it, in the order of its rows or, `by_class`, of what it says.
+
+    In the order of what it says, nothing tells where a row stood before.
+    """
+    if plan.k > table.num_rows and plan.wanted.k_map is None:
+        raise AnonymityError(f"k is {plan.k}, but the table has {table.num_rows} records; ask for less")
+    tell("reading quasi-identifiers")
+    columns, tuples, people = _collapse(table, plan, register)
+    space = build_space(columns, plan.weights)
+    partition = divide_tuples(plan, table, columns, tuples, people, space, tell=tell)
+    tell("writing labels")
+    labels = _label(plan, columns, tuples, space, partition)
+    partition, starred = suppress_classes(plan, partition, labels)
+    loss = measure_loss(columns, tuples, partition, labels, k=plan.k)
+    class_of_row = _deal(tuples, partition, table.num_rows)
+    rows = np.flatnonzero(class_of_row >= 0)
+    if by_class:
+        rows = _sort_rows(table, plan, labels, class_of_row, rows)
+    released = _gather(table, plan, labels, class_of_row[rows], rows)
+    used = np.unique(partition.classes[partition.classes >= 0]).size
+    return Anonymized(released, rows, loss, table.num_rows, table.num_rows - rows.size, starred, int(used))
+
+
+def _collapse(
+    table: pa.Table, plan: Plan, register: pa.Table | None
+) -> tuple[tuple[Quasi, ...], Tuples, NDArray[np.int64]]:
+    """The encoded columns, the different tuples with their rows, and how many people k counts in each."""
+
+    def encode(name: str) -> Quasi:
+        column = table.column(name)
+        if register is not None:
+            column = _append(name, column, register.column(name))
+        quasi = encode_quasi_identifier(name, column, hierarchy=plan.hierarchies.get(name))
+        refuse_bars(quasi)
+        return quasi
+
+    with ThreadPoolExecutor() as pool:
+        columns = list(pool.map(encode, plan.quasi_identifiers))
+    tuples = collapse_rows([column.codes for column in columns], [column.size for column in columns])
+    if register is None:
+        return tuple(columns), tuples, tuples.rows
+    # The register's rows follow the table's: they are people to be taken for, and lose nothing.
+    own = np.bincount(tuples.tuple_of_row[: table.num_rows], minlength=tuples.size).astype(np.int64)
+    people = tuples.rows - own
+    if people.sum() < plan.k:
+        raise AnonymityError(f"k is {plan.k}, but the register has {people.sum()} rows; ask for less")
+    return tuple(columns), type(tuples)(tuples.codes, own, tuples.tuple_of_row[: table.num_rows]), people
+
+
+def _append(name: str, column: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    try:
+        return pa.chunked_array([*column.cast(kind).chunks, *other.cast(kind).chunks], type=kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise AnonymityError(
+            f"column {name!r} of the register holds other kinds of values than the table's"
+        ) from None
+
+
+def _label(
+    plan: Plan,
+    columns: tuple[Quasi, ...],
+    tuples: Tuples,
+    space: Space,
+    partition: Partition,
+) -> tuple[Labels, ...]:
+    if plan.method != "microaggregate":
+        return label_partition(columns, tuples, space, partition)
+    from sfumato.anonymity.labels import label_centres
+
+    return label_centres(columns, tuples, space, partition)
+
+
+def _deal(tuples: Tuples, partition: Partition, rows: int) -> NDArray[np.int32]:
+    """The class of every row."""
+    if partition.tuple_of_entry.size == tuples.size:
+        class_of_tuple = np.empty(tuples.size, np.int32)
+        class_of_tuple[partition.tuple_of_entry] = partition.classes
+        return class_of_tuple[tuples.tuple_of_row]
+    from sfumato.anonymity.kernels.group import deal_rows
+
+    dealt: NDArray[np.int32] = deal_rows(
+        tuples.tuple_of_row, partition.tuple_of_entry, partition.weights, partition.classes, tuples.size
+    )
+    assert dealt.size == rows
+    return dealt
+
+
+def _sort_rows(
+    table: pa.Table,
+    plan: Plan,
+    labels: Sequence[Labels],
+    class_of_row: NDArray[np.int32],
+    rows: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The rows in the order of their released cells, so that no row's place tells where it was."""
+    from sfumato.anonymity.kernels.group import sort_by_code
+
+    for name in reversed((*plan.sensitive, *plan.keep)):
+        codes, values = encode_values(name, table.column(name))
+        rows = sort_by_code(rows, codes, len(values))
+    cells = np.stack([each.of_class for each in labels])
+    place = np.empty(cells.shape[1], np.int32)
+    place[np.lexsort(cells[::-1])] = np.arange(place.size, dtype=np.int32)
+    rank = np.append(place, 0)[class_of_row]
+    ordered: NDArray[np.int64] = sort_by_code(rows, rank, place.size)
+    return ordered
+
+
+def _gather(
+    table: pa.Table,
+    plan: Plan,
+    labels: Sequence[Labels],
+    classes: NDArray[np.int32],
+    rows: NDArray[np.int64],
+) -> pa.Table:
+    """The released columns of these rows; text is numbered until somebody reads it."""
+    released: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for name, cells in zip(plan.quasi_identifiers, labels, strict=True):
+        released[name] = _take_labels(cells, classes)
+    inorder = rows.size == table.num_rows and bool((rows[1:] > rows[:-1]).all())
+    for name in (*plan.sensitive, *plan.keep):
+        column = table.column(name)
+        released[name] = column if inorder else column.take(to_arrow(rows))
+    return pa.table(released)
+
+
+def _take_labels(cells: Labels, classes: NDArray[np.int32]) -> pa.Array:
+    texts = list(cells.texts)
+    codes = cells.of_class[classes]
+    if texts and texts[-1] is None:
+        texts.pop()
+        indices = pa.array(codes, mask=codes == len(texts))
+    else:
+        indices = to_arrow(codes)
+    if cells.values is not None:
+        return cells.values.take(indices)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+_FORMATS = (".parquet", ".csv", ".csv.gz")
+
+
+def judge_table(table: TableLike, plan: Plan, *, register: pa.Table | None = None) -> Anonymity:
+    """How anonymous the table is as it stands; VerificationFailed if that is less than the plan wants.
+
+    Nothing of how it was made is used: `table` may be a path, and what is read there is what counts.
+    """
+    measured = measure_anonymity(
+        table,
+        quasi_identifiers=plan.quasi_identifiers,
+        sensitive=plan.sensitive or None,
+        register=register if plan.wanted.k_map is not None else None,
+        distance=plan.wanted.distance,
+    )
+    shortfalls = find_shortfalls(measured, plan.wanted)
+    if shortfalls:
+        raise VerificationFailed(
+            f"the released table is not what was asked, and is not handed over: {'; '.join(shortfalls)}"
+        )
+    return measured
+
+
+def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] = ()) -> Path:
+    """The path to write to, or an error if it cannot be written there; never one of the tables `apart`."""
+    path = Path(out)
+    if not path.name.lower().endswith(_FORMATS):
+        raise AnonymityError(f"{path.name!r} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}")
+    for source in apart:
+        given = isinstance(source, (str, Path)) and path.exists() and Path(source).exists()
+        if given and path.samefile(source):
+            raise ReleaseError(f"{path.name!r} is what is read; choose another name for what is written")
+    if path.exists() and not force:
+        raise ReleaseError(f"{path.name!r} exists; choose another name, or say to overwrite it (force)")
+    if not path.absolute().parent.is_dir():
+        raise ReleaseError(f"the folder of {path.name!r} does not exist; create it first")
+    return path
+
+
+def write_judged(
+    table: pa.Table, path: Path, plan: Plan, *, register: pa.Table | None = None, force: bool = False
+) -> Anonymity:
+    """How anonymous the file at `path` is, once it is written, read again and found to be what was asked.
+
+    A file that is not stays nowhere: it is written under another name first.
+    """
+    ending = next(each for each in _FORMATS if path.name.lower().endswith(each))
+    if ending != ".parquet" and table.num_columns == 1 and table.column(0).null_count:
+        raise AnonymityError(
+            "a text file of one column cannot show a missing value; write Parquet, or keep another column"
+        )
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{ending}")
+    try:
+        _write(table, draft, ending)
+        measured = judge_table(draft, plan, register=register)
+        if measured.records != table.num_rows:
+            raise VerificationFailed(
+                "the written file has not the records that were written, and is not handed over"
+            )
+        _hand_over(draft, path, force=force)
+    except pa.ArrowException as error:
+        raise ReleaseError(
+            f"{path.name!r} cannot hold a column of this kind ({type(error).__name__}); try Parquet or CSV"
+        ) from None
+    except FileExistsError:
+        raise ReleaseError(
+            f"{path.name!r} exists; choose another name, or say to overwrite it (force)"
+        ) from None
+    except OSError as error:
+        raise ReleaseError(
+            f"{path.name!r} could not be written ({type(error).__name__}); check the folder and the disk"
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return measured
+
+
+def _hand_over(draft: Path, path: Path, *, force: bool) -> None:
+    if not force:
+        # A link is refused where a file has appeared in the meantime.
+        with suppress(NotImplementedError, PermissionError):
+            os.link(draft, path)
+            return
+    draft.replace(path)
+
+
+def _write(table: pa.Table, path: Path, ending: str) -> None:
+    with path.open("xb") as file:
+        if ending == ".parquet":
+            # Without the stored Arrow schema, numbered text is read as the text it is.
+            pq.write_table(compact_text(table), file, store_schema=False, compression="zstd")
+        else:
+            plain = decode_text(table)
+            if ending == ".csv":
+                pa_csv.write_csv(plain, file)
+            else:
+                with pa.CompressedOutputStream(file, "gzip") as packed:
+                    pa_csv.write_csv(plain, packed)
+        if not file.closed:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def compact_text(table: pa.Table) -> pa.Table:
+    """The table with numbered text that knows only the texts of its rows, in their order.
+
+    A file keeps the list of texts as it is given, so that one of a record that was left out, or the order
+    in which they came, would be told by it.
+    """
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        columns[name] = column
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if is_text(kind):
+            codes, values = encode_values(name, column)
+            known = [value for value in values if value is not None]
+            indices = (
+                pa.array(codes, mask=codes == len(known)) if len(known) < len(values) else to_arrow(codes)
+            )
+            columns[name] = pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))
+        elif pa.types.is_dictionary(column.type):
+            columns[name] = column.cast(kind)
+    return pa.table(columns)
+
+
+def decode_text(table: pa.Table) -> pa.Table:
+    """The table with numbered text as plain text."""
+    columns = {
+        name: column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return pa.table(columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

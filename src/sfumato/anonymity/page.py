@@ -25,7 +25,7 @@ def build_page(summary: Summary, *, name: str) -> bytes:
     """The page about the file called `name`: one HTML file without any request, the same for the same input.
 
     >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.plan import make_plan
+    >>> from sfumato.anonymity.options import make_plan
     >>> from sfumato.anonymity.summary import summarise
     >>> plan = make_plan(quasi_identifiers=["age"], k=2)
     >>> found = summarise(release_table({"age": [61, 72, 40, 35]}, plan))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sfumato.anonymity.page_charts import draw_pairs, list_pairs
-from sfumato.anonymity.summary import MATCHING
-from sfumato.anonymity.summary_words import list_models
+from sfumato.anonymity.summary import MATCHING, list_models
 from sfumato.report.charts import bar_list
 from sfumato.report.html import Html, join, paragraph, tag
 from sfumato.report.numbers import NONE, percent, short, whole

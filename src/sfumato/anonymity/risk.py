@@ -1,27 +1,69 @@
-"""The risk that a record is traced to its person, for three attackers.
+"""The risk that a record is traced to its person, for three attackers, and the few columns that are enough for it.
 
 The prosecutor knows that somebody is in the table and looks for their record. The journalist wants to show
 that anybody can be found, in a population of which the table is a part. The marketer tries everybody and
-counts successes. Each picks at random among those who fit.
-"""
+counts successes. Each picks at random among those who fit."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from sfumato.anonymity.check import NOT_DP
-from sfumato.anonymity.tally import check_names, tally_rows
-from sfumato.errors import AnonymityError
+from sfumato.anonymity.tables import TableLike, read_table
+from sfumato.anonymity.tally import Tally, check_names, tally_rows
+from sfumato.attack.matching import build_classes, join_classes
+from sfumato.attack.tables import read_text, require_columns
+from sfumato.errors import AnonymityError, AttackError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from sfumato.anonymity.tables import TableLike
+
+def match_register(
+    tally: Tally, quasi_identifiers: Sequence[str], classes: NDArray[np.int64], register: TableLike
+) -> NDArray[np.int64]:
+    """For each class of a tally's rows the number of people in `register` whom its labels fit.
+
+    `180-190` fits 185, `1*` fits 1001, `*` and a missing cell fit everybody. A missing cell of the
+    register may be anything, too.
+
+    >>> from sfumato.anonymity.tally import tally_rows
+    >>> rows = tally_rows({"age": ["60+", "20-40", "60+"]}, ["age"], side="table")
+    >>> match_register(rows, ["age"], rows.classes(["age"]), {"age": [61, 72, 33]}).tolist()
+    [1, 2]
+    """
+    first = np.unique(classes, return_index=True)[1]
+    places = [tally.columns.index(name) for name in quasi_identifiers]
+    labels = pa.table(
+        {tally.columns[at]: tally.values[at].take(pa.array(tally.codes[at][first])) for at in places}
+    )
+    try:
+        people = _read(register)
+        require_columns(people, quasi_identifiers, side="register")
+        mine = build_classes(read_text(labels, side="table"), quasi_identifiers)
+    except AttackError as error:
+        raise AnonymityError(str(error)) from None
+    theirs = build_classes(people, quasi_identifiers)
+    fitting = np.zeros(mine.weights.size, np.int64)
+    if people.num_rows and labels.num_rows:
+        for left, right in join_classes(mine, theirs):
+            fitting += np.bincount(left, theirs.weights[right], minlength=fitting.size).astype(np.int64)
+    return fitting[mine.of_row]
+
+
+def _read(register: TableLike) -> pa.Table:
+    if isinstance(register, str) or hasattr(register, "__fspath__"):
+        return read_text(register, side="register")
+    return read_text(read_table(register, side="register"), side="register")
+
 
 Basis = Literal["register", "weights", "table"]
 
@@ -146,8 +188,6 @@ def measure_risk(
     people = sizes.astype(np.float64)
     matched = np.ones(sizes.size, bool)
     if register is not None:
-        from sfumato.anonymity.matching import match_register
-
         fitting = match_register(tally, quasi_identifiers, classes, register)
         matched = fitting > 0
         people = np.maximum(people, fitting)
@@ -201,3 +241,105 @@ def _describe(name: str, attacker: Attacker, threshold: float) -> str:
         f"{name}: largest risk {attacker.largest:.2%}, average {attacker.average:.2%}, "
         f"{attacker.above:.2%} of records above {threshold:.0%}"
     )
+
+
+_MOST = 20_000
+_DENSE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subset:
+    """How well some columns tell records apart.
+
+    `unique` is the share of records that are alone in their class on these columns, `small` the share in
+    classes below the limit, `classes` the number of classes.
+    """
+
+    columns: tuple[str, ...]
+    unique: float
+    small: float
+    classes: int
+
+    def to_record(self) -> dict[str, Any]:
+        """The shares for JSON."""
+        return {
+            "columns": list(self.columns),
+            "unique": self.unique,
+            "small": self.small,
+            "classes": self.classes,
+        }
+
+
+def find_identifying_subsets(
+    table: TableLike, *, quasi_identifiers: Sequence[str], largest: int = 3, limit: int = 5
+) -> tuple[Subset, ...]:
+    """All subsets of up to `largest` columns, those that identify most records first.
+
+    They are sorted by the share of unique records, then by that of records in classes below `limit`, then
+    the fewer columns first. Records are counted once: after that only different rows cost anything.
+
+    >>> rows = {"age": [61, 61, 33], "sex": ["f", "m", "m"], "town": ["x", "x", "x"]}
+    >>> found = find_identifying_subsets(rows, quasi_identifiers=["age", "sex", "town"], largest=2)
+    >>> [(each.columns, round(each.unique, 2)) for each in found][:3]
+    [(('age', 'sex'), 1.0), (('age',), 0.33), (('sex',), 0.33)]
+    """
+    check_names(quasi_identifiers)
+    names = tuple(quasi_identifiers)
+    if largest < 1 or limit < 2:
+        raise AnonymityError(
+            "subsets have at least 1 column, and a small class is one below 2 records or more"
+        )
+    largest = min(largest, len(names))
+    if sum(math.comb(len(names), size) for size in range(1, largest + 1)) > _MOST:
+        raise AnonymityError(f"more than {_MOST:,} subsets of columns; ask for smaller ones or fewer columns")
+    tally = tally_rows(table, names, side="table")
+    records = max(1, tally.records)
+    found = []
+    for chosen, counts in _count_subsets(tally.codes, tally.counts, largest):
+        found.append(
+            Subset(
+                columns=tuple(names[place] for place in chosen),
+                unique=int((counts == 1).sum()) / records,
+                small=int(counts[counts < limit].sum()) / records,
+                classes=counts.size,
+            )
+        )
+    # Equal ones keep the order in which the columns are named.
+    return tuple(sorted(found, key=lambda each: (-each.unique, -each.small, len(each.columns))))
+
+
+def _count_subsets(
+    codes: Sequence[NDArray[np.int64]], weights: NDArray[np.int64], largest: int
+) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
+    """The columns of each subset and the sizes of its classes, small subsets first.
+
+    A subset extends one that is smaller by a column, whose classes are numbered already; they are kept
+    only for the size at hand.
+    """
+    sizes = [int(code.max(initial=-1)) + 1 for code in codes]
+    known: dict[tuple[int, ...], tuple[NDArray[np.int64], int]] = {}
+    for size in range(1, largest + 1):
+        grown: dict[tuple[int, ...], tuple[NDArray[np.int64], int]] = {}
+        for chosen in combinations(range(len(codes)), size):
+            keys, room = codes[chosen[-1]], sizes[chosen[-1]]
+            if size > 1:
+                before, classes = known[chosen[:-1]]
+                keys, room = before * room + keys, classes * room
+            counts, numbered = _count(keys, room, weights, numbered=size < largest)
+            if numbered is not None:
+                grown[chosen] = numbered, counts.size
+            yield chosen, counts
+        known = grown
+
+
+def _count(
+    keys: NDArray[np.int64], room: int, weights: NDArray[np.int64], *, numbered: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+    """The records of each key that occurs, and the place of each row's key among these."""
+    if room <= _DENSE * keys.size + 1024:
+        counts = np.bincount(keys, weights, minlength=room)
+        occupied = counts > 0
+        places = (np.cumsum(occupied) - 1)[keys] if numbered else None
+        return counts[occupied].astype(np.int64), places
+    place = np.unique(keys, return_inverse=True)[1].reshape(-1)
+    return np.bincount(place, weights).astype(np.int64), place if numbered else None

@@ -2,30 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from sfumato.anonymity.accuracy import measure_accuracy
-from sfumato.anonymity.check import NOT_DP
-from sfumato.anonymity.risk import measure_risk
-from sfumato.anonymity.subsets import find_identifying_subsets
-from sfumato.arrays import to_arrow
-from sfumato.attack.link import link_tables
+from sfumato.anonymity.check import NOT_DP, Anonymity
+from sfumato.anonymity.risk import Risk, find_identifying_subsets, measure_risk
+from sfumato.anonymity.tally import Tally, check_names, tally_rows
+from sfumato.tables.arrays import to_arrow
+from sfumato.attack.link import Linkage, link_tables
 from sfumato.attack.tables import open_published, read_text, require_columns
 from sfumato.errors import AnonymityError, AttackError
+from sfumato.report.numbers import percent, short
 
 if TYPE_CHECKING:
-    from sfumato.anonymity.accuracy import Accuracy
+    from numpy.typing import NDArray
+
     from sfumato.anonymity.anonymize import Released
-    from sfumato.anonymity.check import Anonymity
-    from sfumato.anonymity.loss import Loss
-    from sfumato.anonymity.plan import Plan
-    from sfumato.anonymity.risk import Risk
+    from sfumato.anonymity.labels import Loss
+    from sfumato.anonymity.options import Plan
     from sfumato.anonymity.tables import TableLike
-    from sfumato.attack.link import Linkage
+
+
+_MOST_TARGETS = 200
+_BATCH = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """The share of records whose target is predicted right, before and after.
+
+    `baseline_before` and `baseline_after` are the shares of the most frequent target, which is right
+    without looking. A table with fewer records is tested on those it has.
+    """
+
+    features: tuple[str, ...]
+    target: str
+    folds: int
+    before: float
+    after: float
+    baseline_before: float
+    baseline_after: float
+
+    @property
+    def kept(self) -> float | None:
+        """The gain over the baseline that is left after, as a part of that before; None without a gain."""
+        gain = self.before - self.baseline_before
+        return (self.after - self.baseline_after) / gain if gain > 0 else None
+
+    def to_record(self) -> dict[str, Any]:
+        """The accuracies for JSON."""
+        return {
+            "model": NOT_DP,
+            "features": list(self.features),
+            "target": self.target,
+            "folds": self.folds,
+            "before": self.before,
+            "after": self.after,
+            "baseline_before": self.baseline_before,
+            "baseline_after": self.baseline_after,
+            "kept": self.kept,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.target} is predicted right for {self.before:.1%} of records before and {self.after:.1%} "
+            f"after ({self.baseline_before:.1%} and {self.baseline_after:.1%} without looking)\n{NOT_DP}"
+        )
+
+
+def measure_accuracy(
+    before: TableLike, after: TableLike, *, features: Sequence[str], target: str, folds: int = 5
+) -> Accuracy:
+    """How well `target` is predicted from `features` in a table `before` and `after` it was generalised.
+
+    >>> before = {"age": [61, 62, 63, 33, 34, 35] * 5, "ill": (["gout"] * 3 + ["flu"] * 3) * 5}
+    >>> after = {**before, "age": ["*"] * 30}
+    >>> found = measure_accuracy(before, after, features=["age"], target="ill")
+    >>> found.before, found.after, found.baseline_after
+    (1.0, 0.5, 0.5)
+    """
+    check_names(features, [target])
+    if folds < 2:
+        raise AnonymityError("cross-validation needs at least 2 folds")
+    sides = [
+        _cross_validate(tally_rows(table, [*features, target], side=side), folds, side)
+        for table, side in ((before, "table before"), (after, "table after"))
+    ]
+    return Accuracy(
+        features=tuple(features),
+        target=target,
+        folds=folds,
+        before=sides[0][0],
+        after=sides[1][0],
+        baseline_before=sides[0][1],
+        baseline_after=sides[1][1],
+    )
+
+
+def _cross_validate(tally: Tally, folds: int, side: str) -> tuple[float, float]:
+    """(accuracy, share of the most frequent target) of a tally whose last column is the target."""
+    targets, classes = tally.codes[-1], len(tally.values[-1])
+    if classes > _MOST_TARGETS:
+        raise AnonymityError(
+            f"{side}: column {tally.columns[-1]!r} has more than {_MOST_TARGETS} different values; "
+            "predict one with fewer, such as a group of them"
+        )
+    if not tally.records:
+        return 0.0, 0.0
+    split = _split(tally, folds)
+    features = list(zip(tally.codes[:-1], map(len, tally.values[:-1]), strict=True))
+    right = 0
+    for fold in split:
+        rest = tally.counts - fold
+        prior = np.bincount(targets, rest, minlength=classes)
+        scores = [
+            np.log((_count_pairs(codes, size, targets, classes, rest) + 1) / (prior + size))
+            for codes, size in features
+        ]
+        tested = np.flatnonzero(fold)
+        for start in range(0, tested.size, _BATCH):
+            rows = tested[start : start + _BATCH]
+            total = np.tile(np.log(prior + 1), (rows.size, 1))
+            for (codes, _), score in zip(features, scores, strict=True):
+                total += score[codes[rows]]
+            hits = total.argmax(axis=1) == targets[rows]
+            right += int(fold[rows[hits]].sum())
+    most = int(np.bincount(targets, tally.counts).max())
+    return right / tally.records, most / tally.records
+
+
+def _count_pairs(
+    codes: NDArray[np.int64], size: int, targets: NDArray[np.int64], classes: int, counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The records of each value of a feature and each target."""
+    found = np.bincount(codes * classes + targets, counts, minlength=size * classes)
+    return found.reshape(size, classes).astype(np.float64)
+
+
+def _split(tally: Tally, folds: int) -> NDArray[np.int64]:
+    """The records of each row in each fold: in a fixed mixed order, dealt out by target in turn."""
+    mixed = _mix(np.arange(tally.counts.size, dtype=np.uint64))
+    dealt = np.lexsort((mixed, tally.codes[-1]))
+    stop = np.empty(dealt.size, np.int64)
+    stop[dealt] = np.cumsum(tally.counts[dealt])
+    start = stop - tally.counts
+    # Of the places from start to stop, those that leave the remainder of the fold.
+    shifts = np.arange(folds)[:, None]
+    return np.asarray((stop + folds - 1 - shifts) // folds - (start + folds - 1 - shifts) // folds)
+
+
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers without any order, one for each of `numbers`: the finaliser of SplitMix64."""
+    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
 
 INTERNAL = "INTERNAL: tells facts of the original table, not private, do not publish"
 MATCHING = (
@@ -137,7 +273,7 @@ def summarise(
     that is predicted from the quasi-identifiers; the first sensitive one by default.
 
     >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.plan import make_plan
+    >>> from sfumato.anonymity.options import make_plan
     >>> people = {"age": [61, 72, 40, 35], "ill": ["flu", "gout", "flu", "flu"]}
     >>> plan = make_plan(quasi_identifiers=["age"], k=2, sensitive="ill")
     >>> found = summarise(release_table(people, plan))
@@ -184,7 +320,7 @@ def summarise(
 def read_register(register: TableLike, plan: Plan) -> pa.Table:
     """The quasi-identifiers of the people of a register, as text; names are not read further.
 
-    >>> from sfumato.anonymity.plan import make_plan
+    >>> from sfumato.anonymity.options import make_plan
     >>> plan = make_plan(quasi_identifiers="age", k=2)
     >>> read_register({"name": ["Ada"], "age": [61]}, plan).to_pylist()
     [{'age': '61'}]
@@ -203,7 +339,7 @@ def read_register(register: TableLike, plan: Plan) -> pa.Table:
 def check_target(plan: Plan, target: str | None) -> None:
     """Raises an error if `target` is not a released column beside the quasi-identifiers.
 
-    >>> from sfumato.anonymity.plan import make_plan
+    >>> from sfumato.anonymity.options import make_plan
     >>> check_target(make_plan(quasi_identifiers="age", k=2, sensitive="ill"), "ill")
     """
     if target is not None and target not in (*plan.sensitive, *plan.keep):
@@ -315,3 +451,129 @@ def _record_linkage(linkage: Linkage) -> dict[str, Any]:
         "sensitive": None if revealed is None else revealed.column,
         "certain": None if revealed is None else revealed.certain,
     }
+
+
+_WIDTH = 12
+_NOT = ""
+
+
+def describe_summary(summary: Summary) -> str:
+    """What was asked and found, what was lost, and who can still be found.
+
+    >>> from sfumato.anonymity.anonymize import release_table
+    >>> from sfumato.anonymity.options import make_plan
+    >>> from sfumato.anonymity.summary import summarise
+    >>> people = {"age": [61, 72, 40, 35]}
+    >>> found = summarise(release_table(people, make_plan(quasi_identifiers=["age"], k=2)))
+    >>> print(describe_summary(found).splitlines()[0])
+    found        k = 2 (asked 2)
+    """
+    models = [
+        f"{name} {value} ({f'asked {asked}' if asked else 'not asked'})"
+        for name, value, asked in list_models(summary)
+    ]
+    lines = [
+        ("found", ", ".join(models)),
+        (
+            "records",
+            f"{summary.released:,} of {summary.records:,} in {summary.found.classes:,} classes, "
+            f"{summary.suppressed:,} left out, {percent(summary.suppressed_cells)} of the cells *",
+        ),
+        *_tell_risk(summary),
+        (
+            "loss",
+            f"NCP {percent(summary.loss.ncp)}, entropy {percent(summary.loss.entropy)}, "
+            f"average class / k {short(summary.loss.average_class)}, "
+            f"discernibility {summary.loss.discernibility:,}",
+        ),
+        *_tell_subset(summary),
+        *_tell_rest(summary),
+        *(("note", each) for each in summary.notes),
+        ("matching", MATCHING),
+    ]
+    told = [f"{name:{_WIDTH}s} {text}" for name, text in lines]
+    return "\n".join([*told, f"This is {NOT_DP}: who knows more than these columns may still find people."])
+
+
+def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:
+    """Name, value found and value asked of every model, and of l and t also where nothing was asked.
+
+    Recursive diversity holds or does not, and a file in which it does not is never handed over.
+
+    >>> from sfumato.anonymity.anonymize import release_table
+    >>> from sfumato.anonymity.options import make_plan
+    >>> from sfumato.anonymity.summary import summarise
+    >>> people = {"age": [61, 72, 40, 35], "ill": ["a", "b", "a", "b"]}
+    >>> plan = make_plan(quasi_identifiers=["age"], k=2, sensitive="ill", l=2)
+    >>> list_models(summarise(release_table(people, plan)))
+    (('k =', '2', '2'), ('l =', '2', '2'), ('t =', '0', ''))
+    """
+    found, plan, wanted = summary.found, summary.plan, summary.plan.wanted
+    models: list[tuple[str, str, str]] = []
+    if wanted.k_map is not None:
+        models.append(("k-map =", f"{found.k_map}", f"{wanted.k_map}"))
+        models.append(("k =", f"{found.k}", "1"))
+    elif plan.individual is not None:
+        models.append(("k =", f"{found.k} records", f"{plan.k} people, checked before writing"))
+    else:
+        models.append(("k =", f"{found.k}", f"{wanted.k}"))
+    if found.l is not None:
+        models.append(("l =", f"{found.l}", _NOT if wanted.l is None else f"{wanted.l}"))
+    if wanted.entropy_l is not None:
+        models.append(("entropy l =", short(found.entropy_l), f"{wanted.entropy_l:g}"))
+    if wanted.recursive is not None:
+        c, number = wanted.recursive
+        models.append((f"recursive ({c:g}, {number})", "holds", "yes"))
+    if found.t is not None:
+        models.append(("t =", short(found.t), _NOT if wanted.t is None else f"at most {wanted.t:g}"))
+    if wanted.delta is not None:
+        models.append(("delta =", short(found.delta_disclosure), f"below {wanted.delta:g}"))
+    return tuple(models)
+
+
+def _tell_risk(summary: Summary) -> Iterator[tuple[str, str]]:
+    before, after = summary.before, summary.after
+    yield (
+        "prosecutor",
+        f"largest risk {percent(before.prosecutor.largest)} -> {percent(after.prosecutor.largest)}, "
+        f"unique records {percent(before.unique)} -> {percent(after.unique)}",
+    )
+    basis = {"register": "the register", "weights": "survey weights", "table": "no population given"}
+    yield (
+        "journalist",
+        f"largest risk {percent(before.journalist.largest)} -> {percent(after.journalist.largest)} "
+        f"({basis[after.basis]})",
+    )
+    yield (
+        "marketer",
+        f"expects {percent(before.marketer)} -> {percent(after.marketer)} of the records",
+    )
+
+
+def _tell_subset(summary: Summary) -> Iterator[tuple[str, str]]:
+    if summary.subsets:
+        worst = summary.subsets[0]
+        yield (
+            "identifying",
+            f"{', '.join(worst.columns)}: {percent(worst.unique_before)} of the records alone before, "
+            f"{percent(worst.unique_after)} after",
+        )
+
+
+def _tell_rest(summary: Summary) -> Iterator[tuple[str, str]]:
+    accuracy = summary.accuracy
+    if accuracy is not None:
+        yield (
+            "accuracy",
+            f"{accuracy.target} predicted right {percent(accuracy.before)} -> {percent(accuracy.after)} "
+            f"(without looking {percent(accuracy.baseline_before)} -> {percent(accuracy.baseline_after)})",
+        )
+    before, after = summary.linked_before, summary.linked_after
+    if before is not None and after is not None:
+        told = f"{before.linked:,} -> {after.linked:,} of {after.people:,} people in the register"
+        if before.revealed is not None and after.revealed is not None:
+            told += (
+                f"; {after.revealed.column} certain of {before.revealed.certain:,} -> "
+                f"{after.revealed.certain:,}"
+            )
+        yield "linked", told

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sfumato.anonymity.values import is_text
 from sfumato.errors import AnonymityError, MetricError, SourceError
 from sfumato.metrics.tables import read_table as read_any
 
@@ -95,3 +94,10 @@ def _read_parquet(path: Path, side: str, columns: list[str] | None) -> pa.Table:
         raise SourceError(
             f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
         ) from None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of this kind are text, numbered or not."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

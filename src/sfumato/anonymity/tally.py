@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sfumato.anonymity.tables import TableLike, read_table, require_columns
-from sfumato.arrays import to_numpy
+from sfumato.tables.arrays import to_numpy
 from sfumato.attack.tables import read_text
 from sfumato.errors import AnonymityError, AttackError
 

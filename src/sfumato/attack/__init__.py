@@ -1,11 +1,16 @@
 """Attacks, on the private side: linkage of releases with registers, and two that fail against DP-SELECT."""
 
-from sfumato.attack.average import AverageAttack, run_average
-from sfumato.attack.difference import DifferenceAttack, run_difference
+from sfumato.attack.demonstrations import (
+    AverageAttack,
+    DifferenceAttack,
+    Town,
+    invent_town,
+    run_average,
+    run_difference,
+)
 from sfumato.attack.link import FEW, INTERNAL, Linkage, Revealed, Verdict, link_tables
-from sfumato.attack.patterns import Pattern, compatible, is_exact, parse_pattern
+from sfumato.attack.matching import Pattern, compatible, is_exact, parse_pattern
 from sfumato.attack.tables import Published, open_published, read_text
-from sfumato.attack.town import Town, invent_town
 from sfumato.attack.truth import read_identities
 from sfumato.attack.words import describe_average, describe_difference, describe_linkage
 from sfumato.errors import AttackError

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.arrays import to_numpy
-from sfumato.attack.classes import build_classes
-from sfumato.attack.join import join_classes
+from sfumato.tables.arrays import to_numpy
+from sfumato.attack.matching import build_classes, join_classes
 from sfumato.attack.tables import Published, read_text, require_columns
 from sfumato.errors import AttackError
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.attack.classes import Classes
+    from sfumato.attack.matching import Classes
 
 INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
 

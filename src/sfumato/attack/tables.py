@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.arrays import to_numpy
+from sfumato.tables.arrays import to_numpy
 from sfumato.errors import AttackError, SourceError
 from sfumato.release.files import restore_formulas
 from sfumato.release.opening import open_folder

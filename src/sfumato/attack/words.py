@@ -12,8 +12,7 @@ from sfumato.report.numbers import percent, short
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sfumato.attack.average import AverageAttack
-    from sfumato.attack.difference import DifferenceAttack
+    from sfumato.attack.demonstrations import AverageAttack, DifferenceAttack
     from sfumato.attack.link import Linkage
 
 _MOST_VALUES = 12

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sfumato.anonymity.plan import Plan
+    from sfumato.anonymity.options import Plan
     from sfumato.anonymity.summary import Summary
 
 
@@ -88,9 +88,8 @@ def anonymize(
 
     Example: sfumato anonymize people.csv --quasi age,sex,postcode --sensitive ill --k 5 --out coarse.csv
     """
-    from sfumato.anonymity.plan import make_plan
-    from sfumato.anonymity.summary import INTERNAL, check_target, read_register
-    from sfumato.anonymity.summary_words import describe_summary
+    from sfumato.anonymity.options import make_plan
+    from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register
 
     plan = make_plan(
         quasi_identifiers=_split(quasi),
@@ -194,7 +193,7 @@ def _check_files(
     out: str, report: str | None, *, inputs: tuple[str | None, ...], force: bool
 ) -> tuple[Path, Path | None]:
     """The paths to write to; an error if one may not be written, or is one of the files that are read."""
-    from sfumato.anonymity.files import refuse_target
+    from sfumato.anonymity.anonymize import refuse_target
     from sfumato.release import check_file
 
     read = {Path(each).resolve() for each in inputs if each is not None}

@@ -1,4 +1,4 @@
-"""What is asked of a table: its columns' parts, the models, the method, the limits; all checked when made."""
+"""What is asked of a table, all of it in one record that is checked when it is made."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
-from sfumato.anonymity.hierarchy_base import Hierarchy
+from sfumato.anonymity.check import Wanted
+from sfumato.anonymity.hierarchy import Hierarchy
 from sfumato.anonymity.hierarchy_files import read_hierarchies
-from sfumato.anonymity.wanted import Wanted
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
-    from sfumato.anonymity.measures import Distance
+    from sfumato.anonymity.check import Distance
+
 
 Method = Literal["local", "cuts", "strict", "relaxed", "lattice", "microaggregate"]
 METHODS: tuple[str, ...] = get_args(Method)
