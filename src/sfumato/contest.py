@@ -13,9 +13,9 @@ import numpy as np
 from sfumato.curator import Curator
 from sfumato.errors import SchemaError
 from sfumato.recipes import CellCounts
-from sfumato.release import check_file, write_file
 from sfumato.schema import Project, Table, read_parameters
-from sfumato.unit import PrivacyUnit
+from sfumato.schema.unit import PrivacyUnit
+from sfumato.tables import check_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

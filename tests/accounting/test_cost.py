@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.accounting import Cost, CostKind, exponential_mu, exponential_rho, pure_to_mu, pure_to_rho
-from sfumato.canonical import canonical_json
 from sfumato.errors import RecipeError
+from sfumato.exact import canonical_json
 
 positive = st.fractions(min_value=Fraction(1, 1000), max_value=1000)
 

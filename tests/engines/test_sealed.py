@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.engines import DuckDBEngine, textfile
+from sfumato.engines import DuckDBEngine
 from sfumato.engines.clean import clean_column
 from sfumato.engines.sealed import NUMBER, Sealed, seal_table
-from sfumato.engines.textfile import LONGEST_RECORD, read_text
 from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
 from sfumato.schema import parse_table
 from sfumato.sql import UNIT
+from sfumato.tables import textfile
+from sfumato.tables.textfile import LONGEST_RECORD, read_text
 
 PROJECT = """
 [budget]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato.accounting.budget import Budget, Spent, add_costs, admits
 from sfumato.accounting.cost import Cost
-from sfumato.canonical import canonical_json
 from sfumato.errors import LedgerError, RecipeError
+from sfumato.exact import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sfumato.unit import Neighbours
+    from sfumato.schema.unit import Neighbours
 
 FORMAT = 2
 GENESIS = "0" * 64

@@ -16,7 +16,7 @@ from sfumato.accounting.constants import pure_to_mu, pure_to_rho, sqrt_up
 from sfumato.accounting.gaussian import log_of, max_mu, mu_to_delta, mu_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, parse_exact, parse_positive
-from sfumato.unit import Neighbours
+from sfumato.schema.unit import Neighbours
 
 __all__ = [
     "histogram_sensitivity",

@@ -18,7 +18,7 @@ from sfumato.accounting.constants import (
 )
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, parse_positive, round_up
-from sfumato.unit import Neighbours
+from sfumato.schema.unit import Neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sfumato.accounting.chain import Entry
-from sfumato.canonical import canonical_json
 from sfumato.errors import Conflict, LedgerError
+from sfumato.exact import canonical_json
 
 if TYPE_CHECKING:
     import os

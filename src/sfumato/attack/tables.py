@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sfumato.tables.arrays import to_numpy
 from sfumato.errors import AttackError, SourceError
-from sfumato.release.files import restore_formulas
+from sfumato.tables.write import restore_formulas
 from sfumato.release.opening import open_folder
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from sfumato.accounting import Cost
-from sfumato.canonical import digest
 from sfumato.errors import RecipeError
-from sfumato.exact import parse_positive
-from sfumato.unit import Neighbours
+from sfumato.exact import digest, parse_positive
+from sfumato.schema.unit import Neighbours
 
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger

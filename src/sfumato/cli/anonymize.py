@@ -150,7 +150,7 @@ def _write(
     from sfumato.anonymity.anonymize import release_table
     from sfumato.anonymity.page import build_page
     from sfumato.anonymity.summary import summarise
-    from sfumato.release import write_file
+    from sfumato.tables import write_file
 
     # Under another name until all is done: what fails later must leave no file either.
     ending = ".csv.gz" if goal.name.lower().endswith(".csv.gz") else goal.suffix
@@ -194,7 +194,7 @@ def _check_files(
 ) -> tuple[Path, Path | None]:
     """The paths to write to; an error if one may not be written, or is one of the files that are read."""
     from sfumato.anonymity.anonymize import refuse_target
-    from sfumato.release import check_file
+    from sfumato.tables import check_file
 
     read = {Path(each).resolve() for each in inputs if each is not None}
     if Path(out).resolve() in read:

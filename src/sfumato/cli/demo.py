@@ -19,8 +19,8 @@ def demo(
     import sfumato
     from sfumato.cli.check import show_check
     from sfumato.demo import draw_bars, write_demo
-    from sfumato.release import write_file
     from sfumato.report import build_report
+    from sfumato.tables import write_file
 
     folder = Path(out)
     write_demo(folder, force=force)

@@ -33,7 +33,7 @@ def explain(
     """
     from sfumato.exact import parse_exact
     from sfumato.explain import Guarantee, describe_explanation, draw_explanation, explain_guarantee
-    from sfumato.release.folder import check_file, write_file
+    from sfumato.tables import check_file, write_file
 
     if kind != "epsilon" and delta is not None:
         if read_at is not None:

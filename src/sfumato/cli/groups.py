@@ -51,7 +51,7 @@ def groups(
         find_groups,
         read_columns,
     )
-    from sfumato.release.folder import check_file, write_file
+    from sfumato.tables import check_file, write_file
 
     budget = parse_positive(epsilon, name="epsilon")
     source = Path(public)

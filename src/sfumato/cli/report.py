@@ -52,8 +52,9 @@ def report(
     Reads no record and spends nothing, unless --truth is given.
     """
     import sfumato
-    from sfumato.release import check_charge, check_file, open_folder, write_file
+    from sfumato.release import check_charge, open_folder
     from sfumato.report import INTERNAL, build_report, choose_axes, read_facts
+    from sfumato.tables import check_file, write_file
 
     release = Path(folder)
     suffix = f"-report-{INTERNAL}.html" if truth is not None else "-report.html"

@@ -50,7 +50,7 @@ def respond(
     """
     from sfumato.errors import ReleaseError
     from sfumato.local.files import is_csv, pack_responses, read_column, side_file
-    from sfumato.release.folder import check_file, write_file
+    from sfumato.tables import check_file, write_file
 
     described = ask_mechanism(
         mechanism,

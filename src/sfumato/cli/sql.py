@@ -73,7 +73,7 @@ def sql(
 
     Example: sfumato sql "DP-SELECT 0.5 COUNT(*) FROM trips WHERE fare > 10"
     """
-    from sfumato.release import check_file, write_file
+    from sfumato.tables import check_file, write_file
 
     if sum(each is not None for each in (statement, command, file)) > 1:
         raise typer.BadParameter("give one statement, as it is or with -c, or a file (-f)")
@@ -261,7 +261,7 @@ def _to_record(answer: Answer) -> dict[str, Any]:
 def _to_bytes(answer: Answer, kind: str) -> bytes:
     import json
 
-    from sfumato.release.files import table_to_csv, table_to_parquet
+    from sfumato.tables import table_to_csv, table_to_parquet
 
     if kind == "parquet":
         return table_to_parquet(answer.table, varied=())

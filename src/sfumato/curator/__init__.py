@@ -35,7 +35,7 @@ from sfumato.release import (
 )
 from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.location import find_place
-from sfumato.unit import PrivacyUnit
+from sfumato.schema.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

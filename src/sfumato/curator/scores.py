@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.accounting import Cost, histogram_sensitivity
-from sfumato.canonical import digest
 from sfumato.curator.conversation import measure_distance
 from sfumato.errors import RecipeError, SfumatoError, SourceError
-from sfumato.exact import format_exact, parse_positive
+from sfumato.exact import digest, format_exact, parse_positive
 from sfumato.metrics.pie import pie_chart
 from sfumato.metrics.released import open_release, split_epsilons
 from sfumato.metrics.stored import code_released

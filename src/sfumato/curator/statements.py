@@ -16,8 +16,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits
-from sfumato.canonical import digest
 from sfumato.errors import BudgetExceeded, RecipeError, SfumatoError, SourceError
+from sfumato.exact import digest
 from sfumato.noise import add_noise, exponential_choice
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from sfumato.arrays import to_numpy
-from sfumato.canonical import digest
 from sfumato.engines import heads, norms, portable
 from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals
 from sfumato.engines.clean import clean_column
@@ -34,9 +32,11 @@ from sfumato.engines.sealed import (
 from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
 from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
+from sfumato.exact import digest
 from sfumato.schema import PublicTable, table_spec
 from sfumato.schema.location import find_place
 from sfumato.sql import UNIT, code_name
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

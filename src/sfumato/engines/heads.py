@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines import portable
 from sfumato.engines.base import TrueCounts
 from sfumato.errors import RecipeError
+from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines.base import TrueCounts, refuse_large_marginals
 from sfumato.engines.portable import floor_square as _floor_square
 from sfumato.engines.portable import scale_factor as _factor
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.measurement import NORM_GRID, request_size
+from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

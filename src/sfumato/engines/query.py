@@ -17,11 +17,11 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines.encode import quote_name
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
 from sfumato.schema import PublicTable
 from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse
+from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

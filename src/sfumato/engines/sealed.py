@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines.clean import clean_column, clean_type
 from sfumato.engines.connection import connect, create_list_type
 from sfumato.engines.encode import encode_column, quote_name, value_column
 from sfumato.sql import UNIT, code_name
+from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.engines.fetched import Fetched
-from sfumato.engines.textfile import LONGEST_RECORD, read_header, read_text
 from sfumato.errors import SourceError
+from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
-_DELIMITERS = ",;\t|"
 _BATCH_ROWS = 2**17
 
 
@@ -163,8 +162,7 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSour
         raise SourceError(
             f'{name}: its header is not {encoding}; say which it is, such as encoding = "latin-1" or "utf-16"'
         )
-    # The header is public, a sniffed row is not: the delimiter is taken from the header alone.
-    delimiter = max(_DELIMITERS, key=first.count)
+    delimiter = find_delimiter(first)
     names = next(csv.reader([first], delimiter=delimiter), [])
     if not names or len(set(names)) != len(names) or not all(names):
         raise SourceError(f"{name} needs a header line with one distinct name per column{_name_fault(names)}")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.arrays import to_arrow, to_numpy
 from sfumato.engines import heads, norms, portable
 from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals, refuse_reading_keys
 from sfumato.engines.source import check_unit
@@ -25,6 +24,7 @@ from sfumato.engines.spark_source import SparkSource, find_source, name_source, 
 from sfumato.engines.spark_tally import COUNTED, Layout, lay_out, make_counter
 from sfumato.errors import SourceError
 from sfumato.measurement import request_size
+from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.arrays import to_numpy
 from sfumato.errors import RecipeError
 from sfumato.grouping.text import list_names, plain_text
 from sfumato.recipes.codes import encode_public, read_public_table
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sfumato.arrays import read_parquet
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact
 from sfumato.local.rappor import Rappor
 from sfumato.local.records import read_mechanism
 from sfumato.local.unary import UnaryEncoding
-from sfumato.reading import MOST_TEXT, read_regular
+from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.tables.arrays import read_parquet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

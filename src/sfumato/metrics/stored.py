@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.arrays import to_numpy
 from sfumato.engines import find_files
 from sfumato.engines.connection import hide_failures
 from sfumato.engines.fetched import Fetched
@@ -23,8 +22,9 @@ from sfumato.metrics.codes import is_text, number_text
 from sfumato.metrics.tables import TableLike, plain_column, read_table, to_numbers
 from sfumato.recipes.layout import column_labels
 from sfumato.schema import OTHER, Bins, IntegerRange, Period, Tuples
+from sfumato.schema.unit import PrivacyUnit
 from sfumato.sql import code_name
-from sfumato.unit import PrivacyUnit
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

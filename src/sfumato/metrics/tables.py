@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
-from sfumato.release.files import restore_formulas
+from sfumato.tables.write import restore_formulas
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""

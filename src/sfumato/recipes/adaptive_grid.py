@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from sfumato.arrays import to_arrow
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.inference import LARGEST_TREE, build_tree, estimate
@@ -35,6 +34,7 @@ from sfumato.recipes.rows import (
     name_rows,
     tell_bins,
 )
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

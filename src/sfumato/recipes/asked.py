@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.arrays import to_numpy
 from sfumato.errors import RecipeError, SourceError
-from sfumato.reading import inflate
 from sfumato.recipes.codes import encode_public, read_public_table
 from sfumato.schema import Tuples, Values, refuse_unknown_keys
+from sfumato.schema.reading import inflate
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     import pyarrow as pa

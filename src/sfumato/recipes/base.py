@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sfumato.canonical import digest
 from sfumato.errors import RecipeError
-from sfumato.exact import parse_positive
+from sfumato.exact import digest, parse_positive
 from sfumato.measurement import Answer, Ask, Request, is_dense, request_cost, request_size
 from sfumato.schema import Table, table_spec
 

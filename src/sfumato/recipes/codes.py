@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from sfumato.arrays import read_parquet, to_numpy
 from sfumato.errors import RecipeError, SourceError
-from sfumato.reading import read_regular, split_header, unpack_gzip
 from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
+from sfumato.schema.reading import read_regular
+from sfumato.tables import parse_table, to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,24 +28,10 @@ def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
     """The table in a Parquet, CSV or CSV.gz file, and the bytes of the file."""
     try:
         content = read_regular(path, most=_MOST_BYTES)
-        if path.suffix == ".parquet":
-            return read_parquet(content, spelled=True), content
         # Text stays as it is written: whether 07 is a number, the domain decides.
-        lines = unpack_gzip(content, most=_MOST_BYTES) if path.suffix == ".gz" else content
-        header = split_header(lines)
-        delimiter = max(",;\t|", key=header.count)
-        names = next(csv.reader([header], delimiter=delimiter), [])
-        return pyarrow.csv.read_csv(
-            pa.BufferReader(lines),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]
-            ),
-        ), content
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, pa.ArrowException) as error:
+        return parse_table(content, name=path.name), content
+    except OSError as error:
         reason = str(error) if isinstance(error, SourceError) else type(error).__name__
-        if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
-            reason = "it is not UTF-8 text; save it as UTF-8"
         raise RecipeError(f"public table {path.name!r} cannot be read ({reason})") from None
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.arrays import to_arrow
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, round_up
 from sfumato.measurement import Request
 from sfumato.recipes.layout import cell_columns
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.arrays import label_array
 from sfumato.errors import RecipeError
 from sfumato.schema import Label, Tuples
+from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.arrays import to_numpy
 from sfumato.errors import RecipeError, SourceError
-from sfumato.reading import inflate
 from sfumato.recipes.codes import encode_public, read_public_table
 from sfumato.recipes.rows import has_numbers
 from sfumato.schema import Bins, refuse_unknown_keys
+from sfumato.schema.reading import inflate
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.arrays import label_array, to_arrow
 from sfumato.inference import Domain
 from sfumato.inference.scatter import assign_identifiers, draw_places
 from sfumato.recipes.layout import column_labels, released_names
 from sfumato.schema import Bins
+from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

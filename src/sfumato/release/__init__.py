@@ -2,7 +2,7 @@
 
 from sfumato.release.certificate import describe_entry
 from sfumato.release.files import PackedAnswers, pack_measurements
-from sfumato.release.folder import check_file, check_folder, write_file, write_folder
+from sfumato.release.folder import check_folder
 from sfumato.release.opening import OpenedRelease, open_folder
 from sfumato.release.release import Release, build_release, repeat_release
 from sfumato.release.resume import Begun, read_note, write_note
@@ -16,7 +16,6 @@ __all__ = [
     "Verification",
     "build_release",
     "check_charge",
-    "check_file",
     "check_folder",
     "describe_entry",
     "open_folder",
@@ -24,7 +23,5 @@ __all__ = [
     "read_note",
     "repeat_release",
     "verify",
-    "write_file",
-    "write_folder",
     "write_note",
 ]

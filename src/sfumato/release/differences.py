@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.arrays import read_parquet
 from sfumato.errors import SourceError, VerificationFailed
+from sfumato.tables.arrays import read_parquet
 
 # Doubles that are so many units in the last place apart are the same but for how they were added up. The
 # tables of a model are rounded to 24 bits afterwards, so theirs are rarely one apart.

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import io
-import os
-import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet as pq
 
-from sfumato.arrays import label_array, read_parquet, to_arrow, to_numpy
 from sfumato.errors import ReleaseError
 from sfumato.measurement import Chosen, Measurement, Request, request_grid, request_size
 from sfumato.recipes import MOST_ANSWERS
+from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
+from sfumato.tables.write import table_to_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from sfumato.measurement import Answer, Ask
     from sfumato.schema import Table
 
-_SPECIAL = frozenset('",\r\n')
-# What spreadsheets run: a text that begins so, after quotes that guard it; not a number with its sign.
-_FORMULA = re.compile(r"'*(?:[=@\t\r\uff1d\uff20\uff0b\uff0d]|[+-](?![0-9.,%]*\Z))")
 _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")
 
 
@@ -143,93 +134,6 @@ def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
 
 def _fixed_size(table: Table, ask: Ask) -> int:
     return request_size(table, ask) if isinstance(ask, Request) else 1
-
-
-def table_to_parquet(table: pa.Table, *, varied: tuple[str, ...], statistics: bool = True) -> bytes:
-    """`table` as a Parquet file; `varied` names the whole-number columns whose values rarely repeat."""
-    sink = io.BytesIO()
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        use_dictionary=[name for name in table.column_names if name not in varied],
-        column_encoding=dict.fromkeys(varied, "DELTA_BINARY_PACKED"),
-        write_statistics=statistics,
-        store_schema=False,
-    )
-    return sink.getvalue()
-
-
-def guard_formulas(table: pa.Table) -> pa.Table:
-    """`table` with a single quote before every text and name that a spreadsheet would run as a formula.
-
-    Numbers stay as they are, and so does text that is a number with a sign, or a sign alone.
-
-    >>> guard_formulas(pa.table({"a": ["=1+1", "-5", "+", "'@x"], "b": [-1, -2, -3, -4]})).to_pydict()
-    {'a': ["'=1+1", '-5', '+', "''@x"], 'b': [-1, -2, -3, -4]}
-    """
-    return _change_words(table, lambda word: f"'{word}" if _FORMULA.match(word) else word)
-
-
-def restore_formulas(table: pa.Table) -> pa.Table:
-    """`table` as it was before `guard_formulas`."""
-    return _change_words(table, lambda word: word[1:] if word[:1] == "'" and _FORMULA.match(word) else word)
-
-
-def _change_words(table: pa.Table, change: Callable[[str], str]) -> pa.Table:
-    columns = []
-    for column in table.columns:
-        words = column.unique().to_pylist() if _holds_text(column.type) else []
-        changed = {word: change(word) for word in words if word is not None and change(word) != word}
-        if changed:
-            known = pa.array(list(changed), pa.string())
-            places = pc.index_in(column.cast(pa.string()), value_set=known)
-            column = pc.coalesce(
-                pa.array(changed.values(), pa.string()).take(places), column.cast(pa.string())
-            )
-        columns.append(column)
-    return pa.table(columns, names=[change(name) for name in table.column_names])
-
-
-def _holds_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind))
-
-
-def table_to_csv(table: pa.Table) -> bytes:
-    """`table` as CSV with a header line, text quoted only if some of it must be."""
-    table = guard_formulas(table)
-    quoting = "needed" if _needs_quotes(table) else "none"
-    rows = max(1, -(-table.num_rows // (os.cpu_count() or 1)))
-    slices = [table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)]
-
-    def write(part: pa.Table) -> bytes:
-        sink = io.BytesIO()
-        options = pyarrow.csv.WriteOptions(include_header=False, batch_size=65536, quoting_style=quoting)
-        pyarrow.csv.write_csv(part, sink, options)
-        return sink.getvalue()
-
-    with ThreadPoolExecutor(len(slices)) as pool:
-        return _header_line(table.column_names, quoted=quoting == "needed") + b"".join(
-            pool.map(write, slices)
-        )
-
-
-def _header_line(names: list[str], *, quoted: bool) -> bytes:
-    # Written here, because older versions of Arrow quote names always.
-    if quoted:
-        names = ['"{}"'.format(name.replace('"', '""')) for name in names]
-    return (",".join(names) + "\n").encode()
-
-
-def _needs_quotes(table: pa.Table) -> bool:
-    texts = list(table.column_names)
-    for column in table.columns:
-        if pa.types.is_dictionary(column.type) and column.num_chunks:
-            texts += column.chunk(0).dictionary.to_pylist()
-        elif pa.types.is_string(column.type):
-            texts += column.unique().drop_null().to_pylist()
-    # An empty text must not look like a missing value.
-    return any(not text or not _SPECIAL.isdisjoint(text) for text in texts)
 
 
 def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:

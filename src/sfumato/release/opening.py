@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.arrays import read_parquet
 from sfumato.errors import ReleaseError, SourceError, VerificationFailed
-from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.recipes import EXTRA_FILES, MOST_ANSWERS, refuse_large_answers
 from sfumato.recipes.files import RECIPES
 from sfumato.release.certificate import FORMAT, read_plan, sum_costs
 from sfumato.release.folder import FILES, RESUME
 from sfumato.schema import parse_table
+from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.tables.arrays import read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,10 @@ from sfumato.errors import ReleaseError
 from sfumato.measurement import Measurement
 from sfumato.recipes import MOST_ANSWERS, follow_recipe
 from sfumato.release.certificate import build_certificate, pack_json, sum_costs
-from sfumato.release.files import PackedAnswers, table_to_csv, table_to_parquet
-from sfumato.release.folder import write_folder
+from sfumato.release.files import PackedAnswers
+from sfumato.release.folder import check_folder
 from sfumato.release.writeup import build_writeup
+from sfumato.tables import table_to_csv, table_to_parquet, write_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +60,8 @@ class Release:
 
     def write(self, out: Path | str, *, force: bool = False) -> None:
         """Writes the release to the folder `out`, whole or not at all."""
-        write_folder(Path(out), self.files, force=force)
+        check_folder(Path(out), force=force)
+        write_folder(Path(out), self.files)
 
 
 def derive_files(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import ReleaseError, SfumatoError
 from sfumato.exact import parse_delta
-from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.recipes import Plan, Recipe, parse_epsilons, parse_recipe
 from sfumato.release.certificate import pack_json
-from sfumato.release.folder import RESUME, check_folder, write_file, write_folder
+from sfumato.release.folder import RESUME, check_folder
+from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.tables import write_file, write_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

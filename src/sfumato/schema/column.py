@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact, parse_exact
-from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.ranges import find_ranges, parse_ranges
+from sfumato.schema.reading import MOST_TEXT, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import SchemaError
 from sfumato.exact import parse_exact, parse_positive
-from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.schema.column import Column
 from sfumato.schema.domain import Tuples, Values
+from sfumato.schema.reading import MOST_TEXT, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
-from sfumato.reading import MOST_TEXT, read_regular
 from sfumato.schema.column import refuse_unknown_keys
 from sfumato.schema.private import find_private, list_files
+from sfumato.schema.reading import MOST_TEXT, read_regular
 from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from sfumato.errors import SchemaError
 from sfumato.schema.column import Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import read_parameters
 from sfumato.schema.location import check_location, public_location
-from sfumato.unit import PrivacyUnit
+from sfumato.schema.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

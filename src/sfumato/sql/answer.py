@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sfumato.arrays import read_parquet, to_arrow
 from sfumato.errors import LedgerError, ReleaseError
 from sfumato.sql.finish import NoisyAggregates
+from sfumato.tables.arrays import read_parquet, to_arrow
 
 if TYPE_CHECKING:
     from sfumato.sql.plan import QueryPlan

@@ -14,9 +14,9 @@ from sfumato.sql.check import refuse
 from sfumato.sql.modes import mode_scale
 
 if TYPE_CHECKING:
+    from sfumato.schema.unit import PrivacyUnit
     from sfumato.sql.aggregates import Measure
     from sfumato.sql.keys import Key
-    from sfumato.unit import PrivacyUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.arrays import label_array, to_arrow
 from sfumato.measurement import note_total
 from sfumato.sql.check import AGGREGATE, KEY, refuse
 from sfumato.sql.intervals import Term, half_width, ratio_interval, variance_interval
 from sfumato.sql.plan import find_mode, name_columns
 from sfumato.sql.quantiles import cell_edges
+from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

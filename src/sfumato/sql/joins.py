@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from sfumato.schema.unit import PrivacyUnit
 from sfumato.sql.check import refuse
 from sfumato.sql.qualify import qualify
 from sfumato.sql.relation import UNIT, Kind, Relation
-from sfumato.unit import PrivacyUnit
 
 _COMMON_TYPES = {
     "boolean": "BOOLEAN",

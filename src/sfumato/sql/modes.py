@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.schema import Label
+    from sfumato.schema.unit import PrivacyUnit
     from sfumato.sql.calibrate import Noise
     from sfumato.sql.relation import Relation
-    from sfumato.unit import PrivacyUnit
 
 
 def read_mode(node: exp.Expr, relation: Relation) -> tuple[exp.Expr, tuple[Label, ...], int]:

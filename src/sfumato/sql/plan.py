@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from sfumato.accounting import Cost
-from sfumato.canonical import digest
+from sfumato.exact import digest
+from sfumato.schema.unit import PrivacyUnit
 from sfumato.sql.aggregates import Aggregate, Measure, read_aggregate
 from sfumato.sql.bounds import CELLS
 from sfumato.sql.calibrate import Noise, Selection, calibrate_noise, plan_selection
@@ -22,7 +23,6 @@ from sfumato.sql.check import AGGREGATE, KEY, check_output, find_aggregates, ref
 from sfumato.sql.keys import Key, name_item, read_keys, read_whole, spell_position
 from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.scope import resolve_sources
-from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

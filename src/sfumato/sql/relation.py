@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from sqlglot import exp
 
 from sfumato.schema import Label
+from sfumato.schema.unit import PrivacyUnit
 from sfumato.sql.bounds import Bounds
 from sfumato.sql.check import refuse
-from sfumato.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from sfumato.schema import Column, Table

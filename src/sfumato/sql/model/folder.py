@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.arrays import read_parquet, to_numpy
 from sfumato.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.inference.files import unpack_models
@@ -27,6 +26,7 @@ from sfumato.sql.model.fields import read_fields
 from sfumato.sql.model.question import read_question
 from sfumato.sql.model.respond import respond
 from sfumato.sql.statement import read_statement
+from sfumato.tables.arrays import read_parquet, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

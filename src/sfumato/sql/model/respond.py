@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from sfumato.arrays import label_array, to_arrow
 from sfumato.sql.model.enclose import Moments, enclose_sum, least_average
 from sfumato.sql.model.fields import keep_cells
+from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
 
 LONGEST_RECORD = 2**20
 """The most bytes of a record, and of a header line."""
@@ -50,24 +51,34 @@ def read_text(
     path: Path, *, columns: tuple[str, ...], wanted: tuple[str, ...], delimiter: str, encoding: str
 ) -> Iterator[pa.RecordBatch]:
     """The `wanted` columns of all records, in order, as bytes; an empty field is missing."""
-    options = {
-        "read_options": pyarrow.csv.ReadOptions(
-            column_names=list(columns), block_size=4 * LONGEST_RECORD, use_threads=True
-        ),
-        "parse_options": pyarrow.csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda _: "skip"
-        ),
-        "convert_options": pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.binary()),
-            include_columns=list(wanted) or [columns[0]],
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
-        ),
-    }
+    options = csv_options(dict.fromkeys(columns, pa.binary()), delimiter=delimiter)
+    options["read_options"] = pyarrow.csv.ReadOptions(
+        column_names=list(columns), block_size=4 * LONGEST_RECORD, use_threads=True
+    )
+    options["parse_options"].invalid_row_handler = lambda _: "skip"
+    options["convert_options"].include_columns = list(wanted) or [columns[0]]
     for block in _split_records(_read_chunks(path, encoding), delimiter.encode()[0], fields=len(columns)):
         if block:
             yield from pyarrow.csv.read_csv(pa.BufferReader(block), **options).to_batches()
+
+
+def find_delimiter(header: str) -> str:
+    """The separator of a text file: the header is public, a sniffed row is not.
+
+    >>> find_delimiter("name;street, number;city")
+    ';'
+    """
+    return max(",;\t|", key=header.count)
+
+
+def csv_options(kinds: dict[str, pa.DataType], *, delimiter: str) -> dict[str, Any]:
+    """What Arrow is told about a text file whose columns are of these `kinds`; an empty field is missing."""
+    return {
+        "parse_options": pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        "convert_options": pyarrow.csv.ConvertOptions(
+            column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=True
+        ),
+    }
 
 
 def _open(path: Path) -> BinaryIO:

@@ -1,0 +1,290 @@
+"""Tables from wherever they are: Arrow, frames, dictionaries of columns, files.
+
+One meaning of a text file: the separator is the one of `,;|` and tab that stands most often in the header
+line, every cell is text, and an empty one is missing. Whether a text is a number, who asks decides: the
+domain of a column, or `guess_kinds`.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from sfumato.errors import SourceError
+from sfumato.schema.reading import split_header, unpack_gzip
+from sfumato.tables.arrays import read_parquet
+from sfumato.tables.textfile import LONGEST_RECORD, csv_options, find_delimiter, read_header
+
+TableLike = Any
+"""An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
+
+TEXT_FILES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+_MOST_BYTES = 2**31
+_PIECE = 2**20  # rows; a piece of a wide table stays well below the memory of a small machine
+
+
+def read_table(
+    source: TableLike,
+    *,
+    side: str,
+    columns: Iterable[str] | None = None,
+    typed: bool = False,
+    numbered: bool = False,
+    encoding: str = "utf-8",
+) -> pa.Table:
+    """`source` as an Arrow table.
+
+    `side` is what messages call it, `columns` are those to read (all by default). With `typed`, columns of a
+    text file that hold nothing but numbers are read as numbers; with `numbered`, text of a Parquet file stays
+    a dictionary as the file has it, which takes less memory.
+
+    >>> read_table({"age": [61, 72], "name": ["a", "b"]}, side="table", columns=["age"]).to_pylist()
+    [{'age': 61}, {'age': 72}]
+    """
+    if isinstance(source, (str, Path)):
+        pieces = [
+            _read_file(path, side=side, columns=columns, numbered=numbered, encoding=encoding)
+            for path in _find_files(Path(source), side)
+        ]
+        table = pieces[0] if len(pieces) == 1 else _concatenate(pieces, side=side)
+    else:
+        table = _convert(source, side)
+    table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
+    _refuse_twins(table.column_names, side)
+    if columns is not None:
+        # A text file without a header line would show its first record as names.
+        require_columns(table, columns, side=side, show=not _is_text_file(source))
+        table = table.select(list(dict.fromkeys(columns)))
+    return guess_kinds(table) if typed and _is_text_file(source) else table
+
+
+def read_pieces(source: TableLike, *, side: str, columns: Iterable[str]) -> Iterator[pa.Table]:
+    """The `columns` of some records after others, so that a large Parquet file is never in memory at once.
+
+    There is at least one piece, which may be empty.
+    """
+    names = list(dict.fromkeys(columns))
+    if not isinstance(source, (str, Path)) or not str(source).lower().endswith(".parquet"):
+        yield read_table(source, side=side, columns=names)
+        return
+    for path in _find_files(Path(source), side):
+        with _hidden_failures(path, side):
+            schema = pq.read_schema(path)
+            _refuse_twins(schema.names, side)
+            require_columns(schema.empty_table(), names, side=side)
+            yield schema.empty_table().select(names)
+            words = [name for name in names if is_text(schema.field(name).type)]
+            with pq.ParquetFile(path, read_dictionary=words) as file:
+                for batch in file.iter_batches(batch_size=_PIECE, columns=names):
+                    yield pa.Table.from_batches([batch])
+
+
+def parse_table(content: bytes, *, name: str) -> pa.Table:
+    r"""The table in the bytes of a file called `name`; one that unpacks to far more than it is, is refused.
+
+    >>> parse_table(b"code;n\n07;1\n;2\n", name="codes.csv").to_pylist()
+    [{'code': '07', 'n': '1'}, {'code': None, 'n': '2'}]
+    """
+    with _hidden_failures(Path(name), "file"):
+        if name.lower().endswith(".parquet"):
+            return read_parquet(content, spelled=True)
+        text = unpack_gzip(content, most=_MOST_BYTES) if name.lower().endswith(".gz") else content
+        return _read_csv(pa.BufferReader(text), split_header(text))
+
+
+def require_columns(table: pa.Table, names: Iterable[str], *, side: str, show: bool = False) -> None:
+    """Raises an error that names the columns of `names` that `table` lacks, and with `show` those it has.
+
+    >>> require_columns(pa.table({"age": ["61"]}), ["age", "sex"], side="register")
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.SourceError: register: no column 'sex'; is there a line with names?
+    """
+    missing = [name for name in names if name not in table.column_names]
+    if missing:
+        known = f" (it has: {', '.join(table.column_names)})" if show else "; is there a line with names?"
+        raise SourceError(f"{side}: no column {', '.join(repr(name) for name in missing)}{known}")
+
+
+def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
+    """`table` as the kind that `like` is: a pandas or polars frame, a mapping of columns, or an Arrow table.
+
+    >>> give_back(pa.table({"age": ["60+"]}), like={"age": [61]})
+    {'age': ['60+']}
+    """
+    module = type(like).__module__.split(".")[0]
+    if isinstance(like, dict):
+        return table.to_pydict()
+    if module == "pandas":
+        return _to_pandas(table)
+    if module == "polars":
+        import polars  # only who gave one gets one
+
+        return polars.from_arrow(table)
+    return table
+
+
+def guess_kinds(table: pa.Table) -> pa.Table:
+    """`table` with text columns of nothing but numbers as numbers; a leading zero means a code.
+
+    >>> guess_kinds(pa.table({"age": ["61", None], "code": ["07", "12"]})).to_pylist()
+    [{'age': 61, 'code': '07'}, {'age': None, 'code': '12'}]
+    """
+    return pa.table([_guess_kind(column) for column in table.columns], names=table.column_names)
+
+
+def spell_table(table: pa.Table, *, side: str) -> pa.Table:
+    """`table` with all cells as text, as they would be read.
+
+    >>> spell_table(pa.table({"age": [61, None], "height": [1.5, 2.0]}), side="register").to_pylist()
+    [{'age': '61', 'height': '1.5'}, {'age': None, 'height': '2'}]
+    """
+    return pa.table({name: _spell_column(table[name], name, side) for name in table.column_names})
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+@contextmanager
+def _hidden_failures(path: Path, side: str) -> Iterator[None]:
+    """Turns what Arrow raises into an error without its text, which may hold a value of a record."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, pa.ArrowException) as error:
+        reason = f"cannot be read ({type(error).__name__})"
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+            reason = "is not UTF-8 text; save it as UTF-8"
+        raise SourceError(f"{side}: {path.name!r} {reason}") from None
+
+
+def _find_files(path: Path, side: str) -> list[Path]:
+    paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+    if not paths or not all(each.is_file() for each in paths):
+        raise SourceError(f"{side}: there is no file {path.name!r}")
+    return paths
+
+
+def _is_text_file(source: TableLike) -> bool:
+    return isinstance(source, (str, Path)) and str(source).lower().endswith(TEXT_FILES)
+
+
+def _read_file(
+    path: Path, *, side: str, columns: Iterable[str] | None, numbered: bool, encoding: str
+) -> pa.Table:
+    if _is_text_file(path):
+        with _hidden_failures(path, side):
+            header = read_header(path, encoding=encoding)
+            if header is None or "\ufffd" in header:
+                raise SourceError(
+                    f"{side}: the first line of {path.name!r} is not {encoding}, or longer than "
+                    f"{LONGEST_RECORD:,} bytes; a header line is needed"
+                )
+            return _read_csv(path, header, encoding=encoding)
+    if path.name.lower().endswith(".parquet"):
+        with _hidden_failures(path, side):
+            schema = pq.read_schema(path)
+            _refuse_twins(schema.names, side)
+            kept = [name for name in schema.names if columns is None or name in set(columns)]
+            words = [name for name in kept if numbered and is_text(schema.field(name).type)]
+            return pq.read_table(path, columns=kept, read_dictionary=words)
+    raise SourceError(f"{side}: {path.name!r} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz")
+
+
+def _read_csv(source: Path | pa.BufferReader, header: str, *, encoding: str = "utf-8") -> pa.Table:
+    delimiter = find_delimiter(header)
+    names = next(csv.reader([header], delimiter=delimiter), [])
+    options = csv_options(dict.fromkeys(names, pa.string()), delimiter=delimiter)
+    options["read_options"] = pyarrow.csv.ReadOptions(encoding=encoding)
+    if isinstance(source, Path) and source.suffix == ".gz":
+        with gzip.open(source) as file:
+            return pyarrow.csv.read_csv(file, **options)
+    return pyarrow.csv.read_csv(source, **options)
+
+
+def _concatenate(pieces: list[pa.Table], *, side: str) -> pa.Table:
+    try:
+        return pa.concat_tables(pieces, promote_options="permissive")
+    except pa.ArrowException:
+        raise SourceError(f"{side}: its files do not have the same columns") from None
+
+
+def _convert(source: TableLike, side: str) -> pa.Table:
+    try:
+        if isinstance(source, pa.Table):
+            return source
+        if isinstance(source, pa.RecordBatch):
+            return pa.Table.from_batches([source])
+        if isinstance(source, Mapping):
+            return pa.table({str(name): values for name, values in source.items()})
+        if hasattr(source, "__arrow_c_stream__"):
+            return pa.table(source)
+        if hasattr(source, "to_arrow"):
+            return pa.table(source.to_arrow())
+        return pa.Table.from_pandas(source, preserve_index=False)
+    except Exception:  # its text may hold a value of a record
+        raise SourceError(
+            f"{side}: not a table; give an Arrow table, a pandas or polars frame, a mapping of columns of "
+            "equal length, or the path of a file"
+        ) from None
+
+
+def _refuse_twins(names: list[str], side: str) -> None:
+    if len(set(names)) != len(names):
+        raise SourceError(f"{side}: two columns have the same name; rename one")
+
+
+def _to_pandas(table: pa.Table) -> TableLike:
+    """The frame; whole numbers with missing ones stay whole, which as floats some would not."""
+    frame = table.to_pandas()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_integer(column.type) and column.null_count:
+            frame[name] = column.to_pandas(integer_object_nulls=True).astype(
+                str(column.type).title().replace("Ui", "UI")
+            )
+    return frame
+
+
+def _guess_kind(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    coded = is_text(column.type) and pc.any(pc.match_substring_regex(column, r"^-?0\d")).as_py()
+    if coded or not is_text(column.type) or column.null_count == len(column):
+        return column
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column
+
+
+def _spell_column(column: pa.ChunkedArray, name: str, side: str) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_decimal(kind):
+        # Decimals are exact, and a float of one may not be: 597.675 would lie beyond an edge of 597.675.
+        text = pc.replace_substring_regex(column.cast(pa.string()), r"(\.\d*?)0+$", r"\1")
+        return pc.replace_substring_regex(text, r"\.$", "")
+    if pa.types.is_floating(kind):
+        plain = column.cast(pa.float64())
+        whole = pc.and_(pc.equal(plain, pc.floor(plain)), pc.less(pc.abs(plain), 2.0**53))
+        numbers = pc.if_else(whole, plain, pa.scalar(None, pa.float64())).cast(pa.int64())
+        return pc.if_else(whole, numbers.cast(pa.string()), plain.cast(pa.string()))
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        raise SourceError(f"{side}: column {name!r} has a nested or binary type; leave it out") from None
