@@ -12,7 +12,7 @@ from sfumato.anonymity.hierarchy import (
     Suppressed,
 )
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies
-from sfumato.anonymity.options import METHODS, Plan, make_plan
+from sfumato.anonymity.options import METHODS, Options
 from sfumato.errors import AnonymityError
 
 __all__ = [
@@ -24,12 +24,11 @@ __all__ = [
     "Hierarchy",
     "Intervals",
     "Listed",
-    "Plan",
+    "Options",
     "Prefixes",
     "Released",
     "Suppressed",
     "anonymize",
-    "make_plan",
     "measure_anonymity",
     "parse_hierarchy",
     "read_hierarchies",

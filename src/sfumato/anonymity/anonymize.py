@@ -18,35 +18,34 @@ import pyarrow.parquet as pq
 from sfumato.anonymity.check import Anonymity, find_shortfalls, measure_anonymity
 from sfumato.anonymity.divide import divide_tuples
 from sfumato.anonymity.encode import (
+    Partition,
     Quasi,
-    Space,
     Tuples,
     build_space,
     collapse_rows,
     encode_quasi_identifier,
     encode_values,
+    value_type,
 )
 from sfumato.anonymity.labels import (
     Labels,
     Loss,
+    label_centres,
     label_partition,
     measure_loss,
     refuse_bars,
     suppress_classes,
 )
-from sfumato.anonymity.options import Plan, make_plan
-from sfumato.anonymity.tables import TableLike, give_back, read_table
-from sfumato.tables.arrays import to_arrow
+from sfumato.anonymity.options import Options
 from sfumato.errors import AnonymityError, ReleaseError, VerificationFailed
+from sfumato.tables import TableLike, give_back, is_text, read_table, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from sfumato.anonymity.check import Distance
-    from sfumato.anonymity.hierarchy import Hierarchy
-    from sfumato.anonymity.models import Partition
+_FORMATS = (".parquet", ".csv", ".csv.gz")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -65,39 +64,40 @@ class Anonymized:
     classes: int
 
 
-def run_plan(
+def _make_release(
     table: pa.Table,
-    plan: Plan,
+    options: Options,
     *,
     register: pa.Table | None = None,
     by_class: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None],
 ) -> Anonymized:
-    """The table as the plan wants it, in the order of its rows or, `by_class`, of what it says.
+    """The table as the options want it, in the order of its rows or, `by_class`, of what it says.
 
     In the order of what it says, nothing tells where a row stood before.
     """
-    if plan.k > table.num_rows and plan.wanted.k_map is None:
-        raise AnonymityError(f"k is {plan.k}, but the table has {table.num_rows} records; ask for less")
-    tell("reading quasi-identifiers")
-    columns, tuples, people = _collapse(table, plan, register)
-    space = build_space(columns, plan.weights)
-    partition = divide_tuples(plan, table, columns, tuples, people, space, tell=tell)
-    tell("writing labels")
-    labels = _label(plan, columns, tuples, space, partition)
-    partition, starred = suppress_classes(plan, partition, labels)
-    loss = measure_loss(columns, tuples, partition, labels, k=plan.k)
+    if options.k > table.num_rows and not options.k_map:
+        raise AnonymityError(f"k is {options.k}, but the table has {table.num_rows} records; ask for less")
+    progress("reading quasi-identifiers")
+    columns, tuples, people = _collapse(table, options, register)
+    space = build_space(columns, options.weights)
+    partition = divide_tuples(options, table, columns, tuples, people, space, progress=progress)
+    progress("writing labels")
+    label = label_centres if options.method == "microaggregate" else label_partition
+    labels = label(columns, tuples, space, partition)
+    partition, starred = suppress_classes(options, partition, labels)
+    loss = measure_loss(columns, tuples, partition, labels, k=options.k)
     class_of_row = _deal(tuples, partition, table.num_rows)
     rows = np.flatnonzero(class_of_row >= 0)
     if by_class:
-        rows = _sort_rows(table, plan, labels, class_of_row, rows)
-    released = _gather(table, plan, labels, class_of_row[rows], rows)
+        rows = _sort_rows(table, options, labels, class_of_row, rows)
+    released = _gather(table, options, labels, class_of_row[rows], rows)
     used = np.unique(partition.classes[partition.classes >= 0]).size
     return Anonymized(released, rows, loss, table.num_rows, table.num_rows - rows.size, starred, int(used))
 
 
 def _collapse(
-    table: pa.Table, plan: Plan, register: pa.Table | None
+    table: pa.Table, options: Options, register: pa.Table | None
 ) -> tuple[tuple[Quasi, ...], Tuples, NDArray[np.int64]]:
     """The encoded columns, the different tuples with their rows, and how many people k counts in each."""
 
@@ -105,45 +105,31 @@ def _collapse(
         column = table.column(name)
         if register is not None:
             column = _append(name, column, register.column(name))
-        quasi = encode_quasi_identifier(name, column, hierarchy=plan.hierarchies.get(name))
+        quasi = encode_quasi_identifier(name, column, hierarchy=options.hierarchies.get(name))
         refuse_bars(quasi)
         return quasi
 
     with ThreadPoolExecutor() as pool:
-        columns = list(pool.map(encode, plan.quasi_identifiers))
+        columns = list(pool.map(encode, options.quasi_identifiers))
     tuples = collapse_rows([column.codes for column in columns], [column.size for column in columns])
     if register is None:
         return tuple(columns), tuples, tuples.rows
     # The register's rows follow the table's: they are people to be taken for, and lose nothing.
     own = np.bincount(tuples.tuple_of_row[: table.num_rows], minlength=tuples.size).astype(np.int64)
     people = tuples.rows - own
-    if people.sum() < plan.k:
-        raise AnonymityError(f"k is {plan.k}, but the register has {people.sum()} rows; ask for less")
+    if people.sum() < options.k:
+        raise AnonymityError(f"k is {options.k}, but the register has {people.sum()} rows; ask for less")
     return tuple(columns), type(tuples)(tuples.codes, own, tuples.tuple_of_row[: table.num_rows]), people
 
 
 def _append(name: str, column: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = value_type(column)
     try:
         return pa.chunked_array([*column.cast(kind).chunks, *other.cast(kind).chunks], type=kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise AnonymityError(
             f"column {name!r} of the register holds other kinds of values than the table's"
         ) from None
-
-
-def _label(
-    plan: Plan,
-    columns: tuple[Quasi, ...],
-    tuples: Tuples,
-    space: Space,
-    partition: Partition,
-) -> tuple[Labels, ...]:
-    if plan.method != "microaggregate":
-        return label_partition(columns, tuples, space, partition)
-    from sfumato.anonymity.labels import label_centres
-
-    return label_centres(columns, tuples, space, partition)
 
 
 def _deal(tuples: Tuples, partition: Partition, rows: int) -> NDArray[np.int32]:
@@ -163,7 +149,7 @@ def _deal(tuples: Tuples, partition: Partition, rows: int) -> NDArray[np.int32]:
 
 def _sort_rows(
     table: pa.Table,
-    plan: Plan,
+    options: Options,
     labels: Sequence[Labels],
     class_of_row: NDArray[np.int32],
     rows: NDArray[np.int64],
@@ -171,7 +157,7 @@ def _sort_rows(
     """The rows in the order of their released cells, so that no row's place tells where it was."""
     from sfumato.anonymity.kernels.group import sort_by_code
 
-    for name in reversed((*plan.sensitive, *plan.keep)):
+    for name in reversed((*options.sensitive, *options.keep)):
         codes, values = encode_values(name, table.column(name))
         rows = sort_by_code(rows, codes, len(values))
     cells = np.stack([each.of_class for each in labels])
@@ -184,17 +170,17 @@ def _sort_rows(
 
 def _gather(
     table: pa.Table,
-    plan: Plan,
+    options: Options,
     labels: Sequence[Labels],
     classes: NDArray[np.int32],
     rows: NDArray[np.int64],
 ) -> pa.Table:
     """The released columns of these rows; text is numbered until somebody reads it."""
     released: dict[str, pa.Array | pa.ChunkedArray] = {}
-    for name, cells in zip(plan.quasi_identifiers, labels, strict=True):
+    for name, cells in zip(options.quasi_identifiers, labels, strict=True):
         released[name] = _take_labels(cells, classes)
     inorder = rows.size == table.num_rows and bool((rows[1:] > rows[:-1]).all())
-    for name in (*plan.sensitive, *plan.keep):
+    for name in (*options.sensitive, *options.keep):
         column = table.column(name)
         released[name] = column if inorder else column.take(to_arrow(rows))
     return pa.table(released)
@@ -213,22 +199,19 @@ def _take_labels(cells: Labels, classes: NDArray[np.int32]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
 
 
-_FORMATS = (".parquet", ".csv", ".csv.gz")
-
-
-def judge_table(table: TableLike, plan: Plan, *, register: pa.Table | None = None) -> Anonymity:
-    """How anonymous the table is as it stands; VerificationFailed if that is less than the plan wants.
+def judge_table(table: TableLike, options: Options, *, register: pa.Table | None = None) -> Anonymity:
+    """How anonymous the table is as it stands; VerificationFailed if that is less than the options require.
 
     Nothing of how it was made is used: `table` may be a path, and what is read there is what counts.
     """
     measured = measure_anonymity(
         table,
-        quasi_identifiers=plan.quasi_identifiers,
-        sensitive=plan.sensitive or None,
-        register=register if plan.wanted.k_map is not None else None,
-        distance=plan.wanted.distance,
+        quasi_identifiers=options.quasi_identifiers,
+        sensitive=options.sensitive or None,
+        register=register if options.k_map else None,
+        distance=options.distance,
     )
-    shortfalls = find_shortfalls(measured, plan.wanted)
+    shortfalls = find_shortfalls(measured, options)
     if shortfalls:
         raise VerificationFailed(
             f"the released table is not what was asked, and is not handed over: {'; '.join(shortfalls)}"
@@ -253,7 +236,7 @@ def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] 
 
 
 def write_judged(
-    table: pa.Table, path: Path, plan: Plan, *, register: pa.Table | None = None, force: bool = False
+    table: pa.Table, path: Path, options: Options, *, register: pa.Table | None = None, force: bool = False
 ) -> Anonymity:
     """How anonymous the file at `path` is, once it is written, read again and found to be what was asked.
 
@@ -267,7 +250,7 @@ def write_judged(
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{ending}")
     try:
         _write(table, draft, ending)
-        measured = judge_table(draft, plan, register=register)
+        measured = judge_table(draft, options, register=register)
         if measured.records != table.num_rows:
             raise VerificationFailed(
                 "the written file has not the records that were written, and is not handed over"
@@ -325,7 +308,7 @@ def compact_text(table: pa.Table) -> pa.Table:
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         columns[name] = column
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        kind = value_type(column)
         if is_text(kind):
             codes, values = encode_values(name, column)
             known = [value for value in values if value is not None]
@@ -341,7 +324,7 @@ def compact_text(table: pa.Table) -> pa.Table:
 def decode_text(table: pa.Table) -> pa.Table:
     """The table with numbered text as plain text."""
     columns = {
-        name: column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        name: column.cast(value_type(column))
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
     return pa.table(columns)
@@ -349,9 +332,9 @@ def decode_text(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Released:
-    """What came of a plan: the original columns, the released ones, and how anonymous they were found."""
+    """A finished release: the original columns, the released ones, and how anonymous they were found."""
 
-    plan: Plan
+    options: Options
     original: pa.Table
     made: Anonymized
     measured: Anonymity
@@ -363,98 +346,83 @@ def anonymize(
     quasi_identifiers: Sequence[str] | str,
     k: int,
     sensitive: Sequence[str] | str | None = None,
-    keep: Sequence[str] | str = (),
-    identifiers: Sequence[str] | str = (),
-    individual: str | None = None,
-    hierarchies: Mapping[str, Hierarchy] | Path | str | None = None,
-    method: str = "local",
-    l: int | None = None,  # noqa: E741 - the field's word
-    entropy_l: float | None = None,
-    recursive: tuple[float, int] | None = None,
-    t: float | None = None,
-    distance: Distance | Mapping[str, Distance] = "equal",
-    delta: float | None = None,
     register: TableLike | None = None,
-    weights: Mapping[str, float] | None = None,
-    max_suppressed: float = 0.0,
-    max_suppressed_cells: float = 1.0,
     out: Path | str | None = None,
     force: bool = False,
     progress: Callable[[str], None] | None = None,
+    **options: Any,  # noqa: ANN401 - fields of Options, which checks them
 ) -> TableLike:
     """The table with quasi-identifiers so coarse that every record is one of k that look the same.
 
     It is the kind of table it was given, in the order of its rows; with `out` it is the path of a file,
     whose rows are in the order of what they say. Only the named columns come out. This is not differential
-    privacy: whoever knows more than the quasi-identifiers may still find people. docs/anonymity.md tells
-    what the other arguments mean.
+    privacy: whoever knows more than the quasi-identifiers may still find people.
+
+    quasi_identifiers, k  the columns that are made coarser, and how many records must look the same
+    sensitive             columns that are released as they are, and that l, t and the like are about
+    register              a table of the population: k then counts its people, not records (k-map)
+    out, force            the file to write (.parquet, .csv or .csv.gz), and whether to replace one
+    progress              is called with a few words at every step
+    options               any other field of `Options`: keep, identifiers, individual, hierarchies, method,
+                          l, entropy_l, recursive, t, distance, delta, weights, max_suppressed and
+                          max_suppressed_cells
 
     >>> people = {"age": [61, 72, 40, 35], "postcode": ["1001", "1001", "6732", "6910"]}
     >>> anonymize(people, quasi_identifiers=["age", "postcode"], k=2)
     {'age': ['61-72', '61-72', '35-40', '35-40'], 'postcode': ['1001', '1001', '6732|6910', '6732|6910']}
     """
-    plan = make_plan(
-        quasi_identifiers=quasi_identifiers,
-        k=k,
-        sensitive=sensitive,
-        keep=keep,
-        identifiers=identifiers,
-        individual=individual,
-        hierarchies=hierarchies,
-        method=method,
-        l=l,
-        entropy_l=entropy_l,
-        recursive=recursive,
-        t=t,
-        distance=distance,
-        delta=delta,
-        k_map=register is not None,
-        weights=weights,
-        max_suppressed=max_suppressed,
-        max_suppressed_cells=max_suppressed_cells,
-    )
-    released = release_table(table, plan, register=register, out=out, force=force, tell=progress)
+    columns: dict[str, Any] = {"quasi_identifiers": quasi_identifiers, "sensitive": sensitive}
+    chosen = Options(**columns, k=k, k_map=register is not None, **options)
+    released = release_table(table, chosen, register=register, out=out, force=force, progress=progress)
     if out is not None:
-        return Path(out) if isinstance(table, Path) else str(out) if isinstance(table, str) else Path(out)
+        return str(out) if isinstance(table, str) else Path(out)
     return give_back(decode_text(released.made.table), like=table)
 
 
 def release_table(
     source: TableLike,
-    plan: Plan,
+    options: Options,
     *,
     register: TableLike | None = None,
     out: Path | str | None = None,
     force: bool = False,
-    tell: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Released:
-    """What came of the plan, judged; with `out`, it is the written file that was judged."""
-    say = tell or (lambda _: None)
+    """The release of a table, judged; with `out`, it is the written file that was judged.
+
+    A `register` is needed where `options.k_map` says that k counts its people.
+    """
+    report = progress or (lambda _: None)
     path = None if out is None else refuse_target(out, force=force, apart=(source, register))
-    say("reading the table")
-    table = read_table(source, side="table", columns=(*plan.needed, *plan.identifiers))
+    report("reading the table")
+    needed = (*options.needed, *options.identifiers)
+    table = read_table(source, side="table", columns=needed, typed=True, numbered=True)
     people = None
     if register is not None:
-        people = read_table(register, side="register", columns=plan.quasi_identifiers)
-    made = run_plan(table, plan, register=people, by_class=path is not None, tell=say)
-    _judge_individuals(table, plan, made)
-    say("checking what was written")
+        people = read_table(
+            register, side="register", columns=options.quasi_identifiers, typed=True, numbered=True
+        )
+    made = _make_release(table, options, register=people, by_class=path is not None, progress=report)
+    _judge_individuals(table, options, made)
+    report("checking what was written")
     if path is None:
-        measured = judge_table(made.table, plan, register=people)
+        measured = judge_table(made.table, options, register=people)
     else:
-        measured = write_judged(made.table, path, plan, register=people, force=force)
-    return Released(plan, table, made, measured)
+        measured = write_judged(made.table, path, options, register=people, force=force)
+    return Released(options, table, made, measured)
 
 
-def _judge_individuals(table: pa.Table, plan: Plan, made: Anonymized) -> None:
+def _judge_individuals(table: pa.Table, options: Options, made: Anonymized) -> None:
     """Raises VerificationFailed: who is behind a row is not in the file, so it is judged before."""
-    if plan.individual is None:
+    if options.individual is None:
         return
-    owners = table.column(plan.individual).take(made.rows)
-    named: Any = made.table.append_column(plan.individual, owners)
-    measured = measure_anonymity(named, quasi_identifiers=plan.quasi_identifiers, individual=plan.individual)
-    if measured.k < plan.k:
+    owners = table.column(options.individual).take(made.rows)
+    named: Any = made.table.append_column(options.individual, owners)
+    measured = measure_anonymity(
+        named, quasi_identifiers=options.quasi_identifiers, individual=options.individual
+    )
+    if measured.k < options.k:
         raise VerificationFailed(
             f"the released table is not what was asked, and is not handed over: a class has {measured.k} "
-            f"individuals, asked {plan.k}"
+            f"individuals, asked {options.k}"
         )

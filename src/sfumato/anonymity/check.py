@@ -1,8 +1,9 @@
 """The k, l and t that a table has, counted from the table alone, and what it lacks of what is required.
 
-Two records are in one equivalence class if all their quasi-identifiers are written the same; a missing value is
-the same as a missing value only, `*` as `*` only. What made the table has no part in this: a file is judged as
-whoever gets it reads it."""
+Two records are in one equivalence class if all their quasi-identifiers are written the same; a missing value
+is the same as a missing value only, `*` as `*` only. What made the table has no part in this: a file is
+judged as whoever gets it reads it.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.anonymity.tally import check_names, tally_rows
+from sfumato.anonymity.tally import check_names, match_register, tally_rows
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.anonymity.tables import TableLike
+    from sfumato.tables import TableLike
 
 
 Distance = Literal["equal", "ordered"]
@@ -312,8 +313,6 @@ def measure_anonymity(
         k = _count_people(table, quasi_identifiers, individual)
     fitting = None
     if register is not None:
-        from sfumato.anonymity.risk import match_register
-
         fitting = match_register(tally, quasi_identifiers, classes, register)
     spreads = {}
     for place, name in enumerate(columns, start=len(quasi_identifiers)):
@@ -385,10 +384,15 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The least that a table must have; what is None is not asked.
+class Requirements:
+    """The least that a table must have; what is None is not required.
 
-    `recursive` is the pair (c, l), `t` is measured by `distance`, and `delta` bounds delta-disclosure.
+    k                the size of the smallest equivalence class, or, with `k_map`, the number of people of a
+                     register who fit it
+    l, entropy_l     distinct and entropy l-diversity, in every class and sensitive column
+    recursive        recursive (c, l)-diversity, as the pair (c, l)
+    t, distance      t-closeness by the `equal` or the `ordered` distance, for all columns or by column
+    delta            delta-disclosure, below which it must stay
     """
 
     k: int
@@ -398,11 +402,11 @@ class Wanted:
     t: float | None = None
     distance: Distance | Mapping[str, Distance] = "equal"
     delta: float | None = None
-    k_map: int | None = None
+    k_map: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("k", "l", "k_map"):
-            _require_count(getattr(self, name), name)
+        _require_count(self.k, "k")
+        _require_count(self.l, "l")
         _require(self.entropy_l is None or self.entropy_l >= 1, "entropy l must be at least 1")
         _require(self.t is None or 0 <= self.t <= 1, "t must be from 0 to 1")
         _require(self.delta is None or self.delta > 0, "delta must be above 0")
@@ -413,60 +417,57 @@ class Wanted:
 
     @property
     def needs_sensitive(self) -> bool:
-        """Whether anything is asked of sensitive columns."""
+        """Whether anything is required of sensitive columns."""
         return any(each is not None for each in (self.l, self.entropy_l, self.recursive, self.t, self.delta))
 
+    def distance_of(self, column: str) -> Distance:
+        """The distance by which t of a sensitive column is measured."""
+        return self.distance.get(column, "equal") if isinstance(self.distance, Mapping) else self.distance
 
-def find_shortfalls(measured: Anonymity, wanted: Wanted) -> tuple[str, ...]:
-    """What `measured` lacks of what is `wanted`, in words; empty if nothing.
+
+def find_shortfalls(measured: Anonymity, required: Requirements) -> tuple[str, ...]:
+    """What `measured` lacks of what is `required`, in words; empty if nothing.
 
     A table without records lacks everything.
 
-    >>> from sfumato.anonymity.check import measure_anonymity
     >>> found = measure_anonymity({"age": [61, 61, 33]}, quasi_identifiers=["age"])
-    >>> find_shortfalls(found, Wanted(k=2))
+    >>> find_shortfalls(found, Requirements(k=2))
     ('k is 1, asked 2',)
     """
-    if wanted.needs_sensitive and not measured.by_column:
+    if required.needs_sensitive and not measured.by_column:
         raise AnonymityError(
             "diversity or closeness is asked for, but no sensitive column was measured; name one"
         )
-    if wanted.k_map is not None and measured.k_map is None:
+    if required.k_map and measured.k_map is None:
         raise AnonymityError("k-map is asked for, but no register was measured with; give one")
     if not measured.records:
         return ("the table has no records",)
     found = []
-    if measured.k < wanted.k:
-        found.append(f"k is {measured.k}, asked {wanted.k}")
-    if wanted.k_map is not None and measured.k_map is not None and measured.k_map < wanted.k_map:
+    if not required.k_map and measured.k < required.k:
+        found.append(f"k is {measured.k}, asked {required.k}")
+    if required.k_map and measured.k_map is not None and measured.k_map < required.k:
         hint = " (labels that the register cannot be matched with? groups can be `spelled`)"
-        found.append(f"k-map is {measured.k_map}, asked {wanted.k_map}{'' if measured.k_map else hint}")
+        found.append(f"k-map is {measured.k_map}, asked {required.k}{'' if measured.k_map else hint}")
     for each in measured.by_column.values():
-        found += [f"{fault} (column {each.column!r})" for fault in _find_faults(each, wanted)]
+        found += [f"{fault} (column {each.column!r})" for fault in _find_faults(each, required)]
     return tuple(found)
 
 
-def _find_faults(measured: Diversity, wanted: Wanted) -> Iterator[str]:
-    if wanted.l is not None and measured.l < wanted.l:
-        yield f"l is {measured.l}, asked {wanted.l}"
-    if wanted.entropy_l is not None and measured.entropy_l < wanted.entropy_l * (1 - _ROUNDING):
-        yield f"entropy l is {measured.entropy_l:.6g}, asked {wanted.entropy_l:g}"
-    if wanted.recursive is not None and not measured.is_recursive(*wanted.recursive):
-        yield "recursive ({:g}, {})-diversity does not hold".format(*wanted.recursive)
-    if wanted.t is not None:
-        _require_distance(measured, wanted)
-        if measured.t > wanted.t + _ROUNDING:
-            yield f"t is {measured.t:.6g}, asked {wanted.t:g}"
-    if wanted.delta is not None and measured.delta_disclosure >= wanted.delta:
-        yield f"delta is {measured.delta_disclosure:.6g}, asked below {wanted.delta:g}"
-
-
-def _require_distance(measured: Diversity, wanted: Wanted) -> None:
-    asked = wanted.distance
-    if isinstance(asked, Mapping):
-        asked = asked.get(measured.column, "equal")
-    message = f"t of column {measured.column!r} is asked by the {asked} distance, but measured by another"
-    _require(asked == measured.distance, message)
+def _find_faults(measured: Diversity, required: Requirements) -> Iterator[str]:
+    if required.l is not None and measured.l < required.l:
+        yield f"l is {measured.l}, asked {required.l}"
+    if required.entropy_l is not None and measured.entropy_l < required.entropy_l * (1 - _ROUNDING):
+        yield f"entropy l is {measured.entropy_l:.6g}, asked {required.entropy_l:g}"
+    if required.recursive is not None and not measured.is_recursive(*required.recursive):
+        yield "recursive ({:g}, {})-diversity does not hold".format(*required.recursive)
+    if required.t is not None:
+        asked = required.distance_of(measured.column)
+        message = f"t of column {measured.column!r} is asked by the {asked} distance, but measured by another"
+        _require(asked == measured.distance, message)
+        if measured.t > required.t + _ROUNDING:
+            yield f"t is {measured.t:.6g}, asked {required.t:g}"
+    if required.delta is not None and measured.delta_disclosure >= required.delta:
+        yield f"delta is {measured.delta_disclosure:.6g}, asked below {required.delta:g}"
 
 
 def _require_count(number: int | None, name: str) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.anonymity.encode import Partition, encode_values
-from sfumato.anonymity.tables import is_text
+from sfumato.anonymity.encode import Partition, encode_values, value_type
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
@@ -26,6 +25,7 @@ from sfumato.anonymity.models import (
     make_tallies,
 )
 from sfumato.errors import AnonymityError
+from sfumato.tables import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,9 +123,7 @@ def _cut(
     """(an order of the tuples, where in it each part begins)."""
     from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
 
-    order, starts = cut_tuples(
-        codes, people, rows, space, k, lowest, make_scratch(space), make_cuts(space)
-    )
+    order, starts = cut_tuples(codes, people, rows, space, k, lowest, make_scratch(space), make_cuts(space))
     return order, np.sort(starts)
 
 
@@ -322,9 +320,7 @@ def divide_relaxed(tuples: Tuples, people: NDArray[np.int64], space: Space, k: i
     return Partition(numbers, weights, classes, int(count))
 
 
-def microaggregate(
-    tuples: Tuples, people: NDArray[np.int64], space: Space, k: int
-) -> Partition:
+def microaggregate(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
     """Classes of at least k people that are near each other (MDAV), all rows of a tuple in one.
 
     Numbers are as far apart as their share of the column's range, other values 0 or 1; so is a missing
@@ -360,7 +356,7 @@ def divide_tuples(
     *,
     progress: Callable[[str], None],
 ) -> Partition:
-    """The classes that the options's method finds; every model of the options holds in each."""
+    """The classes that the chosen method finds; each satisfies every model that is asked for."""
     if options.method == "relaxed":
         return divide_relaxed(tuples, people, space, options.k)
     if options.method == "microaggregate":
@@ -372,7 +368,7 @@ def divide_tuples(
         progress("looking for the best levels")
         return find_optimum(tuples, people, columns, options.k, models, options.max_suppressed, space.units)
     if models:
-        return cut_with_models(tuples, people, space, options.k, models, tell)
+        return cut_with_models(tuples, people, space, options.k, models, progress)
     if options.method == "local":
         return find_classes(tuples, people, space, k=options.k, progress=progress)
     return cut_classes(tuples, people, space, k=options.k, lowest=options.method == "cuts")
@@ -395,7 +391,7 @@ def _build_models(options: Options, table: pa.Table, tuples: Tuples) -> Models:
             models.append(RecursiveL(name, *options.recursive))
         if options.t is not None:
             distance = options.distance_of(name)
-            if distance == "ordered" and is_text(table.column(name).type):
+            if distance == "ordered" and is_text(value_type(table.column(name))):
                 raise AnonymityError(
                     f"column {name!r} is text, which has no order; use the equal distance, or store it as "
                     "numbers in their order"

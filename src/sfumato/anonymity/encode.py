@@ -1,4 +1,4 @@
-"""Quasi-identifiers as codes, and rows as distinct tuples of codes with counts: what the algorithms work on."""
+"""Quasi-identifiers as codes, and rows as different tuples of codes: what the algorithms work on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfumato.anonymity.hierarchy import Hierarchy, check_nested, write_value
-from sfumato.anonymity.tables import is_text
-from sfumato.tables.arrays import to_numpy
 from sfumato.errors import AnonymityError
+from sfumato.tables import is_text, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ def format_value(value: object) -> str | None:
 
 Kind = Literal["number", "category", "tree"]
 
-NUMBER, CATEGORY, TREE = 0, 1, 2
+NUMBER, CATEGORY, TREE = range(3)
 """The kinds as compiled loops know them."""
 
 _KINDS = {"number": NUMBER, "category": CATEGORY, "tree": TREE}
@@ -68,6 +67,11 @@ class Quasi:
     def size(self) -> int:
         """The number of different values, a missing one included."""
         return len(self.values)
+
+
+def value_type(column: pa.ChunkedArray) -> pa.DataType:
+    """The type of a column's values, also where they are numbered in a dictionary."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def encode_quasi_identifier(
@@ -111,7 +115,7 @@ def encode_quasi_identifier(
 
 def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[object, ...]]:
     """The code of every record, and the different values in order; a missing value, None, is the last."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = value_type(column)
     if (
         pa.types.is_nested(kind)
         or pa.types.is_binary(kind)

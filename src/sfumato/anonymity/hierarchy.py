@@ -5,7 +5,8 @@ Dates        1950-01-*, 1950-*   dates, with or without a time
 Prefixes     12*, 1*             codes and texts, redacted from the right
 Groups       Government          texts with names for groups, and for groups of groups
 Listed       as in the file      any values, one row each, as other tools write them
-Suppressed   *                   the value or nothing"""
+Suppressed   *                   the value or nothing
+"""
 
 from __future__ import annotations
 

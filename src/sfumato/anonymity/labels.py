@@ -254,9 +254,9 @@ def suppress_classes(
     share = starred / (len(labels) * kept) if kept else 0.0
     if share > options.max_suppressed_cells + 1e-9:
         raise AnonymityError(
-            f"{share:.1%} of the cells would be {TOP!r}, more than the {options.max_suppressed_cells:.1%} that "
-            "max_suppressed_cells allows; allow more, leave out more records (max_suppressed), lower k, or "
-            "give columns finer hierarchies"
+            f"{share:.1%} of the cells would be {TOP!r}, more than the {options.max_suppressed_cells:.1%} "
+            "that max_suppressed_cells allows; allow more, leave out more records (max_suppressed), lower k, "
+            "or give columns finer hierarchies"
         )
     if not out.any():
         return partition, share

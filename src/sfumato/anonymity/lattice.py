@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def find_optimum(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Node:
-    """Where the walk is: the groups once some columns are fixed, their sensitive values, and the room of keys.
+    """Where the walk is: the groups once some columns are fixed, and their sensitive values.
 
     `room` is how many prefixes there may be: every one is a number below it.
     """
@@ -210,7 +210,7 @@ class _Search:
                 self._walk(coarser, (*fixed, level), floor + self.floors[place][level])
 
     def _merge(self, node: _Node, place: int, level: int) -> tuple[NDArray[np.int32], Groups, int]:
-        """(which new group each group is in, the groups with one more column fixed, the room of their keys)."""
+        """(which new group each group is in, the new groups, their room) once a column is at a level."""
         column, unit = self.columns[self.order[place]], self.units[self.order[place]]
         count = int(column.nodes[level].max()) + 1
         groups, room = node.groups, node.room

@@ -41,7 +41,7 @@ class DistinctL:
 
 @dataclass(frozen=True, slots=True)
 class EntropyL:
-    """Entropy l-diversity: in every class the entropy of a column is at least that of `l` values of equal frequency."""
+    """Entropy l-diversity: in every class the entropy is at least that of `l` equally frequent values."""
 
     column: str
     l: float  # noqa: E741

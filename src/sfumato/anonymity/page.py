@@ -25,10 +25,10 @@ def build_page(summary: Summary, *, name: str) -> bytes:
     """The page about the file called `name`: one HTML file without any request, the same for the same input.
 
     >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.options import make_plan
+    >>> from sfumato.anonymity.options import Options
     >>> from sfumato.anonymity.summary import summarise
-    >>> plan = make_plan(quasi_identifiers=["age"], k=2)
-    >>> found = summarise(release_table({"age": [61, 72, 40, 35]}, plan))
+    >>> options = Options(quasi_identifiers=["age"], k=2)
+    >>> found = summarise(release_table({"age": [61, 72, 40, 35]}, options))
     >>> build_page(found, name="coarse.csv")[:15]
     b'<!doctype html>'
     """
@@ -77,7 +77,7 @@ def _build_head(name: str) -> Html:
 
 def _build_header(summary: Summary, name: str) -> Html:
     found, before, after = summary.found, summary.before, summary.after
-    if summary.plan.wanted.k_map is not None:
+    if summary.options.k_map:
         first = (f"k-map = {found.k_map}", "people of the register at least fit every class")
     else:
         first = (f"k = {found.k}", "records at least look the same, counted in the written file")

@@ -25,7 +25,7 @@ _POPULATION = {
 
 
 def _tell_models(summary: Summary) -> Html:
-    plan, found = summary.plan, summary.found
+    plan, found = summary.options, summary.found
     rows = [(name.removesuffix(" ="), asked or NONE, value) for name, value, asked in list_models(summary)]
     by_column = None
     if len(found.by_column) > 1:

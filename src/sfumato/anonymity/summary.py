@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,17 @@ import pyarrow as pa
 from sfumato.anonymity.check import NOT_DP, Anonymity
 from sfumato.anonymity.risk import Risk, find_identifying_subsets, measure_risk
 from sfumato.anonymity.tally import Tally, check_names, tally_rows
-from sfumato.tables.arrays import to_arrow
-from sfumato.attack.link import Linkage, link_tables
-from sfumato.attack.tables import open_published, read_text, require_columns
+from sfumato.attack.link import Linkage, Published, link_tables
 from sfumato.errors import AnonymityError, AttackError
 from sfumato.report.numbers import percent, short
+from sfumato.tables import TableLike, read_table, spell_table, to_arrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.anonymity.anonymize import Released
     from sfumato.anonymity.labels import Loss
-    from sfumato.anonymity.options import Plan
-    from sfumato.anonymity.tables import TableLike
+    from sfumato.anonymity.options import Options
 
 
 _MOST_TARGETS = 200
@@ -208,7 +206,7 @@ class Summary:
     which `subsets` count a class as small.
     """
 
-    plan: Plan
+    options: Options
     found: Anonymity
     records: int
     suppressed: int
@@ -240,7 +238,7 @@ class Summary:
             "internal": INTERNAL,
             "model": NOT_DP,
             "matching": MATCHING,
-            "asked": record_plan(self.plan),
+            "asked": self.options.to_record(),
             "found": self.found.to_record(),
             "records": {
                 "original": self.records,
@@ -273,34 +271,34 @@ def summarise(
     that is predicted from the quasi-identifiers; the first sensitive one by default.
 
     >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.options import make_plan
+    >>> from sfumato.anonymity.options import Options
     >>> people = {"age": [61, 72, 40, 35], "ill": ["flu", "gout", "flu", "flu"]}
-    >>> plan = make_plan(quasi_identifiers=["age"], k=2, sensitive="ill")
-    >>> found = summarise(release_table(people, plan))
+    >>> options = Options(quasi_identifiers=["age"], k=2, sensitive="ill")
+    >>> found = summarise(release_table(people, options))
     >>> found.before.prosecutor.largest, found.after.prosecutor.largest, found.found.k
     (1.0, 0.5, 2)
     """
-    plan, names = released.plan, list(released.plan.quasi_identifiers)
+    options, names = released.options, list(released.options.quasi_identifiers)
     if register is not None and survey_weights is not None:
         raise AnonymityError("give a register or survey weights as the population, not both")
-    people = None if register is None else read_register(register, plan)
+    people = None if register is None else read_register(register, options)
     original, made = released.original, released.made.table
     before, after, weights = original.select(names), made.select(names), None
     if survey_weights is not None:
         before, after, weights = _weigh(released, before, after, survey_weights)
-    small = max(2, plan.k)
+    small = max(2, options.k)
     risks = [
         measure_risk(table, quasi_identifiers=names, register=people, weights=weights)
         for table in (before, after)
     ]
-    accuracy, notes = _predict(original, made, plan, target)
+    accuracy, notes = _predict(original, made, options, target)
     if (risks[1].unmatched or 0) > (risks[0].unmatched or 0):
         notes = (*notes, _UNREADABLE)
     linked: tuple[Linkage | None, Linkage | None] = (None, None)
     if people is not None:
-        linked = (_link(original, people, plan), _link(made, people, plan))
+        linked = (_link(original, people, options), _link(made, people, options))
     return Summary(
-        plan=plan,
+        options=options,
         found=released.measured,
         records=released.made.records,
         suppressed=released.made.suppressed,
@@ -317,58 +315,26 @@ def summarise(
     )
 
 
-def read_register(register: TableLike, plan: Plan) -> pa.Table:
+def read_register(register: TableLike, options: Options) -> pa.Table:
     """The quasi-identifiers of the people of a register, as text; names are not read further.
 
-    >>> from sfumato.anonymity.options import make_plan
-    >>> plan = make_plan(quasi_identifiers="age", k=2)
-    >>> read_register({"name": ["Ada"], "age": [61]}, plan).to_pylist()
+    >>> from sfumato.anonymity.options import Options
+    >>> options = Options(quasi_identifiers="age", k=2)
+    >>> read_register({"name": ["Ada"], "age": [61]}, options).to_pylist()
     [{'age': '61'}]
     """
-    from sfumato.anonymity.tables import read_table
-
-    is_path = isinstance(register, str) or hasattr(register, "__fspath__")
-    try:
-        people = read_text(register if is_path else read_table(register, side="register"), side="register")
-        require_columns(people, plan.quasi_identifiers, side="register")
-    except AttackError as error:
-        raise AnonymityError(str(error)) from None
-    return people.select(list(plan.quasi_identifiers))
+    people = read_table(register, side="register", columns=options.quasi_identifiers)
+    return spell_table(people, side="register")
 
 
-def check_target(plan: Plan, target: str | None) -> None:
+def check_target(options: Options, target: str | None) -> None:
     """Raises an error if `target` is not a released column beside the quasi-identifiers.
 
-    >>> from sfumato.anonymity.options import make_plan
-    >>> check_target(make_plan(quasi_identifiers="age", k=2, sensitive="ill"), "ill")
+    >>> from sfumato.anonymity.options import Options
+    >>> check_target(Options(quasi_identifiers="age", k=2, sensitive="ill"), "ill")
     """
-    if target is not None and target not in (*plan.sensitive, *plan.keep):
+    if target is not None and target not in (*options.sensitive, *options.keep):
         raise AnonymityError(f"the target {target!r} must be one of the sensitive or the kept columns")
-
-
-def record_plan(plan: Plan) -> dict[str, Any]:
-    """What was asked, for JSON."""
-    wanted = plan.wanted
-    recursive = None if wanted.recursive is None else {"c": wanted.recursive[0], "l": wanted.recursive[1]}
-    return {
-        "quasi_identifiers": list(plan.quasi_identifiers),
-        "sensitive": list(plan.sensitive),
-        "keep": list(plan.keep),
-        "individual": plan.individual,
-        "method": plan.method,
-        "hierarchies": list(plan.hierarchies),
-        "k": plan.k,
-        "k_map": wanted.k_map is not None,
-        "l": wanted.l,
-        "entropy_l": wanted.entropy_l,
-        "recursive": recursive,
-        "t": wanted.t,
-        "distance": dict(wanted.distance) if isinstance(wanted.distance, Mapping) else wanted.distance,
-        "delta": wanted.delta,
-        "weights": dict(plan.weights),
-        "max_suppressed": plan.max_suppressed,
-        "max_suppressed_cells": plan.max_suppressed_cells,
-    }
 
 
 def _weigh(
@@ -409,14 +375,14 @@ def _find_subsets(before: pa.Table, after: pa.Table, names: list[str], small: in
 
 
 def _predict(
-    original: pa.Table, made: pa.Table, plan: Plan, target: str | None
+    original: pa.Table, made: pa.Table, options: Options, target: str | None
 ) -> tuple[Accuracy | None, tuple[str, ...]]:
-    check_target(plan, target)
-    chosen = target or next(iter(plan.sensitive), None)
+    check_target(options, target)
+    chosen = target or next(iter(options.sensitive), None)
     if chosen is None:
         return None, ()
     try:
-        return measure_accuracy(original, made, features=plan.quasi_identifiers, target=chosen), ()
+        return measure_accuracy(original, made, features=options.quasi_identifiers, target=chosen), ()
     except AnonymityError as error:
         if target is not None:
             raise
@@ -424,12 +390,13 @@ def _predict(
         return None, (f"no accuracy was measured: {error}",)
 
 
-def _link(table: pa.Table, people: pa.Table, plan: Plan) -> Linkage:
-    reveal = next(iter(plan.sensitive), None)
-    columns = [*plan.quasi_identifiers, *([] if reveal is None else [reveal])]
+def _link(table: pa.Table, people: pa.Table, options: Options) -> Linkage:
+    reveal = next(iter(options.sensitive), None)
+    columns = [*options.quasi_identifiers, *([] if reveal is None else [reveal])]
+    rows = spell_table(table.select(columns), side="release")
+    published = Published(rows, np.ones(rows.num_rows, np.int64))
     try:
-        published = open_published(table.select(columns))
-        return link_tables(published, people, on=plan.quasi_identifiers, reveal=reveal)
+        return link_tables(published, people, on=options.quasi_identifiers, reveal=reveal)
     except AttackError as error:
         raise AnonymityError(str(error)) from None
 
@@ -461,10 +428,10 @@ def describe_summary(summary: Summary) -> str:
     """What was asked and found, what was lost, and who can still be found.
 
     >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.options import make_plan
+    >>> from sfumato.anonymity.options import Options
     >>> from sfumato.anonymity.summary import summarise
     >>> people = {"age": [61, 72, 40, 35]}
-    >>> found = summarise(release_table(people, make_plan(quasi_identifiers=["age"], k=2)))
+    >>> found = summarise(release_table(people, Options(quasi_identifiers=["age"], k=2)))
     >>> print(describe_summary(found).splitlines()[0])
     found        k = 2 (asked 2)
     """
@@ -501,33 +468,33 @@ def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:
     Recursive diversity holds or does not, and a file in which it does not is never handed over.
 
     >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.options import make_plan
+    >>> from sfumato.anonymity.options import Options
     >>> from sfumato.anonymity.summary import summarise
     >>> people = {"age": [61, 72, 40, 35], "ill": ["a", "b", "a", "b"]}
-    >>> plan = make_plan(quasi_identifiers=["age"], k=2, sensitive="ill", l=2)
-    >>> list_models(summarise(release_table(people, plan)))
+    >>> options = Options(quasi_identifiers=["age"], k=2, sensitive="ill", l=2)
+    >>> list_models(summarise(release_table(people, options)))
     (('k =', '2', '2'), ('l =', '2', '2'), ('t =', '0', ''))
     """
-    found, plan, wanted = summary.found, summary.plan, summary.plan.wanted
+    found, options = summary.found, summary.options
     models: list[tuple[str, str, str]] = []
-    if wanted.k_map is not None:
-        models.append(("k-map =", f"{found.k_map}", f"{wanted.k_map}"))
+    if options.k_map:
+        models.append(("k-map =", f"{found.k_map}", f"{options.k}"))
         models.append(("k =", f"{found.k}", "1"))
-    elif plan.individual is not None:
-        models.append(("k =", f"{found.k} records", f"{plan.k} people, checked before writing"))
+    elif options.individual is not None:
+        models.append(("k =", f"{found.k} records", f"{options.k} people, checked before writing"))
     else:
-        models.append(("k =", f"{found.k}", f"{wanted.k}"))
+        models.append(("k =", f"{found.k}", f"{options.k}"))
     if found.l is not None:
-        models.append(("l =", f"{found.l}", _NOT if wanted.l is None else f"{wanted.l}"))
-    if wanted.entropy_l is not None:
-        models.append(("entropy l =", short(found.entropy_l), f"{wanted.entropy_l:g}"))
-    if wanted.recursive is not None:
-        c, number = wanted.recursive
+        models.append(("l =", f"{found.l}", _NOT if options.l is None else f"{options.l}"))
+    if options.entropy_l is not None:
+        models.append(("entropy l =", short(found.entropy_l), f"{options.entropy_l:g}"))
+    if options.recursive is not None:
+        c, number = options.recursive
         models.append((f"recursive ({c:g}, {number})", "holds", "yes"))
     if found.t is not None:
-        models.append(("t =", short(found.t), _NOT if wanted.t is None else f"at most {wanted.t:g}"))
-    if wanted.delta is not None:
-        models.append(("delta =", short(found.delta_disclosure), f"below {wanted.delta:g}"))
+        models.append(("t =", short(found.t), _NOT if options.t is None else f"at most {options.t:g}"))
+    if options.delta is not None:
+        models.append(("delta =", short(found.delta_disclosure), f"below {options.delta:g}"))
     return tuple(models)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sfumato.anonymity.options import Plan
+    from sfumato.anonymity.options import Options
     from sfumato.anonymity.summary import Summary
 
 
@@ -88,18 +88,18 @@ def anonymize(
 
     Example: sfumato anonymize people.csv --quasi age,sex,postcode --sensitive ill --k 5 --out coarse.csv
     """
-    from sfumato.anonymity.options import make_plan
+    from sfumato.anonymity.options import Options
     from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register
 
-    plan = make_plan(
+    options = Options(
         quasi_identifiers=_split(quasi),
         k=k,
         sensitive=_split(sensitive),
         keep=_split(keep),
         identifiers=_split(identifiers),
         individual=individual,
-        hierarchies=hierarchies,
-        method=method,
+        hierarchies=hierarchies,  # type: ignore[arg-type]  # a path is read and checked there
+        method=method,  # type: ignore[arg-type]  # checked there
         l=l,
         entropy_l=entropy_l,
         recursive=_read_recursive(recursive),
@@ -111,7 +111,7 @@ def anonymize(
         max_suppressed=max_suppressed,
         max_suppressed_cells=max_suppressed_cells,
     )
-    check_target(plan, target)
+    check_target(options, target)
     if k_map and register is None:
         _misuse("--k-map counts the people of a register; give --register FILE")
     if register is not None and survey_weights is not None:
@@ -120,13 +120,14 @@ def anonymize(
         _refuse_records(table, Path(hierarchies))
     goal, page = _check_files(out, report, inputs=(table, register, hierarchies), force=force)
     _clean_up_when_stopped()
-    with progress(quiet=json) as tell:
-        people = None if register is None else read_register(register, plan)
-        wishes = {"register": people, "target": target}
+    with progress(quiet=json) as report_step:
+        inside: dict[str, Any] = {"target": target}
+        if register is not None:
+            inside["register"] = read_register(register, options)
         if survey_weights is not None:
-            wishes["survey_weights"] = _read_column(table, survey_weights)
+            inside["survey_weights"] = _read_column(table, survey_weights)
         population = Path(register) if register is not None and k_map else None
-        summary, size = _write(Path(table), plan, goal, page, population, wishes, tell)
+        summary, size = _write(Path(table), options, goal, page, population, inside, report_step)
     if json:
         print_json({"out": str(goal), "report": None if page is None else str(page), **summary.to_record()})
         return
@@ -139,14 +140,17 @@ def anonymize(
 
 def _write(
     table: Path,
-    plan: Plan,
+    options: Options,
     goal: Path,
     page: Path | None,
     population: Path | None,
-    wishes: dict[str, Any],
-    tell: Callable[[str], None],
+    inside: dict[str, Any],
+    progress: Callable[[str], None],
 ) -> tuple[Summary, int]:
-    """Writes the file, with the report if one is wanted; what came out, and the size of the report."""
+    """Writes the file `goal`, and the report `page` if there is one; what came out, and the report's size.
+
+    `population` is the register whose people k counts, `inside` what only the summary is measured with.
+    """
     from sfumato.anonymity.anonymize import release_table
     from sfumato.anonymity.page import build_page
     from sfumato.anonymity.summary import summarise
@@ -157,9 +161,11 @@ def _write(
     draft = goal.with_name(f".{goal.name}.{os.getpid()}{ending}")
     size = 0
     try:
-        released = release_table(table, plan, register=population, out=draft, force=True, tell=tell)
-        tell("measuring what was kept")
-        summary = summarise(released, **wishes)
+        released = release_table(
+            table, options, register=population, out=draft, force=True, progress=progress
+        )
+        progress("measuring what was kept")
+        summary = summarise(released, **inside)
         if page is not None:
             content = build_page(summary, name=goal.name)
             size = len(content)
@@ -210,13 +216,13 @@ def _check_files(
 
 
 def _read_column(table: str, name: str) -> pa.ChunkedArray:
-    from sfumato.anonymity.tables import read_table
+    from sfumato.tables import read_table
 
-    return read_table(table, side="table", columns=[name]).column(name)
+    return read_table(table, side="table", columns=[name], typed=True).column(name)
 
 
-def _split(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _read_recursive(text: str | None) -> tuple[float, int] | None:
@@ -229,7 +235,7 @@ def _read_recursive(text: str | None) -> tuple[float, int] | None:
         _misuse("--recursive is C,L: a number and a whole number, such as 3,2")
 
 
-def _read_distance(given: list[str]) -> Any:  # noqa: ANN401 - checked with the plan
+def _read_distance(given: list[str]) -> Any:  # noqa: ANN401 - checked with the options
     """One distance for all sensitive columns, or one by column."""
     if not given:
         return "equal"

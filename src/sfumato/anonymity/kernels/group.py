@@ -159,7 +159,11 @@ def merge_groups(groups, code_of_suffix, rest_of_suffix, nodes, losses, count):
                 break
             slot = (slot + np.uint64(1)) & mask
     merged = Groups(
-        prefix[:made].copy(), suffix[:made].copy(), people[:made].copy(), rows[:made].copy(), lost[:made].copy()
+        prefix[:made].copy(),
+        suffix[:made].copy(),
+        people[:made].copy(),
+        rows[:made].copy(),
+        lost[:made].copy(),
     )
     return target, merged
 

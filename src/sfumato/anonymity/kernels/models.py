@@ -1,8 +1,8 @@
-"""Whether equivalence classes satisfy models: their sensitive values are counted and compared with the table's.
+"""Whether equivalence classes satisfy models: sensitive values are counted and compared with the table's.
 
-`arrays` and `tallies` are `ModelArrays` and `Tallies` of the module that packs them. Counts are whole numbers or,
-for tables so large that products of counts would not fit, floats: a zero is written `count - count` to be of the
-same type. Shares are compared as products of counts, a / b < c / d as a * d < c * b, so whole numbers stay exact.
+`arrays` and `tallies` are `models.ModelArrays` and `models.Tallies`. Counts are whole numbers or, for tables
+so large that products of counts would not fit, floats: a zero is written `count - count` to be of the same
+type. Shares are compared as products of counts, a / b < c / d as a * d < c * b: whole numbers stay exact.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -137,7 +137,6 @@ def is_satisfied(order, start, end, arrays, tallies):
         if not fits:
             return False
     return True
-
 
 
 @njit(cache=True, nogil=True)

@@ -17,7 +17,7 @@ scratch        room for the loops, a `Scratch`, made once because a part may be 
 # ruff: noqa: ANN001, ANN201, ANN202
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -104,12 +104,11 @@ def make_scratch(space: Space) -> Scratch:
     most = int(space.sizes.max())
     floats = {"left", "right", "alone", "rest", "low", "high", "low_before", "high_before"}
     shapes = {"seen": (_MOST_SINGLES, most), "stamp": (1,)}
-    return Scratch(
-        **{
-            name: np.zeros(shapes.get(name, (most,)), np.float64 if name in floats else np.int64)
-            for name in Scratch._fields
-        }
-    )
+    arrays: dict[str, Any] = {
+        name: np.zeros(shapes.get(name, (most,)), np.float64 if name in floats else np.int64)
+        for name in Scratch._fields
+    }
+    return Scratch(**arrays)
 
 
 def make_cuts(space: Space) -> Cuts:
