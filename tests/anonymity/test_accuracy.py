@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity.summary import measure_accuracy
-from sfumato.errors import AnonymityError
+from sfumato.errors import AnonymityError, SourceError
 
 
 def measure(before, after=None, **options):
@@ -81,9 +81,9 @@ def test_the_order_of_rows_does_not_matter(rows, data):
         ({"features": ["s"], "target": "a"}, "more than 200 different values"),
     ],
 )
-def test_bad_wishes_are_told(options, words):
+def test_impossible_options_are_refused(options, words):
     rows = {"a": list(range(300)), "s": ["u"] * 300}
-    with pytest.raises(AnonymityError, match=words):
+    with pytest.raises((AnonymityError, SourceError), match=words):
         measure(rows, **options)
 
 

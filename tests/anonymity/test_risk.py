@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity.risk import find_identifying_subsets, measure_risk
-from sfumato.errors import AnonymityError
+from sfumato.errors import AnonymityError, SourceError
 
 TABLE = {"age": ["60+"] * 6 + ["20-60"] * 3 + ["0-20"], "weight": [2.0] * 6 + [10.0] * 3 + [0.5]}
 
@@ -91,8 +91,8 @@ def test_an_empty_table_has_no_risk():
         {"quasi_identifiers": []},
     ],
 )
-def test_bad_wishes_are_told(options):
-    with pytest.raises(AnonymityError):
+def test_impossible_options_are_refused(options):
+    with pytest.raises((AnonymityError, SourceError)):
         measure_risk(TABLE, **{"quasi_identifiers": ["age"], **options})
 
 

@@ -5,7 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from sfumato.anonymity import AnonymityError, Groups, make_plan, release_table
+from sfumato import SourceError
+from sfumato.anonymity import AnonymityError, Groups, Options, release_table
 from sfumato.anonymity.summary import (
     INTERNAL,
     check_target,
@@ -29,7 +30,7 @@ REGISTER = {"name": list("abcdefgh"), "age": [61, 72, 66, 40, 35, 44, 65, 36], "
 def release(**wishes):
     # Cuts make the classes 61-72 and 35-44, both with all sexes.
     usual = {"quasi_identifiers": ["age", "sex"], "k": 3, "sensitive": "ill", "method": "cuts"}
-    plan = make_plan(**{**usual, **wishes})
+    plan = Options(**{**usual, **wishes})
     return release_table(PEOPLE, plan)
 
 
@@ -91,7 +92,7 @@ def test_survey_weights_may_be_a_kept_column():
 
 def test_a_quasi_identifier_may_be_called_as_the_weights_are():
     people = {"survey weights": [1, 2, 3, 4], "ill": ["a", "b", "a", "b"]}
-    plan = make_plan(quasi_identifiers="survey weights", k=2)
+    plan = Options(quasi_identifiers="survey weights", k=2)
     found = summarise(release_table(people, plan), survey_weights=pa.chunked_array([[1.0, 1, 1, 1]]))
     assert found.after.records == 4
 
@@ -112,12 +113,12 @@ def test_the_target():
         with pytest.raises(AnonymityError, match="target"):
             summarise(release(), target=wrong)
     with pytest.raises(AnonymityError):
-        check_target(release().plan, "weight")
+        check_target(release().options, "weight")
 
 
 def test_a_target_that_nobody_asked_for_is_noted_if_it_cannot_be_predicted():
     many = {"age": [*range(300)], "secret": [f"s{each}" for each in range(300)]}
-    made = release_table(many, make_plan(quasi_identifiers="age", k=5, sensitive="secret"))
+    made = release_table(many, Options(quasi_identifiers="age", k=5, sensitive="secret"))
     found = summarise(made)
     assert found.accuracy is None
     assert "different values" in found.notes[0]
@@ -134,9 +135,9 @@ def test_labels_that_fit_nobody_are_noted():
 
 
 def test_a_register_needs_the_columns():
-    plan = release().plan
+    plan = release().options
     assert read_register(REGISTER, plan).column_names == ["age", "sex"]
-    with pytest.raises(AnonymityError, match="'sex'"):
+    with pytest.raises(SourceError, match="'sex'"):
         read_register({"age": [1]}, plan)
 
 
@@ -157,7 +158,7 @@ def test_the_record_says_what_was_asked():
     assert asked["recursive"] == {"c": 3, "l": 2}
     assert asked["weights"] == {"age": 2}
     assert asked["k_map"] is False
-    mapped = make_plan(quasi_identifiers=["age", "sex"], k=2, k_map=True)
+    mapped = Options(quasi_identifiers=["age", "sex"], k=2, k_map=True)
     found = summarise(release_table(PEOPLE, mapped, register=REGISTER), register=REGISTER)
     assert found.to_record()["asked"]["k_map"] is True
     assert list_models(found)[0][0] == "k-map ="

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sfumato.anonymity.divide import cut_with_models
 from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.hierarchy import Prefixes
-from sfumato.anonymity.kernels.mondrian import cut_tuples
+from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
@@ -107,15 +107,9 @@ def test_every_class_holds(rows, models, k):
 def test_without_models_it_is_the_cuts_with_the_lowest_loss(rows, k):
     tuples, space, _ = make(SEED + rows)
     found = cut_with_models(tuples, tuples.rows, space, k, Models((), ()))
+    rows = tuples.rows
     order, starts = cut_tuples(
-        tuples.codes,
-        tuples.rows,
-        tuples.rows,
-        space.arrays,
-        k,
-        True,
-        space.scratch(),
-        space.room(),
+        tuples.codes, rows, rows, space, k, True, make_scratch(space), make_cuts(space)
     )
     parts = np.split(order, np.sort(starts)[1:])
     assert {frozenset(part.tolist()) for part in parts} == {
