@@ -134,7 +134,7 @@ def plain(engine: str, folder: Path) -> list[float]:
             return connection.sql(query).to_arrow_table()
 
     else:
-        from sfumato.engines.spark_session import open_room
+        from sfumato.engines.spark.session import open_room
 
         session = open_room().session
         session.read.parquet(f"{folder.resolve()}/*.parquet").selectExpr(

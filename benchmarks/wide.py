@@ -34,7 +34,7 @@ PREPARE = """
 import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-from sfumato.schema.ranges import parse_ranges
+from sfumato.schema.column import parse_ranges
 folder, columns, rows = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()), int(sys.argv[3])
 random = np.random.default_rng(1)
 lines = ['[budget]', 'epsilon = 1000', '[tables.t]', 'source = "t.parquet"', 'unit = "row"']

@@ -14,7 +14,7 @@ from sfumato.curator import Curator
 from sfumato.errors import SchemaError
 from sfumato.recipes import CellCounts
 from sfumato.schema import Project, Table, read_parameters
-from sfumato.schema.unit import PrivacyUnit
+from sfumato.schema.table import PrivacyUnit
 from sfumato.tables import check_file, write_file
 
 if TYPE_CHECKING:

@@ -3,14 +3,105 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sfumato.errors import ReleaseError
 from sfumato.schema import quote_toml
-from sfumato.simulate import City, incident_names, neighbourhood_names, simulate_incidents
+
+_FIRST = ("Old", "North", "South", "East", "West", "Upper", "Lower", "New", "Great", "Little")
+_SECOND = ("Harbour", "Mill", "Garden", "Bridge", "Market", "Chapel", "Orchard", "Quarry")
+_INCIDENTS = (
+    "noise complaint",
+    "theft from car",
+    "burglary",
+    "vandalism",
+    "traffic accident",
+    "lost property",
+    "assault",
+    "shoplifting",
+    "suspicious person",
+    "fire alarm",
+    "stolen bicycle",
+    "fraud",
+    "stray animal",
+    "blocked street",
+    "medical call",
+    "missing person",
+    "trespass",
+    "stolen car",
+    "robbery",
+    "drug offence",
+    "graffiti",
+    "fireworks",
+    "illegal dumping",
+    "harassment",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class City:
+    """The size of a simulated city: everything else follows from it and the seed."""
+
+    neighbourhoods: int = 80
+    incident_types: int = 24
+    residents: int = 60_000
+    seed: int = 1519
+
+
+def simulate_incidents(city: City) -> pa.Table:
+    """One year of simulated incidents: resident, neighbourhood, opened (a date), incident.
+
+    >>> simulate_incidents(City(residents=100)).column_names
+    ['resident', 'neighbourhood', 'opened', 'incident']
+    """
+    random = np.random.default_rng(city.seed)
+    records = np.minimum(random.geometric(0.42, city.residents), 20)
+    resident = np.repeat(np.arange(city.residents), records)
+    home = random.choice(city.neighbourhoods, city.residents, p=_long_tail(city.neighbourhoods, 1.1))
+    # Most calls come from home, the rest from wherever people go.
+    elsewhere = random.choice(city.neighbourhoods, resident.size, p=_long_tail(city.neighbourhoods, 0.6))
+    neighbourhood = np.where(random.random(resident.size) < 0.8, home[resident], elsewhere)
+    incident = random.choice(city.incident_types, resident.size, p=_long_tail(city.incident_types, 1.0))
+    season = 1 + 0.35 * np.cos(2 * np.pi * (np.arange(365) - 200) / 365)
+    day = random.choice(365, resident.size, p=season / season.sum())
+    opened = np.datetime64("2025-01-01") + day
+    order = random.permutation(resident.size)
+    return pa.table(
+        {
+            "resident": pa.array(resident[order] + 100_000),
+            "neighbourhood": _named(neighbourhood_names(city), neighbourhood[order]),
+            "opened": pa.array(opened[order]),
+            "incident": _named(incident_names(city), incident[order]),
+        }
+    )
+
+
+def neighbourhood_names(city: City) -> list[str]:
+    """The public names of the city's neighbourhoods."""
+    names = [f"{first} {second}" for second in _SECOND for first in _FIRST]
+    return [names[i] if i < len(names) else f"Ward {i}" for i in range(city.neighbourhoods)]
+
+
+def incident_names(city: City) -> list[str]:
+    """The public names of the incident types."""
+    return [_INCIDENTS[i] if i < len(_INCIDENTS) else f"code {i}" for i in range(city.incident_types)]
+
+
+def _long_tail(size: int, steepness: float) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = 1 / (np.arange(size) + 2.0) ** steepness
+    weights /= weights.sum()
+    return weights
+
+
+def _named(names: list[str], codes: NDArray[np.int64]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(names)).cast(pa.string())
+
 
 _MARK = "# A demo of sfumato: the city is simulated."
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from sfumato.accounting import Budget, Cost, Ledger, parse_anchor
-from sfumato.accounting.anchor import find_key, read_key, sign_anchor
 from sfumato.accounting.chain import Entry
+from sfumato.accounting.ledger import find_key, read_key, sign_anchor
 from sfumato.errors import LedgerError, VerificationFailed
 
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))
@@ -135,7 +135,7 @@ def test_the_key_may_be_kept_elsewhere(tmp_path, monkeypatch):
 
 def test_a_ledger_without_a_key_gets_one_with_its_first_anchor(tmp_path, monkeypatch):
     path = tmp_path / "ledger.db"
-    monkeypatch.setattr("sfumato.accounting.anchor.find_key", lambda *_, **__: None)
+    monkeypatch.setattr("sfumato.accounting.ledger.find_key", lambda *_, **__: None)
     ledger = Ledger(path, Budget(1))
     monkeypatch.undo()
     assert "public_key" not in ledger.entries()[0].description

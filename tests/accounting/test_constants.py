@@ -17,7 +17,7 @@ from sfumato.accounting import (
     pure_to_mu,
     pure_to_rho,
 )
-from sfumato.accounting.constants import sqrt_up
+from sfumato.accounting.cost import sqrt_up
 from sfumato.errors import RecipeError
 
 ORDERS = [1.0001, 1.01, 1.1, 1.3, 1.7, 2, 3, 5, 10, 30, 100]

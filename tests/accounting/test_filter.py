@@ -24,8 +24,8 @@ from sfumato.accounting import (
     pure_to_mu,
     rho_to_epsilon,
 )
+from sfumato.accounting.budget import Trail, choose_limits, find_limits, find_whole_limits, share_delta
 from sfumato.accounting.curves import ORDERS, RESERVES, UNIT, renyi_costs, reserved_mu_squared
-from sfumato.accounting.filter import Trail, choose_limits, find_limits, find_whole_limits, share_delta
 
 MILLIONTH = Fraction(1, 10**6)
 

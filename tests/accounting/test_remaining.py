@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.accounting import Budget, Cost, Ledger, Spent, add_costs, admits, discrete_gaussian_sigma
-from sfumato.accounting.remaining import MANY, count_more, describe_costs, largest_like, read_epsilon
+from sfumato.accounting.budget import MANY, count_more, describe_costs, largest_like, read_epsilon
 from sfumato.errors import BudgetExceeded
 
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))

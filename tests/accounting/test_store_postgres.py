@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.accounting import Budget, Cost, Ledger, find_store, stores
-from sfumato.accounting.stores import try_again
+from sfumato.accounting import Budget, Cost, Ledger, find_store, store
+from sfumato.accounting.store import try_again
 from sfumato.errors import Conflict, LedgerError, SfumatoError
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -266,7 +266,7 @@ def test_a_lock_is_waited_for_and_then_named(url, ledger):
 
 
 def test_who_waited_sees_what_was_charged_meanwhile_without_a_second_try(url, ledger, monkeypatch):
-    monkeypatch.setattr(stores, "_TRIES", 1)
+    monkeypatch.setattr(store, "_TRIES", 1)
     spenders = [threading.Thread(target=charge, args=(Ledger(url),)) for _ in range(4)]
     with find_store(url).open(timeout=5, write=True):
         for spender in spenders:

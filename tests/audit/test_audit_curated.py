@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato import measurement
 from sfumato.accounting import Cost
 from sfumato.audit import AuditError, audit, audit_recipe, audit_sql
 from sfumato.audit.canaries import try_canaries
@@ -27,6 +26,7 @@ from sfumato.audit.watch import Watch
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import query
+from sfumato.questions import measurement
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_project, read_project
 

@@ -17,10 +17,10 @@ import pytest
 from sfumato.accounting import Cost
 from sfumato.curator import conversation as conversation_module
 from sfumato.curator.conversation import Conversation
-from sfumato.engines import DuckDBEngine, heads
+from sfumato.engines import DuckDBEngine, counts
 from sfumato.errors import RecipeError
-from sfumato.measurement import CapChoice, Request
 from sfumato.noise import add_noise, exponential_choice
+from sfumato.questions.measurement import CapChoice, Request
 from sfumato.recipes import CappedCounts, Plan, Product
 from sfumato.schema import parse_table
 
@@ -198,8 +198,8 @@ def test_records_that_are_not_held_in_the_choice_are_caught(tmp_path, monkeypatc
         loose = describe(max_records=10**6)
         return original(connection, loose, choice)
 
-    original = heads.count_lost
-    monkeypatch.setattr(heads, "count_lost", unbounded)
+    original = counts.count_lost
+    monkeypatch.setattr("sfumato.engines.duckdb.count_lost", unbounded)
     table = describe()
     one = record(tmp_path, table, CROWD + HEAVY, monkeypatch)
     two = record(tmp_path, table, CROWD, monkeypatch)

@@ -18,9 +18,8 @@ from sfumato.accounting import Cost
 from sfumato.curator import conversation as conversation_module
 from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine
-from sfumato.measurement import Choice, Chosen, Gap
 from sfumato.noise import exponential_choice
-from sfumato.queries import Queries
+from sfumato.questions.measurement import Choice, Chosen, Gap, Queries
 from sfumato.recipes import Plan, Product
 from sfumato.schema import parse_table
 

@@ -19,8 +19,8 @@ from sfumato.accounting import Cost
 from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine
 from sfumato.engines import duckdb as engine_module
-from sfumato.measurement import Measurement, Request
 from sfumato.noise import add_sparse_noise
+from sfumato.questions.measurement import Measurement, Request
 from sfumato.recipes import FieldGroups, Plan, Product, field_groups
 from sfumato.release import pack_measurements
 from sfumato.schema import parse_table

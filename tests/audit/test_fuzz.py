@@ -47,10 +47,10 @@ def test_the_same_seed_makes_the_same_cases():
 
 
 def test_control_half_the_noise_is_noticed(monkeypatch):
-    from sfumato.sql import calibrate
+    from sfumato.sql import plan
 
-    original = calibrate._sensitivity
-    monkeypatch.setattr(calibrate, "_sensitivity", lambda *given, **named: original(*given, **named) / 2)
+    original = plan._sensitivity
+    monkeypatch.setattr(plan, "_sensitivity", lambda *given, **named: original(*given, **named) / 2)
     assert any("distance" in fault.what for fault in fuzz.run_cases(100, seed="half", broken=0))
 
 

@@ -15,11 +15,17 @@ import pytest
 
 from sfumato.accounting import discrete_gaussian_sigma, mu_to_epsilon
 from sfumato.curator import conversation
-from sfumato.engines import DuckDBEngine, norms
+from sfumato.engines import DuckDBEngine, counts
 from sfumato.exact import parse_exact
-from sfumato.measurement import NORM_GRID, NormChoice, Request, request_cost, request_sensitivity
 from sfumato.noise import add_noise
-from sfumato.queries import Queries
+from sfumato.questions.measurement import (
+    NORM_GRID,
+    NormChoice,
+    Queries,
+    Request,
+    request_cost,
+    request_sensitivity,
+)
 from sfumato.schema import parse_table
 
 NORM = Fraction(7, 2)
@@ -143,7 +149,7 @@ def test_opposite_answers_need_twice_the_norm_and_are_declared_so(tmp_path):
 
 
 def skip_clip(monkeypatch):
-    monkeypatch.setattr(norms, "_factor", lambda bound: f"CAST({NORM_GRID} AS BIGINT)")
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: f"CAST({NORM_GRID} AS BIGINT)")
 
 
 @pytest.mark.parametrize("queries", QUERIES)
@@ -154,8 +160,8 @@ def test_a_clip_that_is_skipped_is_caught(tmp_path, monkeypatch, queries):
 
 
 def test_a_clip_at_twice_the_norm_is_caught(tmp_path, monkeypatch):
-    original = norms._factor
-    monkeypatch.setattr(norms, "_factor", lambda bound: original(2 * bound))
+    original = counts.scale_factor
+    monkeypatch.setattr(counts, "scale_factor", lambda bound: original(2 * bound))
     records = CROWD + person("over the norm, in one cell")
     assert "above the declared" in find_violation(tmp_path, records, CROWD, ask())
 

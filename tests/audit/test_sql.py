@@ -366,10 +366,10 @@ def test_a_forgotten_clamp_is_caught(tmp_path, monkeypatch, statistic):
 
 
 def test_a_sensitivity_of_half_is_caught(tmp_path, monkeypatch):
-    from sfumato.sql import calibrate
+    from sfumato.sql import plan
 
-    original = calibrate._sensitivity
-    monkeypatch.setattr(calibrate, "_sensitivity", lambda *given, **named: original(*given, **named) / 2)
+    original = plan._sensitivity
+    monkeypatch.setattr(plan, "_sensitivity", lambda *given, **named: original(*given, **named) / 2)
     bench = Bench(tmp_path, monkeypatch)
     statement = STATEMENTS["public groups, tallied"]
     moved = bench.record(CROWD + person("over the cap, in one group"), statement)

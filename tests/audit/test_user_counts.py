@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato import measurement as measurement_module
 from sfumato.curator import conversation as conversation_module
-from sfumato.engines import DuckDBEngine, heads
-from sfumato.measurement import Measurement, request_cost
+from sfumato.engines import DuckDBEngine, counts
 from sfumato.noise import add_noise
+from sfumato.questions import measurement as measurement_module
+from sfumato.questions.measurement import Measurement, request_cost
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_table
 
@@ -159,13 +159,13 @@ def test_the_charge_is_what_the_noise_is_worth(tmp_path, monkeypatch):
 
 
 def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    original = heads.count_heads
+    original = counts.count_heads
 
     def unbounded(connection, table, request):
         loose = replace(request, heads=replace(request.heads, max_cells=10**9))
         return original(connection, table, loose)
 
-    monkeypatch.setattr(heads, "count_heads", unbounded)
+    monkeypatch.setattr("sfumato.engines.duckdb.count_heads", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     person = [("somebody", c, d) for c, d in INDIVIDUALS["one cell too many"]]
     assert "above the declared" in find_violation(bench, CROWD + person, CROWD)

@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.noise import (
-    bernoulli_exp,
-    exponential_index,
-    flips,
-    laplace_max_index,
-    permute_and_flip_index,
-)
-from sfumato.noise.flips import _draw_below, _flip, _largest, _permute_and_flip
+from sfumato.noise import bernoulli_exp, choice, exponential_index, laplace_max_index, permute_and_flip_index
+from sfumato.noise.choice import _draw_below, _flip, _largest, _permute_and_flip
 
 WORD = 1 << 64
 DIGITS = Context(prec=200)
@@ -138,5 +132,5 @@ def test_far_scores_and_extreme_rates_are_settled():
 
 
 def test_nothing_floats():
-    source = Path(flips.__file__).read_text(encoding="utf-8")
+    source = Path(choice.__file__).read_text(encoding="utf-8")
     assert "float" not in source.replace("floating-point", "")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine
-from sfumato.measurement import Choice, Chosen, Gap, Measurement, NormChoice, Request
+from sfumato.questions.measurement import Choice, Chosen, Gap, Measurement, NormChoice, Request
 from sfumato.recipes import Plan, Product, follow_recipe
 from sfumato.schema import parse_table, read_project
 
@@ -166,7 +166,7 @@ KINDS = st.tuples(st.sampled_from(["laplace", "gaussian", "choice"]), st.integer
 
 @given(st.lists(KINDS, min_size=1, max_size=8), KINDS)
 def test_what_is_planned_is_answered_and_anything_more_is_refused(drawn, more):
-    from sfumato.measurement import ask_cost
+    from sfumato.questions.measurement import ask_cost
     from sfumato.schema import parse_table
 
     table = parse_table("t", PEOPLE)
@@ -500,7 +500,7 @@ def test_a_stopped_command_is_finished_by_resume(project, probe, signal, code):
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_batch_is_compared_with_its_charge_where_rho_alone_is_known(batches):
     """Gaussian noise this narrow has no epsilon and no mu, so that nothing but rho speaks for it."""
-    from sfumato.measurement import ask_cost
+    from sfumato.questions.measurement import ask_cost
     from sfumato.schema import parse_table
 
     table = parse_table("t", PEOPLE)

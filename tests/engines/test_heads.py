@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import SfumatoError
-from sfumato.headcounts import HeadCounts
-from sfumato.measurement import Request, request_sensitivity
+from sfumato.questions.measurement import HeadCounts, Request, request_sensitivity
 from sfumato.schema import parse_table
 
 SIZES = {"c": 4, "d": 3}

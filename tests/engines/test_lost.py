@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.engines import DuckDBEngine, heads
+from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SourceError
-from sfumato.measurement import CapChoice
+from sfumato.questions.measurement import CapChoice
 from sfumato.schema import hold_records, parse_table
 
 MAX_RECORDS = 6
@@ -129,7 +129,7 @@ def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
     def fail(connection, table, choice):
         connection.execute("SELECT error('somebody') FROM encoded").fetchall()
 
-    monkeypatch.setattr(heads, "count_lost", fail)
+    monkeypatch.setattr("sfumato.engines.duckdb.count_lost", fail)
     with pytest.raises(SourceError, match="could not be read to the end") as caught:
         count(tmp_path, [("somebody", 1, "x")])
     assert "somebody" not in str(caught.value)

@@ -13,10 +13,8 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.engines import portable
-from sfumato.headcounts import HeadCounts
-from sfumato.measurement import NORM_GRID, CapChoice, NormChoice, Request
-from sfumato.queries import Queries
+from sfumato.engines import counts
+from sfumato.questions.measurement import NORM_GRID, CapChoice, HeadCounts, NormChoice, Queries, Request
 from sfumato.schema import parse_table
 
 SIZES = {"a": 3, "b": 2, "c": 4}
@@ -45,7 +43,7 @@ def run(query, records, columns=COLUMNS, **beside):
     with duckdb.connect() as connection:
         for name, table in {"encoded": encoded, **beside}.items():
             connection.register(name, table)
-        return connection.sql(portable.render(query, dialect="duckdb")).fetchall()
+        return connection.sql(counts.render(query, dialect="duckdb")).fetchall()
 
 
 def bounded(table, records, columns=COLUMNS):
@@ -79,7 +77,7 @@ def cell_of(columns, row, marginal):
 @settings(max_examples=30, deadline=None)
 def test_bounded_records_are_those_of_plain_python(facts, records):
     table = describe(**facts)
-    found = run(portable.bounded_query(table, COLUMNS), records)
+    found = run(counts.bounded_query(table, COLUMNS), records)
     assert Counter(found) == Counter((*row, weight) for row, weight in bounded(table, records))
 
 
@@ -88,12 +86,12 @@ def test_bounded_records_are_those_of_plain_python(facts, records):
 @settings(max_examples=30, deadline=None)
 def test_many_marginals_are_counted_at_once(facts, records):
     table = describe(**facts)
-    columns = portable.all_columns(MARGINALS)
+    columns = counts.all_columns(MARGINALS)
     expected = Counter()
     for row, weight in bounded(table, records, columns):
         for place, marginal in enumerate(MARGINALS):
             expected[place, cell_of(columns, row, marginal)] += weight
-    found = run(portable.counted_query(table, MARGINALS), records, columns)
+    found = run(counts.counted_query(table, MARGINALS), records, columns)
     assert {(m, cell): n for m, cell, n in found} == dict(expected)
     assert len(found) == len(expected)
 
@@ -107,7 +105,7 @@ def test_marginals_of_more_columns_than_bits_are_counted():
     with duckdb.connect() as connection:
         codes = ", ".join(f"{index % 2} AS c{index}" for index in range(70))
         connection.execute(f"CREATE TABLE encoded AS SELECT {codes} FROM range(3)")
-        found = connection.sql(portable.counted_query(table, marginals)).fetchall()
+        found = connection.sql(counts.counted_query(table, marginals)).fetchall()
     assert {m: (cell, n) for m, cell, n in found} == {
         place: (cell, 3) for place, cell in enumerate([index % 2 for index in [*range(70), *range(1, 70)]])
     }
@@ -140,7 +138,7 @@ def test_individuals_are_counted_as_by_plain_python(records, most, unit):
                 met.append((-max(reached)[0], digest, cell, max(reached)[1]))
         expected.update(place for *_, place in sorted(met)[:most])
     questions = pa.table({"cell": cells, "times": times, "question": np.arange(len(pairs))})
-    found = run(portable.heads_query(table, request), records, columns, questions=questions)
+    found = run(counts.heads_query(table, request), records, columns, questions=questions)
     assert dict(found) == dict(expected)
 
 
@@ -151,7 +149,7 @@ def test_lost_records_and_norms_are_those_of_plain_python(records):
     caps = CapChoice(name="bound", columns=("a",), caps=(1, 2, 3), penalties=(0, 0, 0), epsilon=Fraction(1))
     kept = Counter(person for person, a, *_ in records if None not in (person, a))
     expected = tuple(sum(max(0, min(n, 3) - cap) for n in kept.values()) for cap in (1, 2, 3))
-    assert run(portable.lost_query(table, caps), records, ("a",)) == [expected]
+    assert run(counts.lost_query(table, caps), records, ("a",)) == [expected]
     norms = NormChoice(
         name="norm",
         columns=("a",),
@@ -163,7 +161,7 @@ def test_lost_records_and_norms_are_those_of_plain_python(records):
     for (person, _), n in Counter((p, a) for p, a, *_ in records if None not in (p, a)).items():
         squares[person] += n * n
     within = [sum(s <= norm**2 for s in squares.values()) for norm in norms.norms]
-    found = run(portable.within_query(table, COLUMNS, norms), records)
+    found = run(counts.within_query(table, COLUMNS, norms), records)
     assert found == [(*within, len(squares))]
 
 
@@ -197,23 +195,23 @@ def test_clipped_sums_are_those_of_plain_python(records, norm, weighted):
         for r, value in answers.items():
             expected[r] += factor * value
     beside = pa.table({n: [row[i] for row in weights] for i, n in enumerate(["cell", "r", "w"])})
-    found = run(portable.clipped_query(table, COLUMNS, request), records, weights=beside)
+    found = run(counts.clipped_query(table, COLUMNS, request), records, weights=beside)
     assert {r: a for r, a in found if a} == {r: a for r, a in expected.items() if a}
 
 
 @pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
 def test_every_query_is_told_in_every_dialect(dialect):
     table = describe(bounding="weight")
-    told = portable.render(portable.counted_query(table, MARGINALS), dialect=dialect)
+    told = counts.render(counts.counted_query(table, MARGINALS), dialect=dialect)
     assert sqlglot.parse_one(told, read=dialect)
-    ordered = portable.render(portable.bounded_query(describe(), COLUMNS), dialect=dialect)
+    ordered = counts.render(counts.bounded_query(describe(), COLUMNS), dialect=dialect)
     assert ('COLLATE "C"' in ordered) == (dialect == "postgres")
 
 
 def test_a_root_rounds_the_same_way_for_any_square():
     # Two words of 60 bits: exact for small squares, one rounding of each word for large ones.
     squares = [1, 2**53 - 1, 2**60, 2**60 + 1, 3**70, 2**120 - 1]
-    factor = portable.render(f"SELECT {portable.scale_factor(Fraction(3))} AS f FROM t", dialect="duckdb")
+    factor = counts.render(f"SELECT {counts.scale_factor(Fraction(3))} AS f FROM t", dialect="duckdb")
     constant = float((NORM_GRID * 3) ** 2 * (1 - Fraction(1, 2**40)))
     for square in squares:
         with duckdb.connect() as connection:

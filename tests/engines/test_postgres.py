@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.curator import Curator
-from sfumato.engines import DuckDBEngine, open_engine, postgres_source
+from sfumato.engines import DuckDBEngine, open_engine
+from sfumato.engines.postgres import source
 from sfumato.errors import SchemaError, SourceError
 from sfumato.schema import parse_table, read_project
 
@@ -184,7 +185,7 @@ def test_what_a_user_may_not_read_is_told(server, place):
 
 def test_a_locked_table_is_told_in_time(server, place, monkeypatch):
     _, file = place
-    monkeypatch.setitem(postgres_source._SETTINGS, "lock_timeout", "200ms")
+    monkeypatch.setitem(source._SETTINGS, "lock_timeout", "200ms")
     with server.connect() as other, other.transaction():
         other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(SourceError, match="is locked"):
@@ -283,7 +284,7 @@ def test_without_the_package_the_remedy_is_told(place, monkeypatch):
     from sfumato.engines import router
 
     source, _ = place
-    missing = {"postgres": ("sfumato.engines.postgres", "PostgresEngine", "no_such_package")}
+    missing = {"postgres": ("sfumato.engines.postgres.engine", "PostgresEngine", "no_such_package")}
     monkeypatch.setattr(router, "_ENGINES", missing)
     with pytest.raises(SourceError, match=r"pip install 'sfumato\[postgres\]'"):
         open_engine(Path()).check(describe(source), (("region",),))
@@ -527,13 +528,12 @@ def test_any_text_is_read_as_by_duckdb(write_table, texts):
 
 
 def test_many_weights_do_not_fit_into_a_statement(place, monkeypatch):
-    from sfumato.engines import postgres
+    from sfumato.engines.postgres import engine
     from sfumato.errors import RecipeError
-    from sfumato.headcounts import HeadCounts
-    from sfumato.measurement import Request
+    from sfumato.questions.measurement import HeadCounts, Request
 
     source, _ = place
-    monkeypatch.setattr(postgres, "_MOST_LISTED", 2)
+    monkeypatch.setattr(engine, "_MOST_LISTED", 2)
     heads = HeadCounts(max_cells=1, cells=np.arange(3), times=np.ones(3, np.int64))
     request = Request(name="r", columns=("region",), noise="laplace", scale=Fraction(5), heads=heads)
     with pytest.raises(RecipeError, match="do not fit"):

@@ -13,8 +13,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.engines import DuckDBEngine
-from sfumato.engines.clean import clean_column
-from sfumato.engines.sealed import NUMBER, Sealed, seal_table
+from sfumato.engines.sealed import NUMBER, Sealed, clean_column, seal_table
 from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
 from sfumato.schema import parse_table
 from sfumato.sql import UNIT

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.engines import DuckDBEngine, tally
+from sfumato.engines import DuckDBEngine
 from sfumato.engines import duckdb as engine_module
-from sfumato.engines.tally import OccupiedTally, Tally
+from sfumato.engines.counts import OccupiedTally, Tally
 from sfumato.schema import parse_table
 
 # Their product is 2^63 - 1.
@@ -40,7 +40,7 @@ def test_both_tallies_agree_on_any_batches(data):
     columns = tuple(table.columns)
     dense, occupied = Tally(table, columns), OccupiedTally(table, columns)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tally, "_HELD", data.draw(st.sampled_from([0, 2, 2**22])))
+        patch.setattr("sfumato.engines.counts._HELD", data.draw(st.sampled_from([0, 2, 2**22])))
         for rows in data.draw(st.lists(st.integers(0, 12), max_size=6)):
             codes = {
                 name: np.array(
@@ -145,7 +145,7 @@ def test_the_engine_counts_occupied_cells_as_it_counts_all(tmp_path, bounding, o
     write(tmp_path, rows)
     table = describe([4, 3], bounding=bounding, outside=outside, unit=unit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tally, "_HELD", held)
+        patch.setattr("sfumato.engines.counts._HELD", held)
         patch.setattr(engine_module, "_BATCH_ROWS", 5)
         dense, two, one, occupied = DuckDBEngine(tmp_path).count(
             table,
@@ -170,7 +170,7 @@ def test_the_order_of_records_and_many_batches_do_not_matter(tmp_path, monkeypat
             strict=True,
         )
     ]
-    monkeypatch.setattr(tally, "_HELD", 4)
+    monkeypatch.setattr("sfumato.engines.counts._HELD", 4)
     monkeypatch.setattr(engine_module, "_BATCH_ROWS", 100)
     found = []
     for ordered in (rows, rows[::-1], sorted(rows)):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sfumato.exact import format_exact
 from sfumato.inference import Domain, Measurement, estimate
 from sfumato.inference.files import pack_model, quantise
-from sfumato.measurement import Request, request_sensitivity
+from sfumato.questions.measurement import Request, request_sensitivity
 from sfumato.recipes import Plan, Product
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.accounting import Cost
-from sfumato.measurement import Choice, Gap, NormChoice, Request, request_sensitivity
+from sfumato.questions.measurement import Choice, Gap, NormChoice, Request, request_sensitivity
 from sfumato.recipes import Plan, Product
 from sfumato.recipes.files import RECIPES
 

@@ -4,12 +4,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.noise import narrow, wide
-from sfumato.noise.fixed_point import loss_floor
-from sfumato.noise.law import Law
-from sfumato.noise.narrow import draw_narrow
-from sfumato.noise.table import build_thresholds
-from sfumato.noise.wide import draw_wide
+from sfumato.noise import samplers
+from sfumato.noise.laws import Law, build_thresholds, loss_floor
+from sfumato.noise.samplers import draw_narrow, draw_wide
 
 KINDS = ["laplace", "gaussian"]
 
@@ -70,51 +67,51 @@ def test_a_negative_zero_is_drawn_again(kind, scripted):
     keep = (1 << 64) - (1 << 10)  # offset zero, decision high
     source = scripted([1, 0, keep, keep + 3, 0, keep + 5])
     # The first of two draws is -0 and gives way to the third.
-    assert draw(draw_wide, law, source, size=2, block_bits=wide.BLOCK_BITS).tolist() == [5, 3]
+    assert draw(draw_wide, law, source, size=2, block_bits=samplers.BLOCK_BITS).tolist() == [5, 3]
     assert source.left == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_close_decision_is_settled_exactly(kind, scripted):
     law = Law(kind, Fraction(1 << 20))
-    plan = wide._make_plan(law, 63, wide.BLOCK_BITS)
+    plan = samplers._make_plan(law, 63, samplers.BLOCK_BITS)
     offset = (1 << plan.shift) - 1
     exact = loss_floor(plan.loss(0, offset), plan.keep_bits + 64)
     second = (exact >> 64) << plan.shift | offset
     last = exact & (1 << 64) - 1
     keep_all = (1 << 64) - 1
     kept = scripted([0, second, last + 1])
-    assert draw(draw_wide, law, kept, block_bits=wide.BLOCK_BITS).tolist() == [offset]
+    assert draw(draw_wide, law, kept, block_bits=samplers.BLOCK_BITS).tolist() == [offset]
     lost = scripted([0, second, last - 1, 0, keep_all - 1])
-    assert draw(draw_wide, law, lost, block_bits=wide.BLOCK_BITS).tolist() == [offset - 1]
+    assert draw(draw_wide, law, lost, block_bits=samplers.BLOCK_BITS).tolist() == [offset - 1]
     assert kept.left == lost.left == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_block_beyond_the_table_is_judged_exactly(kind, scripted, monkeypatch):
     law = Law(kind, Fraction(1 << 20))
-    plan = wide._make_plan(law, 63, wide.BLOCK_BITS)
+    plan = samplers._make_plan(law, 63, samplers.BLOCK_BITS)
     known = len(plan.blocks.thresholds)
     beyond = build_thresholds(plan.blocks.law, folded=False, bits=127)[known + 3]
     judged = []
-    keep = wide._keep
-    monkeypatch.setattr(wide, "_keep", lambda *rest: judged.append(rest[1]) or keep(*rest))
+    keep = samplers._keep
+    monkeypatch.setattr(samplers, "_keep", lambda *rest: judged.append(rest[1]) or keep(*rest))
     # The decision is as high as can be, yet `sure` has no word on this block.
     source = scripted([(1 << 64) - 2, (1 << 64) - 1, (beyond & (1 << 64) - 1) + 1])
-    value = draw(draw_wide, law, source, block_bits=wide.BLOCK_BITS)[0]
+    value = draw(draw_wide, law, source, block_bits=samplers.BLOCK_BITS)[0]
     assert value == (known + 5 << plan.shift) - 1
     assert [block.tolist() for block in judged] == [[known + 4]]
 
 
 def test_a_magnitude_that_does_not_fit_is_an_error(scripted, monkeypatch):
-    monkeypatch.setattr(narrow, "_resolve", lambda table, value, source: 1 << 23)
+    monkeypatch.setattr(samplers, "_resolve", lambda table, value, source: 1 << 23)
     with pytest.raises(OverflowError, match="64-bit"):
         draw(draw_wide, Law("laplace", Fraction(1 << 50)), scripted([(1 << 64) - 2, 0]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bound_of_a_block_covers_its_losses(kind):
-    plan = wide._make_plan(Law(kind, Fraction(100_000)), 63, wide.BLOCK_BITS)
+    plan = samplers._make_plan(Law(kind, Fraction(100_000)), 63, samplers.BLOCK_BITS)
     for block in (0, 1, 777, plan.sure_by_block.size - 1):
         worst = loss_floor(plan.loss(block, (1 << plan.shift) - 1), plan.keep_bits)
         assert worst < int(plan.sure_by_block[block]) <= plan.sure
@@ -122,12 +119,12 @@ def test_the_bound_of_a_block_covers_its_losses(kind):
 
 def test_the_bounds_only_settle_what_the_exact_rule_settles(seeded):
     law = Law("gaussian", Fraction(3000))
-    plan = wide._make_plan(law, 16, 3)
+    plan = samplers._make_plan(law, 16, 3)
     generator = np.random.Generator(np.random.PCG64(12))
     block = generator.integers(0, 60, size=3000)
     offset = generator.integers(0, 1 << plan.shift, size=3000)
     decisions = generator.integers(0, 1 << plan.keep_bits, size=3000).astype(np.uint64)
-    kept = wide._keep(plan, block, offset, decisions, seeded(1))
+    kept = samplers._keep(plan, block, offset, decisions, seeded(1))
     for b, o, decision, keep in zip(block, offset, decisions, kept, strict=True):
         loss = plan.loss(int(b), int(o))
         floor = loss_floor(loss, plan.keep_bits) if loss else -1

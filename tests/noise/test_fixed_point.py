@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfumato.noise.fixed_point import exp_bounds, loss_floor
+from sfumato.noise.laws import exp_bounds, loss_floor
 
 positive = st.fractions(min_value=0, max_value=400).filter(bool)
 

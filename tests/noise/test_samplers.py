@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as st_numpy
 import sfumato.noise
 from sfumato.errors import RecipeError
 from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace, samplers
-from sfumato.noise.law import MAX_SCALE, Law, make_law
+from sfumato.noise.laws import MAX_SCALE, Law, make_law
 
 LOW, HIGH = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
 from sfumato.noise import add_sparse_noise, sparse
-from sfumato.noise.law import Law
+from sfumato.noise.laws import Law
 from sfumato.noise.sparse import LARGEST_DOMAIN, draw_passing
 
 ONES = (1 << 64) - 1

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from sfumato.errors import SfumatoError
-from sfumato.noise import table as table_module
-from sfumato.noise.law import Law
-from sfumato.noise.table import build_table, build_thresholds
+from sfumato.noise import laws as table_module
+from sfumato.noise.laws import Law, build_table, build_thresholds
 
 SCALES = [
     ("laplace", "1/3"),

@@ -7,7 +7,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.inference import Domain, unpack_models
-from sfumato.measurement import Choice, Chosen, Gap, Measurement, ask_cost
+from sfumato.questions.measurement import Choice, Chosen, Gap, Measurement, ask_cost
 from sfumato.recipes import Adaptive
 from sfumato.recipes.adapt import Purse, all_subsets, close_downwards
 from sfumato.schema import parse_table, read_project

@@ -16,9 +16,9 @@ import sfumato as sf
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError
-from sfumato.measurement import Measurement, ask_cost, request_grid
+from sfumato.questions.measurement import Measurement, ask_cost, request_grid
 from sfumato.recipes import AdaptiveGrid, follow_recipe, parse_recipe, read_recipe
-from sfumato.recipes.blocks import GRID
+from sfumato.recipes.granularity import GRID
 from sfumato.schema import parse_table, read_project
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"

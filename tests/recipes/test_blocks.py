@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
 from sfumato.inference import Domain
-from sfumato.queries import Queries
-from sfumato.recipes.blocks import GRID, Blocks, Pool, expand_blocks
+from sfumato.questions.measurement import Queries
+from sfumato.recipes.granularity import GRID, Blocks, Pool, expand_blocks
 
 
 def parts(domain):

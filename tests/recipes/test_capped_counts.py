@@ -14,9 +14,9 @@ import sfumato as sf
 from sfumato.accounting import Spent, add_costs
 from sfumato.curator import conversation as conversation_module
 from sfumato.errors import RecipeError, VerificationFailed
-from sfumato.measurement import Chosen, ask_cost
+from sfumato.questions.measurement import Chosen, ask_cost
 from sfumato.recipes import CappedCounts
-from sfumato.recipes import follow as follow_module
+from sfumato.recipes import base as follow_module
 from sfumato.release import PackedAnswers
 from sfumato.release.certificate import pack_json
 from sfumato.schema import parse_table

@@ -15,9 +15,8 @@ import pytest
 
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError
-from sfumato.recipes import codes as codes_module
-from sfumato.recipes.codes import encode_public, read_public_table
-from sfumato.recipes.public import public_identifiers
+from sfumato.recipes import public as codes_module
+from sfumato.recipes.public import encode_public, public_identifiers, read_public_table
 from sfumato.schema import parse_table
 from sfumato.schema.column import parse_column
 
@@ -199,7 +198,7 @@ def test_files_are_read_with_their_bytes(tmp_path):
     ],
 )
 def test_public_files_are_read_within_limits(tmp_path, monkeypatch, name, content, words):
-    monkeypatch.setattr("sfumato.recipes.codes._MOST_BYTES", 2**20 + 2)
+    monkeypatch.setattr("sfumato.recipes.public._MOST_BYTES", 2**20 + 2)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(RecipeError, match=words):
         read_public_table(tmp_path / name)

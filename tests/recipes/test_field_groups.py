@@ -18,7 +18,7 @@ from sfumato.curator import conversation as conversation_module
 from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError, VerificationFailed
-from sfumato.measurement import request_cost
+from sfumato.questions.measurement import request_cost
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.release.certificate import pack_json
 from sfumato.schema import parse_table

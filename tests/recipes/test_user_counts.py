@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.measurement import Measurement
+from sfumato.questions.measurement import Measurement
 from sfumato.recipes import parse_recipe, read_recipe
-from sfumato.recipes.asked import list_questions, read_asked, read_occurring
 from sfumato.recipes.files import RECIPES
+from sfumato.recipes.user_counts import list_questions, read_asked, read_occurring
 from sfumato.schema import parse_table
 
 REGIONS = ["a", "b", "c"]

@@ -12,7 +12,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.release.certificate import pack_json
-from sfumato.release.differences import count_units, find_differences, tell_differences, tell_lines
+from sfumato.release.verify import count_units, find_differences, tell_differences, tell_lines
 from sfumato.tables import table_to_parquet
 
 PROJECT = """

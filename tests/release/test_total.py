@@ -10,8 +10,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.cli import main
-from sfumato.measurement import Measurement, Request, note_total, total_in_records
-from sfumato.queries import Queries
+from sfumato.questions.measurement import Measurement, Queries, Request, note_total, total_in_records
 
 PROJECT = """
 [budget]

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import SchemaError
-from sfumato.schema import parse_table, ranges
-from sfumato.schema.column import column_spec, parse_column
+from sfumato.schema import parse_table
+from sfumato.schema.column import _MOST_VALUES, column_spec, find_ranges, parse_column, parse_ranges
 from sfumato.schema.domain import Values
-from sfumato.schema.ranges import _MOST_VALUES, find_ranges, parse_ranges
 
 
 @pytest.mark.parametrize(
@@ -133,7 +132,7 @@ def test_columns_that_ranges_cannot_describe(spec, match):
 
 
 def test_the_longest_lists_read_back(monkeypatch):
-    monkeypatch.setattr(ranges, "_MOST_VALUES", 50)
+    monkeypatch.setattr("sfumato.schema.column._MOST_VALUES", 50)
     column = parse_column("c", {"values": list(range(0, 200, 2))})
     assert parse_column("c", column_spec(column)) == column
 

@@ -12,7 +12,7 @@ import pytest
 import sfumato as sf
 from sfumato.recipes import FieldGroups
 from sfumato.schema import Bins
-from sfumato.schema.ranges import parse_ranges
+from sfumato.schema.column import parse_ranges
 
 pytestmark = [pytest.mark.shared, pytest.mark.xdist_group("field-groups")]
 

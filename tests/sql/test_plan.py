@@ -440,7 +440,7 @@ def test_the_delta_of_a_selection_is_taken_from_the_measures():
 @pytest.mark.parametrize("delta", ["1e-6", "1e-9", "3e-8"])
 @pytest.mark.parametrize("reserve", ["1e-3", "1e-7"])
 def test_what_a_selection_takes_and_what_it_leaves_add_up(delta, reserve):
-    from sfumato.sql.calibrate import plan_selection
+    from sfumato.sql.plan import plan_selection
 
     found = plan("DP-SELECT 1 DELTA 1e-7 note, COUNT(*) FROM t GROUP BY note")
     chosen, epsilon, left = plan_selection(

@@ -3,7 +3,7 @@
 import pytest
 
 import sfumato as sf
-from sfumato.sql import read_statement, scope, size
+from sfumato.sql import check, read_statement, relation
 
 WIDE = "DP-SELECT 1 COUNT(*) FROM {} WHERE s = 'a'"
 
@@ -63,7 +63,7 @@ def count_calls(monkeypatch, module, name):
 
 @pytest.mark.parametrize("what", LARGE)
 def test_a_statement_that_stands_for_a_large_one_is_refused_by_looking_at_it_once(monkeypatch, what):
-    weighed = count_calls(monkeypatch, size, "_weigh")
+    weighed = count_calls(monkeypatch, check, "_weigh")
     with pytest.raises(sf.UnsupportedQuery, match="more than 5,000 parts"):
         read_statement(LARGE[what])
     assert len(weighed) < len(LARGE[what])
@@ -78,7 +78,7 @@ def test_what_is_nested_too_deep_is_refused_before_the_charge(project, what):
 
 
 def test_queries_of_with_are_resolved_once(project, monkeypatch):
-    resolved = count_calls(monkeypatch, scope, "_resolve_rows")
+    resolved = count_calls(monkeypatch, relation, "_resolve_rows")
     curator = sf.open(project)
     assert "epsilon 1;" in str(curator.sql(f"EXPLAIN {chain(4)}"))
     assert len(resolved) == 4

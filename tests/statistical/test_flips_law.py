@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from sfumato.choose import above_threshold, choose, threshold
-from sfumato.noise import bernoulli_exp, flips
-from sfumato.noise.flips import _draw_below, _exponential, _flip, _largest, _permute_and_flip
-from sfumato.noise.law import Law
+from sfumato.noise import bernoulli_exp, choice
+from sfumato.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
+from sfumato.noise.laws import Law
 from sfumato.noise.samplers import _draw
 
 pytestmark = pytest.mark.statistical
@@ -198,8 +198,8 @@ def test_control_the_other_mechanism_is_found():
 
 
 def test_control_undecided_words_taken_as_tails_are_found(monkeypatch):
-    bounds = flips.exp_bounds
-    monkeypatch.setattr(flips, "exp_bounds", lambda gamma, bits: (bounds(gamma, bits)[0],) * 2)
+    bounds = choice.exp_bounds
+    monkeypatch.setattr(choice, "exp_bounds", lambda gamma, bits: (bounds(gamma, bits)[0],) * 2)
     source = SeededSource(10)
     found = [_flip(Fraction(7, 10), source, word_bits=4) for _ in range(SIZE)]
     heads = math.exp(-0.7)
@@ -207,7 +207,7 @@ def test_control_undecided_words_taken_as_tails_are_found(monkeypatch):
 
 
 def test_control_candidates_that_come_in_a_fixed_order_are_found(monkeypatch):
-    monkeypatch.setattr(flips, "_draw_below", lambda count, source: 0)
+    monkeypatch.setattr(choice, "_draw_below", lambda count, source: 0)
     source = SeededSource(11)
     found = [_permute_and_flip(losses([0, 0, 1], RATE), source) for _ in range(SIZE)]
     assert p_value(found, flip_law([0, 0, 1], RATE)) < FALSE_ALARM

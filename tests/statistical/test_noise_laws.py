@@ -10,10 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sfumato.noise import discrete_gaussian, discrete_laplace, narrow, wide
-from sfumato.noise.law import Law
-from sfumato.noise.narrow import draw_narrow
-from sfumato.noise.wide import draw_wide
+from sfumato.noise import discrete_gaussian, discrete_laplace, samplers
+from sfumato.noise.laws import Law
+from sfumato.noise.samplers import draw_narrow, draw_wide
 
 pytestmark = pytest.mark.statistical
 
@@ -167,14 +166,14 @@ def test_control_the_other_law_is_found():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_control_a_wrong_extension_is_found(kind, monkeypatch):
-    monkeypatch.setattr(narrow, "_resolve", lambda table, value, source: 0)
+    monkeypatch.setattr(samplers, "_resolve", lambda table, value, source: 0)
     drawn = draw(draw_narrow, kind, 20, size=200_000, bits=8)
     assert p_value(drawn, kind, 20) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_control_keeping_every_pair_is_found(kind, monkeypatch):
-    monkeypatch.setattr(wide, "_keep", lambda plan, block, *rest: np.ones(block.size, bool))
+    monkeypatch.setattr(samplers, "_keep", lambda plan, block, *rest: np.ones(block.size, bool))
     drawn = draw(draw_wide, kind, 37.5, size=100_000, block_bits=1)
     assert p_value(drawn, kind, 37.5) < FALSE_ALARM
 

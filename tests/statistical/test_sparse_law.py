@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sfumato.noise import add_noise, add_sparse_noise, samplers, sparse
-from sfumato.noise.law import Law
+from sfumato.noise.laws import Law
 from sfumato.noise.sparse import draw_passing
 
 pytestmark = pytest.mark.statistical

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from sfumato.accounting.anchor import Anchor, parse_anchor
-from sfumato.accounting.budget import Accounting, Amount, Budget, Spent, add_costs, admits, left
-from sfumato.accounting.budget_report import BudgetReport
+from sfumato.accounting.budget import Accounting, Amount, Budget, BudgetReport, Spent, add_costs, admits, left
 from sfumato.accounting.chain import Entry
-from sfumato.accounting.constants import (
+from sfumato.accounting.cost import (
+    Cost,
+    CostKind,
+    Norm,
     discrete_laplace_rho,
     exponential_mu,
     exponential_rho,
     laplace_rho,
     pure_to_mu,
     pure_to_rho,
+    selection_delta_of,
+    selection_threshold,
     sqrt_up,
 )
-from sfumato.accounting.convert import (
-    histogram_sensitivity,
-    max_rho,
-    mu_to_pure,
-    rho_to_delta,
-    rho_to_epsilon,
-    rho_to_pure,
-)
-from sfumato.accounting.cost import Cost, CostKind, Norm
-from sfumato.accounting.gaussian import (
+from sfumato.accounting.curves import (
     discrete_gaussian_delta,
     discrete_gaussian_sigma,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_sigma,
+    histogram_sensitivity,
     max_mu,
+    max_rho,
     mu_to_delta,
     mu_to_epsilon,
+    mu_to_pure,
+    rho_to_delta,
+    rho_to_epsilon,
+    rho_to_pure,
     zcdp_sigma_bun_steinke,
 )
-from sfumato.accounting.ledger import Ledger
-from sfumato.accounting.selection import selection_delta_of, selection_threshold
-from sfumato.accounting.stores import find_store, locate_ledger
+from sfumato.accounting.ledger import Anchor, Ledger, parse_anchor
+from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [
     "Accounting",

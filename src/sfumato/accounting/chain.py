@@ -17,7 +17,7 @@ from sfumato.exact import canonical_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sfumato.schema.unit import Neighbours
+    from sfumato.schema.table import Neighbours
 
 FORMAT = 2
 GENESIS = "0" * 64

@@ -7,22 +7,340 @@ forked process, so neither can hold a stale view of what was spent.
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import secrets
 import sqlite3
+import sys
+import threading
 import time
-from contextlib import ExitStack, closing, contextmanager
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sfumato.accounting.chain import FORMAT, Entry
-from sfumato.accounting.stores import Row, Session
-from sfumato.accounting.turns import hold_byte
-from sfumato.errors import LedgerError
+from sfumato.errors import Conflict, LedgerError
+from sfumato.exact import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+Row = tuple[object, ...]
+
+_SCHEMES = ("postgresql://", "postgres://")
+_URL = re.compile(r"postgres(ql)?:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_TRIES = 5
+_PAUSE = 0.05
+
+_Self = TypeVar("_Self")
+_Given = ParamSpec("_Given")
+_Got = TypeVar("_Got")
+
+
+class Session(ABC):
+    """One open transaction on a store."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def run(self, statement: str, *values: object) -> list[Row]:
+        """The rows of one statement, which has a question mark for each of the values."""
+
+    def read_secret(self) -> bytes:
+        """The secret under which versions of tables are keyed; the chain holds its digest."""
+        ((secret,),) = self.run("SELECT secret FROM meta")
+        return secret if isinstance(secret, bytes) else b""
+
+    def read_rows(self) -> list[Row]:
+        """All rows of the chain as they are stored, in order."""
+        return self.run(
+            "SELECT sequence, recorded_at, kind, description, plan_digest, table_name, table_version,"
+            " previous, hash FROM entries ORDER BY sequence"
+        )
+
+    def insert_entry(self, entry: Entry) -> None:
+        """Appends `entry` to the open transaction."""
+        self.run(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            entry.sequence,
+            entry.recorded_at,
+            entry.kind,
+            entry.description_json,
+            entry.plan_digest,
+            entry.table,
+            entry.table_version,
+            entry.previous,
+            entry.hash,
+        )
+
+    def insert_answer(self, *, sequence: int, payload: bytes, sha256: str) -> None:
+        """Stores the payload that answers the charge `sequence`."""
+        self.run("INSERT INTO answers VALUES (?, ?, ?)", sequence, payload, sha256)
+
+    def read_answer(self, sequence: int) -> tuple[bytes, str] | None:
+        """The payload stored for the charge `sequence` and its recorded digest."""
+        return _read_payload(self.run("SELECT payload, sha256 FROM answers WHERE sequence = ?", sequence))
+
+    def read_answered(self) -> set[object]:
+        """The charges for which a payload is stored."""
+        return {sequence for (sequence,) in self.run("SELECT sequence FROM answers")}
+
+    def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
+        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
+        self.run("DELETE FROM progress WHERE sequence = ?", sequence)
+        self.run("INSERT INTO progress VALUES (?, ?, ?)", sequence, payload, sha256)
+
+    def read_progress(self, sequence: int) -> tuple[bytes, str] | None:
+        """What is answered so far of the charge `sequence`, and its recorded digest."""
+        return _read_payload(self.run("SELECT payload, sha256 FROM progress WHERE sequence = ?", sequence))
+
+    def drop_progress(self, sequence: int) -> None:
+        """Forgets the progress of a charge that is answered."""
+        self.run("DELETE FROM progress WHERE sequence = ?", sequence)
+
+
+class Store(Protocol):
+    """What a ledger needs: to be made once and whole, and transactions that are durable when they end."""
+
+    @property
+    def place(self) -> Path | str:
+        """The path of the file, or the URL, which holds no password."""
+
+    @property
+    def name(self) -> str:
+        """What messages call the store; it holds no credentials."""
+
+    def exists(self, *, timeout: float) -> bool:
+        """Whether anything is there, a whole ledger or not."""
+
+    def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
+        """Makes a complete new store, or leaves the one that is already there."""
+
+    def hold_question(self, key: int, *, timeout: float) -> AbstractContextManager[None]:
+        """Holds one question, a number below 2^62, against other processes that ask it of this ledger."""
+
+    def open(
+        self, *, timeout: float, write: bool, read_only: bool = False
+    ) -> AbstractContextManager[Session]:
+        """One transaction, exclusive if it is to write; durable when the block ends, undone by an error."""
+
+
+def find_store(place: str | os.PathLike[str]) -> Store:
+    """The store at a path or at a URL `postgresql://`. Nothing is opened yet.
+
+    >>> find_store("postgresql://db.example.org/privacy?schema=team").name
+    'postgresql://db.example.org/privacy?schema=team'
+    """
+    if isinstance(place, str) and place.startswith(_SCHEMES):
+        from sfumato.accounting.postgres import PostgresStore
+
+        return PostgresStore(place)
+    if isinstance(place, str) and _URL.match(place):
+        raise LedgerError(
+            "a ledger is a file, or a schema of a database: postgresql://HOST/DATABASE?schema=NAME"
+        )
+
+    return FileStore(Path(place).absolute())
+
+
+def locate_ledger(ledger: str, *, folder: Path) -> Path | str:
+    """What `[budget] ledger` names: a path from the project's folder, or a URL as it is.
+
+    >>> locate_ledger("ledger.db", folder=Path("project")).as_posix()
+    'project/ledger.db'
+    """
+    return ledger if _URL.match(ledger) else folder / ledger
+
+
+def try_again(
+    method: Callable[Concatenate[_Self, _Given], _Got],
+) -> Callable[Concatenate[_Self, _Given], _Got]:
+    """The method, run again from its start a few times while its transaction is undone by a `Conflict`."""
+
+    @wraps(method)
+    def repeated(self: _Self, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Got:
+        for number in range(_TRIES - 1):
+            try:
+                return method(self, *args, **kwargs)
+            except Conflict:
+                time.sleep(_PAUSE * 2**number)
+        return method(self, *args, **kwargs)
+
+    return repeated
+
+
+def parse_row(row: Row) -> Entry:
+    """The entry that a row spells, its seal not yet checked."""
+    sequence, recorded_at, kind, description, plan, table, version, previous, seal = row
+    texts = (recorded_at, kind, plan, table, version, previous, seal)
+    message = f"entry {sequence} was edited"
+    if not isinstance(sequence, int) or not isinstance(description, bytes):
+        raise LedgerError(message)
+    if not all(isinstance(text, str) for text in texts):
+        raise LedgerError(message)
+    try:
+        bytes.fromhex(str(previous))
+        tree = json.loads(description)
+        canonical = canonical_json(tree) == description
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LedgerError(message) from error
+    if not canonical or not isinstance(tree, dict):
+        raise LedgerError(message)
+    return Entry(
+        sequence=sequence,
+        recorded_at=str(recorded_at),
+        kind=kind,  # type: ignore[arg-type]  # the chain refuses kinds it does not know
+        description_json=description,
+        plan_digest=str(plan),
+        table=str(table),
+        table_version=str(version),
+        previous=str(previous),
+        hash=str(seal),
+    )
+
+
+def _read_payload(rows: list[Row]) -> tuple[bytes, str] | None:
+    for payload, sha256 in rows:
+        # An edit may have left something else than bytes, which then matches no digest.
+        return (payload if isinstance(payload, bytes) else str(payload).encode()), str(sha256)
+    return None
+
+
+if sys.platform != "win32":
+    import fcntl
+
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.2
+
+
+class _Turn:
+    """One question: who answers it, how many wait or answer, and how often the one has begun."""
+
+    __slots__ = ("depth", "lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.users = 0
+        self.depth = 0
+
+
+class _Turns:
+    """The questions that threads of this process are answering, and the lock files it has open."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """A forked process has none of its parent's threads, hence none of their turns."""
+        self.guard = threading.Lock()
+        self.locks: dict[tuple[str, int], _Turn] = {}
+        self.files: dict[tuple[int, int], tuple[int, int]] = {}  # by device and inode: descriptor, users
+
+
+_turns = _Turns()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turns.forget)
+
+
+@contextmanager
+def take_turn(place: str, key: int) -> Iterator[bool]:
+    """Holds the turn of this thread for one question to the ledger at `place`.
+
+    Whether it is the first: a thread that asks the same once more while it has its turn, from a function
+    that is told of the progress, say, goes on at once.
+    """
+    # A file has one set of turns, by whatever link it was opened.
+    name = place if "://" in place else str(Path(place).resolve()), key
+    with _turns.guard:
+        turn = _turns.locks.setdefault(name, _Turn())
+        turn.users += 1
+    try:
+        with turn.lock:
+            turn.depth += 1
+            try:
+                yield turn.depth == 1
+            finally:
+                turn.depth -= 1
+    finally:
+        with _turns.guard:
+            turn.users -= 1
+            if turn.users == 0:
+                _turns.locks.pop(name, None)
+
+
+@contextmanager
+def hold_byte(path: Path, key: int) -> Iterator[None]:
+    """Holds byte `key` of the lock file at `path`, against other processes."""
+    if sys.platform == "win32":  # only threads wait for each other
+        yield
+        return
+    with _open_once(path) as descriptor:
+
+        def lock() -> bool:
+            # Not the lock that waits: the system would see a deadlock between processes where two threads
+            # of one of them wait for different things.
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, key)
+            except (BlockingIOError, PermissionError):
+                return False
+            return True
+
+        wait_until(lock)
+        try:
+            yield
+        finally:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, key)
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Asks again and again until it is `done`."""
+    pause = _FIRST_PAUSE
+    while not done():
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+@contextmanager
+def _open_once(path: Path) -> Iterator[int]:
+    """The descriptor of the file at `path`, which all threads of this process share."""
+    with _turns.guard:
+        name = _identify(path)
+        if name not in _turns.files:
+            try:
+                opened = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise LedgerError(
+                    f"{path.name!r} cannot be opened ({error.strerror}); allow writing to its folder"
+                ) from None
+            name = _identify(opened)
+            _turns.files[name] = opened, 0
+        descriptor, users = _turns.files[name]
+        _turns.files[name] = descriptor, users + 1
+    try:
+        yield descriptor
+    finally:
+        with _turns.guard:
+            _, users = _turns.files.get(name, (descriptor, 0))
+            if users > 1:
+                _turns.files[name] = descriptor, users - 1
+            elif users == 1:
+                del _turns.files[name]
+                os.close(descriptor)
+
+
+def _identify(file: Path | int) -> tuple[int, int]:
+    """The file itself, whatever its name; nothing that exists if there is none."""
+    try:
+        found = os.fstat(file) if isinstance(file, int) else file.stat()
+    except FileNotFoundError:
+        return (-1, -1)
+    return found.st_dev, found.st_ino
+
 
 _TABLES = {
     "answers": """CREATE TABLE answers (

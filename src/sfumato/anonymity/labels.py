@@ -298,9 +298,7 @@ def centre_labels(
     upwards. It is that of known values, and missing if more rows of the class are. Of equally frequent values
     the one with the smallest code is taken. What is suppressed does not count.
 
-    >>> from sfumato.anonymity.encode import collapse_rows
-    >>> from sfumato.anonymity.encode import encode_quasi_identifier
-    >>> import pyarrow as pa
+    >>> from sfumato.anonymity.encode import Partition, collapse_rows, encode_quasi_identifier
     >>> born = pa.chunked_array([[datetime.date(1950, 1, 1), datetime.date(1950, 1, 5)]])
     >>> column = encode_quasi_identifier("born", born)
     >>> tuples = collapse_rows([column.codes], [column.size])

@@ -32,7 +32,7 @@ def open_published(
     """
     folder = not isinstance(source, pa.Table) and Path(source).is_dir()
     if folder:
-        from sfumato.release.opening import open_folder
+        from sfumato.release.folder import open_folder
 
         opened = open_folder(str(source), wanted=("table.parquet",))
         opened.plan()  # a certificate that could not have been made fails here as it does everywhere

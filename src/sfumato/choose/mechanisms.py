@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import CostKind, Ledger
     from sfumato.choose.scores import Score
     from sfumato.exact import ExactLike
-    from sfumato.schema.unit import Neighbours
+    from sfumato.schema.table import Neighbours
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from sfumato.accounting import Cost
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, parse_positive
-from sfumato.schema.unit import Neighbours
+from sfumato.schema.table import Neighbours
 
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger

@@ -19,7 +19,7 @@ from sfumato.exact import ExactLike, parse_exact
 if TYPE_CHECKING:
     from sfumato.accounting import Ledger
     from sfumato.choose.scores import Score
-    from sfumato.schema.unit import Neighbours
+    from sfumato.schema.table import Neighbours
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from sfumato.noise import discrete_laplace, make_law
 
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
-    from sfumato.schema.unit import Neighbours
+    from sfumato.schema.table import Neighbours
 
 Query = ExactLike | Callable[[], ExactLike]
 

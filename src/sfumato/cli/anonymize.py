@@ -186,7 +186,7 @@ def _refuse_records(table: str, hierarchies: Path) -> None:
     """Raises an error if a list of labels, which is published, is the table itself."""
     from sfumato.errors import RecipeError
     from sfumato.schema import read_toml
-    from sfumato.schema.private import find_private
+    from sfumato.schema.project import find_private
 
     sections = read_toml(hierarchies, what="hierarchy file").values()
     files = [hierarchies.parent / each["file"] for each in sections if "file" in each]

@@ -34,8 +34,7 @@ from sfumato.release import (
     write_note,
 )
 from sfumato.schema import Project, Table, read_project, refuse_private_file
-from sfumato.schema.location import find_place
-from sfumato.schema.unit import PrivacyUnit
+from sfumato.schema.table import PrivacyUnit, find_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

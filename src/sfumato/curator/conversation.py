@@ -14,7 +14,8 @@ import numpy as np
 
 from sfumato.accounting import histogram_sensitivity
 from sfumato.errors import RecipeError, ReleaseError, SfumatoError, SourceError
-from sfumato.measurement import (
+from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
+from sfumato.questions.measurement import (
     Answer,
     Ask,
     CapChoice,
@@ -27,7 +28,6 @@ from sfumato.measurement import (
     request_grid,
     request_size,
 )
-from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
 from sfumato.recipes import follow_recipe
 from sfumato.release import PackedAnswers, pack_measurements
 from sfumato.schema import hold_records
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Entry, Ledger
     from sfumato.engines import Engine, TrueCounts
-    from sfumato.headcounts import HeadCounts
-    from sfumato.measurement import Gap
     from sfumato.noise import NoiseSource
-    from sfumato.queries import Queries
+    from sfumato.questions.measurement import Gap, HeadCounts, Queries
     from sfumato.recipes import Plan, Product
     from sfumato.schema import Table
 

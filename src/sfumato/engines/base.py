@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from sfumato.errors import SchemaError, SourceError
-from sfumato.schema import IntegerRange
+from sfumato.schema import IntegerRange, Label, PublicTable, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from sfumato.engines.examine import TableFit
     from sfumato.engines.query import TrueAggregates
-    from sfumato.measurement import CapChoice, NormChoice, Request
-    from sfumato.schema import Label, PublicTable, Table
+    from sfumato.engines.source import Stored
+    from sfumato.questions.measurement import CapChoice, NormChoice, Request
     from sfumato.sql import QueryPlan
+
 
 LARGEST_MARGINAL = 2**27
 
@@ -149,3 +150,25 @@ def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...])
                 f"table {table.name!r}: {' x '.join(columns)} has {cells:,} cells, more than the "
                 f"{LARGEST_MARGINAL:,} that can be released; use fewer columns or coarser domains"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Columns of a table: what is stored, the types of those that were asked for, and how to read them.
+
+    `columns` has all stored columns, `schema` the wanted ones. Nothing is read before `read` is called.
+    """
+
+    columns: Mapping[str, Stored]
+    schema: pa.Schema
+    read: Callable[[], Iterator[pa.RecordBatch]]
+
+
+class Fetch(Protocol):
+    """Gets the columns `wanted` of a table and the one that names individuals.
+
+    A column is wanted if its stored name is listed, as it is or in lower case.
+    """
+
+    def __call__(self, table: Table, wanted: frozenset[str]) -> Fetched:
+        """The columns; reads no record yet."""

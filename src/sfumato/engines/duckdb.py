@@ -15,14 +15,34 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from sfumato.engines import heads, norms, portable
 from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals
-from sfumato.engines.clean import clean_column
-from sfumato.engines.connection import connect, escape_pattern, hide_failures, sql_kind
-from sfumato.engines.encode import encode_column, quote_name, quote_text, value_list
+from sfumato.engines.counts import (
+    OccupiedTally,
+    Tally,
+    all_columns,
+    bound_records,
+    check_bounds,
+    check_choice,
+    check_clipped,
+    clip_counts,
+    count_heads,
+    count_lost,
+    count_within,
+)
+from sfumato.engines.encode import (
+    connect,
+    encode_column,
+    escape_pattern,
+    hide_failures,
+    quote_name,
+    quote_text,
+    sql_kind,
+    value_list,
+)
 from sfumato.engines.sealed import (
     NUMBER,
     Sealed,
+    clean_column,
     load_sealed,
     needed_columns,
     register_columns,
@@ -30,11 +50,10 @@ from sfumato.engines.sealed import (
     seal_table,
 )
 from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
-from sfumato.engines.tally import OccupiedTally, Tally
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import PublicTable, table_spec
-from sfumato.schema.location import find_place
+from sfumato.schema.table import find_place
 from sfumato.sql import UNIT, code_name
 from sfumato.tables.arrays import to_numpy
 
@@ -43,10 +62,10 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
+    from sfumato.engines.base import Fetch, Fetched
     from sfumato.engines.examine import TableFit
-    from sfumato.engines.fetched import Fetch, Fetched
     from sfumato.engines.query import TrueAggregates
-    from sfumato.measurement import CapChoice, NormChoice, Request
+    from sfumato.questions.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, Table
     from sfumato.sql import QueryPlan
 
@@ -75,7 +94,7 @@ class DuckDBEngine:
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        columns = portable.all_columns(marginals)
+        columns = all_columns(marginals)
         source = self._find(table)
         stored = [name for column in columns for name in table.column(column).stored]
         if table.unit.column is not None:
@@ -136,7 +155,7 @@ class DuckDBEngine:
         Privacy: one individual adds at most `table.contribution` to the counts of each marginal,
         whatever the records hold; proof in docs/proofs/bounds.md.
         """
-        columns = portable.all_columns((*marginals, *occupied))
+        columns = all_columns((*marginals, *occupied))
         tallies: list[Tally | OccupiedTally] = [Tally(table, marginal) for marginal in marginals]
         tallies += [OccupiedTally(table, marginal) for marginal in occupied]
         with hide_failures(_name(table)), connect() as connection:
@@ -161,11 +180,11 @@ class DuckDBEngine:
         Privacy: one individual adds at most norm * request_grid to the answers of each request, in L2,
         whatever the records hold; proof in docs/proofs/contribution-norms.md.
         """
-        norms.check_clipped(table, requests)
-        columns = portable.all_columns(tuple(request.columns for request in requests))
+        check_clipped(table, requests)
+        columns = all_columns(tuple(request.columns for request in requests))
         with hide_failures(_name(table)), connect() as connection:
             self._number_individuals(connection, table, columns, progress)
-            return tuple(norms.clip_counts(connection, table, columns, requests))
+            return tuple(clip_counts(connection, table, columns, requests))
 
     def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of individuals for every question of `request.heads`.
@@ -178,17 +197,17 @@ class DuckDBEngine:
             unit = None if table.unit.column is None else UNIT
             _create_encoded(connection, sealed.everything, request.columns, unit=unit)
             progress("counting individuals")
-            return heads.count_heads(connection, table, request)
+            return count_heads(connection, table, request)
 
     def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of individuals within each norm of `choice`, then that of all individuals.
 
         Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
         """
-        norms.check_choice(table, choice)
+        check_choice(table, choice)
         with hide_failures(_name(table)), connect() as connection:
             self._number_individuals(connection, table, choice.columns, progress)
-            return norms.count_within(connection, table, choice.columns, choice)
+            return count_within(connection, table, choice.columns, choice)
 
     def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
         """The number of records that each bound of `choice` cuts off, of max_records of each individual.
@@ -196,12 +215,12 @@ class DuckDBEngine:
         Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing
         else does; docs/proofs/capped-counts.md.
         """
-        heads.check_bounds(table, choice)
+        check_bounds(table, choice)
         with hide_failures(_name(table)), connect() as connection:
             sealed = self._seal(table, _codes(choice.columns))
             _create_encoded(connection, sealed.everything, choice.columns, unit=NUMBER)
             progress("bounding contributions")
-            return heads.count_lost(connection, table, choice)
+            return count_lost(connection, table, choice)
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from headers and footers alone."""
@@ -441,7 +460,7 @@ def _bounded_queries(
     # Who has no more records than may count is never cut, whatever else is left out.
     _create_encoded(connection, sealed.inside, columns, unit=None, name="inside")
     _create_encoded(connection, sealed.crowd, columns, unit=UNIT)
-    parts = portable.bound_records(table, columns)
+    parts = bound_records(table, columns)
     assert parts.cut is not None
     # Individuals that are numbered densely are grouped by position instead of by hash.
     connection.execute("SET perfect_ht_threshold = 20")
@@ -455,5 +474,5 @@ def _bounded_queries(
     for group in range(groups):
         chosen = f"SELECT u FROM beyond WHERE hash(u) % {groups} = {group}"
         connection.execute(f"CREATE TEMP VIEW beyond{group} AS {chosen}")
-        queries.append(portable.bound_records(table, columns, chosen=f"beyond{group}").cut or "")
+        queries.append(bound_records(table, columns, chosen=f"beyond{group}").cut or "")
     return queries

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.engines.clean import clean_column, clean_type
-from sfumato.engines.connection import connect, create_list_type
-from sfumato.engines.encode import encode_column, quote_name, value_column
+from sfumato.engines.encode import connect, create_list_type, encode_column, quote_name, value_column
+from sfumato.engines.sealed import clean_column, clean_type
 from sfumato.schema import Bins, Period
 from sfumato.schema.domain import IntegerRange
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from sfumato.engines.fetched import Fetched
+    from sfumato.engines.base import Fetched
     from sfumato.schema import Column, Table
 
 _FORMATS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.errors import SourceError
 from sfumato.schema import PublicTable
-from sfumato.schema.location import find_place
+from sfumato.schema.table import find_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
-    from sfumato.engines.base import Counting, Engine, TrueCounts
+    from sfumato.engines.base import Counting, Engine, Fetched, TrueCounts
     from sfumato.engines.examine import TableFit
-    from sfumato.engines.fetched import Fetched
     from sfumato.engines.query import TrueAggregates
-    from sfumato.measurement import CapChoice, NormChoice, Request
+    from sfumato.questions.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, Table
-    from sfumato.schema.location import Place
+    from sfumato.schema.table import Place
     from sfumato.sql import QueryPlan
 
     class _Remote(Counting, Protocol):
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 # The engine of a place, and the package it needs.
 _ENGINES = {
-    "postgres": ("sfumato.engines.postgres", "PostgresEngine", "psycopg"),
-    "spark": ("sfumato.engines.spark", "SparkEngine", "pyspark"),
+    "postgres": ("sfumato.engines.postgres.engine", "PostgresEngine", "psycopg"),
+    "spark": ("sfumato.engines.spark.engine", "SparkEngine", "pyspark"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sfumato.engines.fetched import Fetched
+from sfumato.engines.base import Fetched
 from sfumato.errors import SourceError
 from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
 

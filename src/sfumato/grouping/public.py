@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from sfumato.errors import RecipeError
 from sfumato.grouping.text import list_names, plain_text
-from sfumato.recipes.codes import encode_public, read_public_table
+from sfumato.recipes.public import encode_public, read_public_table
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:

@@ -3,12 +3,10 @@
 Post-processing only: it sees measurements and public facts, and cannot import anything that reads records.
 """
 
-from sfumato.inference.domain import Domain
+from sfumato.inference.domain import Domain, Measurement, Part, Sparse, estimate_total, merge_measurements
 from sfumato.inference.estimate import LARGEST_TREE, estimate, fit_parts, order_mask
 from sfumato.inference.files import pack_model, quantise, unpack_models
-from sfumato.inference.measured import Measurement, Part, Sparse, merge_measurements
 from sfumato.inference.model import Model
-from sfumato.inference.total import estimate_total
 from sfumato.inference.tree import Tree, build_tree, tree_cells
 
 __all__ = [

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sfumato.errors import RecipeError
-from sfumato.inference.axes import rearrange
+from sfumato.inference.domain import Measurement, Part, estimate_total, merge_measurements
 from sfumato.inference.fit import Fit
-from sfumato.inference.measured import Measurement, Part, merge_measurements
-from sfumato.inference.total import estimate_total
+from sfumato.inference.kernels import rearrange
 from sfumato.inference.tree import build_tree
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.errors import RecipeError, ReleaseError
-from sfumato.inference.axes import find_steps, marginalise
 from sfumato.inference.domain import Domain
 from sfumato.inference.estimate import LARGEST_TREE
+from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Tree
 from sfumato.tables.arrays import label_array, to_arrow, to_numpy

@@ -2,23 +2,199 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sfumato.errors import RecipeError
-from sfumato.inference.axes import find_steps, marginalise
-from sfumato.inference.eliminate import Elimination
+from sfumato.inference.kernels import find_steps, marginalise, rearrange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
     from sfumato.inference.domain import Domain
     from sfumato.inference.tree import Tree
 
+
 Columns = tuple[str, ...]
+
+_LARGEST = 2**27
+_REMEMBERED = 2**15  # cells of a table that is kept for the next question
+_LARGE = 2**20  # cells from which it pays to look for a better root
+
+
+class Elimination:
+    """Answers for one calibrated tree; what single columns pass on is remembered.
+
+    Towards any root, a clique hands over p(separator, wanted columns beyond it). The receiver divides
+    by p(separator), multiplies its own table and sums out what nobody needs any more.
+    """
+
+    def __init__(self, tree: Tree, table: Callable[[int], NDArray[np.float64]]) -> None:
+        self._tree = tree
+        self._table = table
+        self._near: list[dict[int, Columns]] = [{} for _ in tree.cliques]
+        self._component: dict[str, int] = {}
+        components: list[int] = []
+        for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
+            components.append(components[parent] if separator else place)
+            self._component |= dict.fromkeys(tree.cliques[place], components[place])
+            if separator:
+                self._near[place][parent] = separator
+                self._near[parent][place] = separator
+        self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
+        self._schedules: dict[
+            tuple[int, int, Columns], tuple[Columns, list[tuple[int, Columns, set[str]]]]
+        ] = {}
+        self._sides: dict[tuple[int, int], set[str]] = {}
+        self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
+
+    def marginal(self, columns: Columns) -> NDArray[np.float64]:
+        """The counts of `columns`, in the order of the domain, as a flat array."""
+        groups: dict[int, list[str]] = {}
+        for name in columns:
+            groups.setdefault(self._component[name], []).append(name)
+        names: Columns = ()
+        values = np.ones(1)
+        for group in groups.values():
+            # What shares nothing is independent.
+            part = self._connected(tuple(group))
+            total = part.sum()
+            values = np.multiply.outer(values, part / total if names else part).reshape(-1)
+            names += tuple(group)
+        return rearrange(values, names, columns, self._tree.domain.shape(names))
+
+    def _connected(self, columns: Columns) -> NDArray[np.float64]:
+        """The same for columns of one component."""
+        wanted = set(columns)
+        cliques = self._tree.cliques
+        best = max(len(wanted & set(clique)) for clique in cliques)
+        roots = [place for place, clique in enumerate(cliques) if len(wanted & set(clique)) == best]
+        root = min(roots, key=lambda place: (self._distance(place, wanted), place))
+        if self._peak(root, -1, columns) > _LARGE:
+            component = self._component[columns[0]]
+            inside = [
+                place for place in range(len(cliques)) if self._component[cliques[place][0]] == component
+            ]
+            root = min(inside, key=lambda place: (self._peak(place, -1, columns), place))
+        names, values = self._collect(root, -1, columns)
+        return rearrange(values, names, columns, self._tree.domain.shape(names))
+
+    def _distance(self, root: int, wanted: set[str]) -> int:
+        """How many other cliques must speak when `root` collects."""
+        return sum(
+            1
+            for place in self._near[root]
+            if (wanted & self._beyond(place, root)) - set(self._tree.cliques[root])
+        )
+
+    def _beyond(self, place: int, sender: int) -> set[str]:
+        """The columns on the far side of the edge from `sender` to `place`."""
+        if (place, sender) not in self._sides:
+            found = set(self._tree.cliques[place])
+            for other in self._near[place]:
+                if other != sender:
+                    found |= self._beyond(other, place)
+            self._sides[place, sender] = found
+        return self._sides[place, sender]
+
+    def _collect(self, place: int, towards: int, wanted: Columns) -> tuple[Columns, NDArray[np.float64]]:
+        """p(separator towards the asker, wanted columns from here on), as names and a flat array."""
+        key = (place, towards, wanted)
+        if key in self._known:
+            return self._known[key]
+        names, turns = self._schedule(place, towards, wanted)
+        values = self._project(place, names)
+        for other, there, needed in turns:
+            below, table = self._collect(other, place, there)
+            separator = self._near[place][other]
+            names, values = self._join(names, values, below, table, separator, needed)
+        if len(wanted) == 1 and towards >= 0 and values.size <= _REMEMBERED:
+            self._known[key] = (names, values)
+        return names, values
+
+    def _schedule(
+        self, place: int, towards: int, wanted: Columns
+    ) -> tuple[Columns, list[tuple[int, Columns, set[str]]]]:
+        """What a clique keeps of its own, and which neighbours speak in turn: of what, and what stays."""
+        key = (place, towards, wanted)
+        if key in self._schedules:
+            return self._schedules[key]
+        domain, own, near = self._tree.domain, set(self._tree.cliques[place]), self._near[place]
+        final = set(near.get(towards, ())) | set(wanted)
+        keep, left = final & own, set(wanted) - own
+        asked: list[tuple[int, Columns]] = []
+        for other, separator in near.items():
+            there = () if other == towards else domain.order(left & self._beyond(other, place))
+            if there:
+                left -= set(there)
+                asked.append((other, there))
+                keep |= set(separator)
+        names = kept = domain.order(keep)
+        turns: list[tuple[int, Columns, set[str]]] = []
+        while asked:
+            # Whoever leaves the smallest table speaks first.
+            options = []
+            for which, (other, there) in enumerate(asked):
+                needed = final.union(*(near[each] for each, _ in asked if each != other))
+                after = (*(name for name in kept if name in needed or name not in near[other]), *there)
+                options.append((domain.cells(after), which, after, needed))
+            _, which, kept, needed = min(options, key=lambda option: option[:2])
+            turns.append((*asked.pop(which), needed))
+        self._schedules[key] = (names, turns)
+        return names, turns
+
+    def _peak(self, place: int, towards: int, wanted: Columns) -> int:
+        """The cells of the largest table on the way when the clique at `place` collects."""
+        domain = self._tree.domain
+        names, turns = self._schedule(place, towards, wanted)
+        peak = domain.cells(names)
+        for other, there, needed in turns:
+            names = (
+                *(name for name in names if name in needed or name not in self._near[place][other]),
+                *there,
+            )
+            peak = max(peak, domain.cells(names), self._peak(other, place, there))
+        return peak
+
+    def _project(self, place: int, names: Columns) -> NDArray[np.float64]:
+        key = (place, names)
+        if key in self._projected:
+            return self._projected[key]
+        steps = find_steps(self._tree.domain, self._tree.cliques[place], names)
+        projected = marginalise(self._table(place), steps)
+        if projected.size <= _REMEMBERED:
+            self._projected[key] = projected
+        return projected
+
+    def _join(
+        self,
+        names: Columns,
+        values: NDArray[np.float64],
+        below: Columns,
+        table: NDArray[np.float64],
+        separator: Columns,
+        needed: set[str],
+    ) -> tuple[Columns, NDArray[np.float64]]:
+        """Both tables joined over `separator`, of which only what is needed is kept."""
+        domain = self._tree.domain
+        batch = tuple(name for name in separator if name in needed)
+        summed = tuple(name for name in separator if name not in needed)
+        left = tuple(name for name in names if name not in separator)
+        right = tuple(name for name in below if name not in separator)
+        sizes = [math.prod(domain.shape(each)) for each in (batch, left, summed, right)]
+        if sizes[0] * sizes[1] * sizes[3] > _LARGEST:
+            raise RecipeError(f"the marginal over {' x '.join((*batch, *left, *right))} is too large")
+        first = rearrange(values, names, (*batch, *left, *summed), domain.shape(names))
+        second = rearrange(table, below, (*batch, *summed, *right), domain.shape(below))
+        second = second.reshape(sizes[0], sizes[2], sizes[3])
+        mass = second.sum(axis=2, keepdims=True)
+        shares = np.divide(second, mass, out=np.zeros_like(second), where=mass > 0)
+        product = np.matmul(first.reshape(sizes[0], sizes[1], sizes[2]), shares)
+        return (*batch, *left, *right), product.reshape(-1)
 
 
 class Model:
@@ -118,8 +294,6 @@ class Model:
         The marginals of cliques agree with the model to within rounding; columns that no clique joins
         are independent given what separates them. The same seed gives the same rows.
         """
-        from sfumato.inference.sampling import sample_rows
-
         count = round(self.total) if rows is None else rows
         return sample_rows(self, count, seed=self.seed if seed is None else seed)
 
@@ -128,3 +302,167 @@ class Model:
         for name in names:
             codes = codes * self.domain[name] + columns[name]
         return codes
+
+
+def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.int64]]:
+    """`rows` rows of `model`, as codes by column in the order of its domain."""
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
+        raise RecipeError("the number of rows must be a whole number of at least 0")
+    generator = np.random.Generator(np.random.PCG64(seed))
+    tree, domain = model.tree, model.domain
+    columns: dict[str, NDArray[np.int64]] = {}
+    rank = np.zeros(rows, np.int64)  # where a row stands among all rows, by the columns it has
+    for place, clique in enumerate(tree.cliques):
+        separator = tree.separators[place]
+        # Sums over the first columns are rounded best, so those that others depend on come first.
+        later = [set(each) for each in tree.separators[place + 1 :]]
+        new = tuple(
+            sorted(
+                (name for name in clique if name not in separator),
+                key=lambda name: (-sum(name in each for each in later), name),
+            )
+        )
+        if not new:
+            continue
+        sizes = domain.shape(clique)
+        axes = [clique.index(name) for name in (*separator, *new)]
+        table = model.table(place).reshape(sizes).transpose(axes)
+        weights = np.ascontiguousarray(table).reshape(domain.cells(separator), domain.cells(new))
+        group = np.zeros(rows, np.int64)
+        for name in separator:
+            group = group * domain[name] + columns[name]
+        codes = _deal(weights, group, rank, generator)
+        for name in reversed(new):
+            columns[name] = codes % domain[name]
+            codes = codes // domain[name]
+        rank = _rerank(rank, [columns[name] for name in new], [domain[name] for name in new])
+    return {name: columns[name] for name in domain}
+
+
+def _deal(
+    weights: NDArray[np.float64],
+    group: NDArray[np.int64],
+    rank: NDArray[np.int64],
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """A value for every row: group g gets value v in proportion to weights[g, v]."""
+    groups, values = weights.shape
+    members = np.bincount(group, minlength=groups)
+    order = np.argsort(group * (rank.max(initial=0) + 1) + rank, kind="stable")
+    starts = np.concatenate(([0], np.cumsum(members)[:-1]))
+    # A value is used as often as running sums of its group pass a whole number, so that every run of
+    # values is used its expected number of times, rounded.
+    filled = np.flatnonzero(members)
+    dealt = np.empty(group.size, np.int64)
+    block = max(1, 2**22 // values)
+    for first in range(0, filled.size, block):
+        some = filled[first : first + block]
+        running = np.cumsum(weights[some], axis=1)
+        mass = running[:, -1:]
+        even = np.arange(1, values + 1) / values
+        running = np.divide(running, mass, out=np.broadcast_to(even, running.shape).copy(), where=mass > 0)
+        ends = np.floor(running * members[some][:, None] + generator.random((some.size, 1)))
+        ends[:, -1] = members[some]
+        ends = np.minimum(ends, members[some][:, None]).astype(np.int64)
+        uses = np.diff(ends, axis=1, prepend=0)
+        listed = np.repeat(np.tile(np.arange(values), some.size), uses.reshape(-1))
+        begin = starts[some[0]]
+        dealt[begin : begin + listed.size] = listed
+    # The k-th place of the sequence in a group takes the entry of its list at the sequence's own rank.
+    places = np.argsort((group[order] << 32) + _scatter(group.size, generator), kind="stable")
+    result = np.empty(group.size, np.int64)
+    result[order[places]] = dealt
+    return result
+
+
+def _scatter(count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Random numbers below 2^32, of which every block of sixteen has one in each sixteenth."""
+    blocks = -(-count // 16)
+    strata = np.argsort(generator.integers(2**32, size=(blocks, 16)), axis=1).reshape(-1)[:count]
+    return strata * 2**28 + generator.integers(2**28, size=count)
+
+
+def _rerank(rank: NDArray[np.int64], columns: list[NDArray[np.int64]], sizes: list[int]) -> NDArray[np.int64]:
+    for codes, size in zip(columns, sizes, strict=True):
+        rank = rank * size + codes
+        if int(rank.max(initial=0)) > 2**31:
+            rank = np.unique(rank, return_inverse=True)[1].astype(np.int64)
+    return np.unique(rank, return_inverse=True)[1].astype(np.int64)
+
+
+def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
+    """`count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
+
+    >>> draw_places(3, seed=0, turn=1).size
+    3
+    """
+    return _generator(seed, turn).random(count)
+
+
+def assign_identifiers(
+    groups: NDArray[np.int64],
+    *,
+    most: int,
+    seed: int,
+    public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> NDArray[np.int64]:
+    """An identifier for every row, none on more than `most` rows.
+
+    `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
+    they are shuffled, repeated as often as needed, and paired with the shuffled rows. A row whose group
+    has no public row, or whose identifier has `most` rows already, gets a new one of its own. Without
+    `public` new identifiers are dealt to shuffled rows, `most` rows each.
+
+    >>> assign_identifiers(np.zeros(4, np.int64), most=2, seed=0).tolist().count(0)
+    2
+    """
+    if most < 1:
+        raise RecipeError("an identifier needs at least one row")
+    rows = groups.size
+    generator = _generator(seed, 0)
+    shuffled = generator.permutation(rows)
+    result = np.empty(rows, np.int64)
+    if public is None:
+        result[shuffled] = np.arange(rows) // most
+        return result
+    order = shuffled[np.argsort(groups[shuffled], kind="stable")]
+    public_groups, public_identifiers = public
+    stirred = generator.permutation(public_groups.size)
+    stirred = stirred[np.argsort(public_groups[stirred], kind="stable")]
+    wanted = groups[order]
+    first = np.searchsorted(public_groups[stirred], wanted, side="left")
+    offered = np.searchsorted(public_groups[stirred], wanted, side="right") - first
+    place = np.arange(rows) - np.searchsorted(wanted, wanted, side="left")
+    found = offered > 0
+    given = np.full(rows, -1, np.int64)
+    given[found] = public_identifiers[stirred[(first + place % np.maximum(offered, 1))[found]]]
+    # Which rows an identifier keeps is decided by chance, not by their group.
+    stirred_rows = generator.permutation(rows)
+    by_identifier = stirred_rows[np.argsort(given[stirred_rows], kind="stable")]
+    sorted_given = given[by_identifier]
+    turn = np.arange(rows) - np.searchsorted(sorted_given, sorted_given, side="left")
+    new = np.empty(rows, np.bool_)
+    new[by_identifier] = (turn >= most) | (sorted_given < 0)
+    next_free = int(public_identifiers.max(initial=-1)) + 1
+    given[new] = next_free + np.arange(int(new.sum()))
+    result[order] = given
+    return result
+
+
+def _generator(seed: int, turn: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
+
+
+def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
+    """`count` places in `shares`, in these proportions to within rounding, in random order.
+
+    >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
+    [0, 1, 1, 1]
+    """
+    generator = _generator(seed, 2**16 + turn)
+    total = float(shares.sum())
+    running = np.cumsum(shares) / total if total > 0 else np.arange(1, shares.size + 1) / shares.size
+    ends = np.floor(running * count + generator.random())
+    ends[-1] = count
+    uses = np.diff(np.minimum(ends, count), prepend=0).astype(np.int64)
+    return generator.permutation(np.repeat(np.arange(shares.size), uses))

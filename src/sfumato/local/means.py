@@ -15,8 +15,8 @@ from sfumato.local.mechanism import delivered_epsilon
 from sfumato.local.numbers import STEPS, check_integers, check_numbers, check_range, make_mean, mean_record
 from sfumato.local.thresholds import WORDS, lie_threshold, parse_epsilon, power_above
 from sfumato.noise.entropy import KeyStream
-from sfumato.noise.law import MAX_SCALE, Law
-from sfumato.noise.wide import draw_wide
+from sfumato.noise.laws import MAX_SCALE, Law
+from sfumato.noise.samplers import draw_wide
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

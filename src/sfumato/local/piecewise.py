@@ -14,7 +14,7 @@ from sfumato.local.mechanism import delivered_epsilon
 from sfumato.local.numbers import STEPS, check_integers, check_numbers, check_range, make_mean, mean_record
 from sfumato.local.thresholds import WORDS, parse_epsilon, scaled_exp, weigh_threshold
 from sfumato.noise.entropy import KeyStream
-from sfumato.noise.fixed_point import loss_floor
+from sfumato.noise.laws import loss_floor
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -14,7 +14,7 @@ from typing import Final
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
-from sfumato.noise.fixed_point import exp_bounds
+from sfumato.noise.laws import exp_bounds
 
 WORDS: Final = 1 << 64
 """How many values a random word has: a threshold T stands for the probability T / 2^64."""

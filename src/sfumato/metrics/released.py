@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from sfumato.metrics.tables import measure, read_table
-from sfumato.release.opening import open_folder
+from sfumato.release.folder import open_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

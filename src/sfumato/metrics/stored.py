@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfumato.engines import find_files
-from sfumato.engines.connection import hide_failures
-from sfumato.engines.fetched import Fetched
+from sfumato.engines.base import Fetched
+from sfumato.engines.encode import hide_failures
 from sfumato.engines.sealed import seal_table
 from sfumato.engines.source import FileSource, Kind, Stored
 from sfumato.errors import MetricError
 from sfumato.metrics.cells import pack_codes
 from sfumato.metrics.codes import is_text, number_text
 from sfumato.metrics.tables import TableLike, plain_column, read_table, to_numbers
-from sfumato.recipes.layout import column_labels
+from sfumato.recipes.base import column_labels
 from sfumato.schema import OTHER, Bins, IntegerRange, Period, Tuples
-from sfumato.schema.unit import PrivacyUnit
+from sfumato.schema.table import PrivacyUnit
 from sfumato.sql import code_name
 from sfumato.tables.arrays import to_numpy
 

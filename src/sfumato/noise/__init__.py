@@ -7,16 +7,15 @@ size, `sparse` noises histograms too large to list.
 The proof that the laws are exact is docs/proofs/noise.md.
 """
 
-from sfumato.noise.choice import exponential_choice
-from sfumato.noise.flips import (
+from sfumato.noise.choice import (
     bernoulli_exp,
+    exponential_choice,
     exponential_index,
     laplace_max_index,
     permute_and_flip_index,
 )
-from sfumato.noise.law import Kind, Law, make_law
-from sfumato.noise.samplers import add_noise, discrete_gaussian, discrete_laplace
-from sfumato.noise.source import NoiseSource
+from sfumato.noise.laws import Kind, Law, make_law
+from sfumato.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
 from sfumato.noise.sparse import add_sparse_noise
 
 __all__ = [

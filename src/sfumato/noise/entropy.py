@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
 REKEY_BYTES: Final = 1 << 36
 _PIECE_WORDS: Final = 1 << 14
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from sfumato.errors import RecipeError, SfumatoError
 from sfumato.noise.entropy import KeyStream, draw_word
-from sfumato.noise.fixed_point import exp_bounds
-from sfumato.noise.law import Law, make_law
+from sfumato.noise.laws import Law, exp_bounds, make_law
 from sfumato.noise.samplers import add_noise, discrete_laplace
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Whole algorithms: from a described table to requests, and from measurements to a release."""
 
-from sfumato.recipes.adaptive import Adaptive
+from sfumato.recipes.adaptive import Adaptive, Tree
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import (
     EXTRA_FILES,
@@ -9,6 +9,7 @@ from sfumato.recipes.base import (
     Plan,
     Product,
     Recipe,
+    follow_recipe,
     parse_epsilons,
     refuse_large_answers,
 )
@@ -16,8 +17,6 @@ from sfumato.recipes.capped_counts import CappedCounts
 from sfumato.recipes.cell_counts import CellCounts
 from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
-from sfumato.recipes.follow import follow_recipe
-from sfumato.recipes.tree import Tree
 from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [

@@ -20,10 +20,8 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.inference import LARGEST_TREE, build_tree, estimate
 from sfumato.inference.files import pack_model, quantise
-from sfumato.recipes.base import Plan, Product, refuse_no_delta
-from sfumato.recipes.granularity import Rounds
-from sfumato.recipes.layout import refuse_clash
-from sfumato.recipes.norms import norms_record, parse_norms, stated_norm
+from sfumato.recipes.base import Plan, Product, refuse_clash, refuse_no_delta
+from sfumato.recipes.granularity import Rounds, norms_record, parse_norms, stated_norm
 from sfumato.recipes.public import parse_public, public_identifiers, public_values, read_public
 from sfumato.recipes.rows import (
     assign_identifiers,

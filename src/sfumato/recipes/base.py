@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import numpy as np
+
+from sfumato.accounting import Cost, Spent, add_costs
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, parse_positive
-from sfumato.measurement import Answer, Ask, Request, is_dense, request_cost, request_size
-from sfumato.schema import Table, table_spec
+from sfumato.questions.measurement import (
+    Answer,
+    Ask,
+    CapChoice,
+    Choice,
+    NormChoice,
+    Request,
+    ask_cost,
+    is_dense,
+    request_cost,
+    request_size,
+)
+from sfumato.schema import Column, Label, Table, Tuples, table_spec
+from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.accounting import Cost
 
 EXTRA_FILES = ("model.parquet",)
 MOST_ANSWERS = 2**27
@@ -170,3 +185,135 @@ def parse_epsilons(value: object) -> tuple[Fraction, ...]:
     if len(set(epsilons)) != len(epsilons):
         raise RecipeError("an epsilon is listed twice")
     return epsilons
+
+
+def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
+    """One array per released column, with a label for every cell in row-major order."""
+    sizes = [table.column(name).size for name in names]
+    columns: dict[str, pa.Array] = {}
+    for index, name in enumerate(names):
+        inner, outer = math.prod(sizes[index + 1 :]), math.prod(sizes[:index])
+        codes = np.tile(np.repeat(np.arange(sizes[index], dtype=np.int32), inner), outer)
+        for label_name, labels in column_labels(table.column(name)).items():
+            columns[label_name] = label_array(codes, labels)
+    return columns
+
+
+def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
+    """The names under which the columns are released."""
+    columns = [table.column(name) for name in names]
+    return [name for each in columns for name in (each.stored if _is_parted(each) else (each.name,))]
+
+
+def refuse_clash(kind: str, names: list[str]) -> None:
+    """Raises an error if two released columns would have one name."""
+    clash = next((name for name in names if names.count(name) > 1), None)
+    if clash is not None:
+        raise RecipeError(
+            f"{kind}: two released columns would be named {clash!r}; describe one by another name"
+        )
+
+
+def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
+    """The released columns that `column` becomes, each with a label for every code."""
+    if isinstance(column.domain, Tuples) and _is_parted(column):
+        parts = zip(*column.domain.values, strict=True)
+        return {name: tuple(part) for name, part in zip(column.stored, parts, strict=True)}
+    return {column.name: column.labels}
+
+
+def _is_parted(column: Column) -> bool:
+    """Whether a combination is released as the columns it is made of."""
+    return isinstance(column.domain, Tuples) and column.outside != "other"
+
+
+def follow_recipe(
+    plan: Plan,
+    *,
+    answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]],
+    progress: Callable[[str], None],
+) -> tuple[tuple[Answer, ...], Product]:
+    """All answers that the recipe of `plan` asked for, and what it made of them.
+
+    Privacy: no batch reaches `answer` unless all that was asked so far is what the plan allows and
+    costs no more than the plan charges.
+    """
+    asked = _Asked(plan)
+    answers: list[Answer] = []
+    run = plan.recipe.run(plan, progress=progress)
+    try:
+        batch = next(run)
+        while True:
+            asked.admit(batch)
+            given = answer(batch)
+            answers += given
+            batch = run.send(given)
+    except StopIteration as done:
+        product = done.value
+    finally:
+        run.close()
+    if not isinstance(product, Product) or not answers:
+        raise RecipeError(f"recipe {plan.recipe.kind!r} asked nothing, or made no product of its answers")
+    return tuple(answers), product
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a recipe has asked so far."""
+
+    plan: Plan
+    spent: Spent = field(default_factory=Spent)
+    names: set[str] = field(default_factory=set)
+    size: int = 0
+
+    def admit(self, batch: tuple[Ask, ...]) -> None:
+        """Refuses the whole batch, from public facts alone."""
+        if not isinstance(batch, tuple) or not batch:
+            self._refuse("yielded no questions")
+        for ask in batch:
+            if not isinstance(ask, (Request, Choice, NormChoice, CapChoice)):
+                self._refuse("asked something that is neither a request nor a choice")
+            if ask.name in self.names:
+                self._refuse(f"asked {ask.name!r} twice; every question needs a name of its own")
+            self.names.add(ask.name)
+            self._check_columns(ask)
+            self.size += request_size(self.plan.table, ask) if isinstance(ask, Request) else 1
+        if self.size > MOST_ANSWERS:
+            self._refuse(f"asked for {self.size:,} values, more than the {MOST_ANSWERS:,} that are kept")
+        self.spent = add_costs(self.spent, (ask_cost(self.plan.table, ask) for ask in batch))
+        if not _within(self.spent, add_costs(Spent(), self.plan.costs)):
+            self._refuse("asked for more than its plan charges")
+
+    def _check_columns(self, ask: Ask) -> None:
+        plan = self.plan
+        if isinstance(ask, Choice):
+            known = {each.columns for each in ask.candidates} <= set(plan.marginals)
+        elif isinstance(ask, Request) and is_dense(ask):
+            known = ask.columns in plan.marginals
+        elif isinstance(ask, Request) and ask.threshold is not None:
+            known = ask.columns in plan.occupied
+        else:
+            known = set(ask.columns) <= set(plan.columns)
+        if not known:
+            self._refuse(f"asked {ask.name!r} of columns that its plan does not name")
+        if isinstance(ask, CapChoice) and not ask.caps[0] < ask.caps[-1] <= plan.table.unit.max_records:
+            self._refuse(f"asked {ask.name!r} among bounds beyond max_records")
+        if not isinstance(ask, Request):
+            return
+        if ask.heads is not None and ask.heads.cells[-1] >= plan.table.cells(ask.columns):
+            self._refuse(f"asked {ask.name!r} about individuals in cells that its columns do not have")
+        if ask.queries is None:
+            return
+        if ask.queries.cells != plan.table.cells(ask.columns):
+            self._refuse(f"asked {ask.name!r} with queries over another number of cells")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise RecipeError(f"recipe {self.plan.recipe.kind!r} {reason}")
+
+
+def _within(asked: Spent, allowed: Spent) -> bool:
+    """Whether every sum that `allowed` bounds is bounded by it in `asked`."""
+    if asked.rho > allowed.rho or asked.delta > allowed.delta:
+        return False
+    pairs = ((asked.epsilon, allowed.epsilon), (asked.mu_squared, allowed.mu_squared))
+    return all(most is None or (amount is not None and amount <= most) for amount, most in pairs)

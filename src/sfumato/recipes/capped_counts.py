@@ -13,17 +13,23 @@ import numpy as np
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
-from sfumato.measurement import CapChoice, Chosen, Measurement, Request, ask_cost, request_sensitivity
-from sfumato.queries import Queries
-from sfumato.recipes.base import Plan, Product
-from sfumato.recipes.counts import (
+from sfumato.questions.measurement import (
+    CapChoice,
+    Chosen,
+    Measurement,
+    Queries,
+    Request,
+    ask_cost,
+    request_sensitivity,
+)
+from sfumato.recipes.base import Plan, Product, refuse_clash, released_names
+from sfumato.recipes.cell_counts import (
     finish_counts,
     parse_by,
     parse_threshold,
     tabulate_counts,
     tell_threshold,
 )
-from sfumato.recipes.layout import refuse_clash, released_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.accounting import Cost
-    from sfumato.measurement import Ask
+    from sfumato.questions.measurement import Ask
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
-from sfumato.inference.scatter import draw_codes
-from sfumato.measurement import Measurement, Request, in_records, request_sensitivity
-from sfumato.recipes.base import Plan, Product
-from sfumato.recipes.counts import finish_counts
-from sfumato.recipes.layout import refuse_clash
+from sfumato.inference.model import draw_codes
+from sfumato.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.recipes.base import Plan, Product, refuse_clash
+from sfumato.recipes.cell_counts import finish_counts
 from sfumato.recipes.public import parse_public, public_values, read_public
 from sfumato.recipes.rows import build_rows, mark_epsilon, name_rows, tell_bins
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.measurement import Answer
+    from sfumato.questions.measurement import Answer
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 

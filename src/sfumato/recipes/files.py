@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import parse_delta
-from sfumato.recipes.adaptive import Adaptive
+from sfumato.recipes.adaptive import Adaptive, Tree
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import Recipe, parse_epsilons
 from sfumato.recipes.capped_counts import CappedCounts
 from sfumato.recipes.cell_counts import CellCounts
 from sfumato.recipes.field_groups import FieldGroups
-from sfumato.recipes.tree import Tree
 from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Each is a dataclass whose fields are the keys of its recipe file.
 RECIPES: dict[str, Callable[..., Recipe]] = {

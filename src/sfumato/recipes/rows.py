@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.inference import Domain
-from sfumato.inference.scatter import assign_identifiers, draw_places
-from sfumato.recipes.layout import column_labels, released_names
+from sfumato.inference.model import assign_identifiers, draw_places
+from sfumato.recipes.base import column_labels, released_names
 from sfumato.schema import Bins
 from sfumato.tables.arrays import label_array, to_arrow
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sfumato.accounting import Cost
 from sfumato.errors import RecipeError
-from sfumato.headcounts import HeadCounts
-from sfumato.measurement import Request
-from sfumato.recipes.asked import list_questions
+from sfumato.questions.measurement import HeadCounts, Request
+from sfumato.recipes.user_counts import list_questions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

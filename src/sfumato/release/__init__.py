@@ -2,10 +2,8 @@
 
 from sfumato.release.certificate import describe_entry
 from sfumato.release.files import PackedAnswers, pack_measurements
-from sfumato.release.folder import check_folder
-from sfumato.release.opening import OpenedRelease, open_folder
+from sfumato.release.folder import Begun, OpenedRelease, check_folder, open_folder, read_note, write_note
 from sfumato.release.release import Release, build_release, repeat_release
-from sfumato.release.resume import Begun, read_note, write_note
 from sfumato.release.verify import Verification, check_charge, verify
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_delta, round_up
-from sfumato.measurement import Request, ask_cost, note_total, total_in_records
+from sfumato.questions.measurement import Request, ask_cost, note_total, total_in_records
 from sfumato.recipes import Plan, parse_epsilons, parse_recipe
 from sfumato.schema import parse_table
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sfumato.accounting import Cost, Entry
-    from sfumato.measurement import Answer, Ask
+    from sfumato.questions.measurement import Answer, Ask
     from sfumato.schema import Table
 
 FORMAT = "sfumato certificate 1"

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from sfumato.errors import ReleaseError
-from sfumato.measurement import Chosen, Measurement, Request, request_grid, request_size
+from sfumato.questions.measurement import Chosen, Measurement, Request, request_grid, request_size
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
 from sfumato.tables.write import table_to_parquet
@@ -18,7 +18,7 @@ from sfumato.tables.write import table_to_parquet
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.measurement import Answer, Ask
+    from sfumato.questions.measurement import Answer, Ask
     from sfumato.schema import Table
 
 _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sfumato.errors import ReleaseError
-from sfumato.recipes import EXTRA_FILES
+from sfumato.errors import ReleaseError, SfumatoError, SourceError, VerificationFailed
+from sfumato.exact import parse_delta
+from sfumato.recipes import (
+    EXTRA_FILES,
+    MOST_ANSWERS,
+    Plan,
+    Recipe,
+    parse_epsilons,
+    parse_recipe,
+    refuse_large_answers,
+)
+from sfumato.recipes.files import RECIPES
+from sfumato.release.certificate import FORMAT, pack_json, read_plan, sum_costs
+from sfumato.schema import Table, parse_table
+from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.tables import write_file, write_folder
+from sfumato.tables.arrays import read_parquet
 from sfumato.tables.write import check_parent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 if TYPE_CHECKING:
     pass
@@ -38,3 +63,182 @@ def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None
             f"{out.name!r} holds the ledger, the project file or the records; choose another folder"
         )
     check_parent(out)
+
+
+_CERTIFICATE = "certificate.json"
+_MOST_BYTES = 2**33
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpenedRelease:
+    """A release as it lies in its folder: its certificate, and the files that were asked for."""
+
+    name: str
+    certificate: Mapping[str, Any]
+    files: Mapping[str, bytes]
+
+    @property
+    def cells(self) -> int:
+        """The cells that the certificate says were measured; no more than a release may have."""
+        listed = self.certificate.get("measurements")
+        stated = [each.get("cells", 0) for each in listed] if isinstance(listed, list) else []
+        return min(sum(each for each in stated if isinstance(each, int)), MOST_ANSWERS)
+
+    def table(self, file: str) -> pa.Table:
+        """The table in the Parquet file `file`."""
+        with failing_closed(f"{file} cannot be read"):
+            return read_parquet(self.files[file], rows=self.cells)
+
+    def described(self) -> Table:
+        """The table that the certificate describes, held to its plan if the recipe is known here."""
+        with failing_closed("certificate.json does not describe the table and its measurements"):
+            (name, spec), *_ = self.certificate["plan"]["table"].items()
+            table = parse_table(name, spec)
+            kind = self.certificate["plan"]["recipe"]["recipe"]
+        return self.plan().table if kind in RECIPES else table
+
+    def plan(self) -> Plan:
+        """The plan that the certificate states, which must cost what the certificate says."""
+        with failing_closed("the certificate does not describe a release that could have been made"):
+            plan = read_plan(self.certificate)
+            refuse_large_answers(plan)
+            total = sum_costs(plan.costs, delta=plan.delta)
+            same = (plan.digest, total) == (self.certificate["plan_sha256"], self.certificate["total"])
+        if not same:
+            raise VerificationFailed("certificate.json: what it says was spent is not what its plan costs")
+        return plan
+
+
+@contextmanager
+def failing_closed(what: str) -> Iterator[None]:
+    """Whatever fails while a release is read is a failed verification, which says `what` and why."""
+    try:
+        yield
+    except VerificationFailed:
+        raise
+    except Exception as error:  # what can fail in reading a damaged file is nowhere listed
+        raise VerificationFailed(f"{what}: {str(error)[:300] or type(error).__name__}") from None
+
+
+def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA_FILES)) -> OpenedRelease:
+    """The release in `folder` with its `wanted` files; all are held to the digests of the certificate.
+
+    A folder without a certificate is no release (ReleaseError); one that holds another thing than its
+    certificate describes fails verification.
+    """
+    folder = Path(folder)
+    name = folder.resolve().name
+    held = _list_files(folder, name)
+    content = _read_file(folder / _CERTIFICATE, name, most=MOST_TEXT)
+    with failing_closed(f"{name!r}: certificate.json is not valid JSON"):
+        certificate = json.loads(content)
+    stated = _check_form(certificate, name)
+    others = sorted(held - {_CERTIFICATE, *stated})
+    if others:
+        raise VerificationFailed(f"{name!r} holds {others[0]!r}, which is not part of this release")
+    files = {_CERTIFICATE: content}
+    for file, digest in stated.items():
+        if file not in held:
+            raise VerificationFailed(f"{file} is missing from the release {name!r}")
+        content = _read_file(folder / file, name, most=_MOST_BYTES)
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise VerificationFailed(f"{file} in {name!r} is not the file that its certificate describes")
+        if file in wanted:
+            files[file] = content
+    return OpenedRelease(name=name, certificate=certificate, files=files)
+
+
+def _list_files(folder: Path, name: str) -> set[str]:
+    try:
+        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    except OSError as error:
+        raise ReleaseError(f"{name!r} cannot be read ({type(error).__name__})") from None
+    if held == {RESUME}:
+        raise ReleaseError(f"{name!r} holds a release that is not finished; run `sfumato release --resume`")
+    if _CERTIFICATE not in held:
+        raise ReleaseError(f"{name!r} is not a release: it has no {_CERTIFICATE}")
+    return held
+
+
+def _read_file(path: Path, name: str, *, most: int) -> bytes:
+    try:
+        return read_regular(path, most=most)
+    except SourceError as error:
+        raise VerificationFailed(f"the release {name!r}: {error}") from None
+    except OSError as error:
+        raise ReleaseError(f"{path.name} in {name!r} cannot be read ({type(error).__name__})") from None
+
+
+def _check_form(certificate: object, name: str) -> dict[str, str]:
+    """The digests that a certificate states of its files, if it has the form of one."""
+    if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
+        raise VerificationFailed(f"{name!r}: certificate.json is not of the format {FORMAT!r}")
+    stated, needed = certificate.get("files"), set(FILES) - {_CERTIFICATE}
+    if (
+        not isinstance(certificate.get("plan"), dict)
+        or not isinstance(stated, dict)
+        or not needed <= set(stated) <= needed | set(EXTRA_FILES)
+    ):
+        raise VerificationFailed(
+            f"{name!r}: certificate.json does not state its plan, or not the files of a release"
+        )
+    return stated
+
+
+_NOTE_FORMAT = "sfumato resume 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A release that was begun: its recipe, its privacy parameters and the name of its project file."""
+
+    recipe: Recipe
+    epsilons: tuple[Fraction, ...]
+    delta: Fraction
+    project: str
+
+
+def write_note(out: Path, plan: Plan, *, project: str, force: bool) -> None:
+    """Leaves the note in `out`; a release that is there and is to be replaced stays until then."""
+    check_folder(out, force=force)
+    note = {
+        "format": _NOTE_FORMAT,
+        "recipe": plan.recipe.to_record(),
+        "epsilons": [str(epsilon) for epsilon in plan.epsilons],
+        "delta": str(plan.delta),
+        "project": project,
+    }
+    if out.exists():
+        write_file(out / RESUME, pack_json(note), force=True)
+    else:
+        write_folder(out, {RESUME: pack_json(note)})
+
+
+def read_note(out: Path) -> Begun:
+    """What the note in `out` says, or an error that says what to do instead."""
+    try:
+        note: dict[str, Any] = json.loads(read_regular(out / RESUME, most=MOST_TEXT))
+    except FileNotFoundError:
+        raise ReleaseError(
+            f"{out.name!r} has no {RESUME}, so no unfinished release is kept there; run `sfumato release "
+            "RECIPE --out FOLDER`: what was answered before on the unchanged table is free"
+        ) from None
+    except OSError as error:
+        raise ReleaseError(f"{out.name!r}: {RESUME} cannot be read ({type(error).__name__})") from None
+    except (ValueError, RecursionError):
+        raise ReleaseError(f"{out.name!r}: {RESUME} is not valid JSON; run the same release again") from None
+    try:
+        begun = Begun(
+            recipe=parse_recipe(note["recipe"]).recipe,
+            epsilons=parse_epsilons(note["epsilons"]),
+            delta=parse_delta(note["delta"]),
+            project=str(note["project"]),
+        )
+        known = note["format"] == _NOTE_FORMAT
+    except (SfumatoError, KeyError, TypeError, ValueError, AttributeError):
+        known = False
+    if not known:
+        raise ReleaseError(
+            f"{out.name!r}: {RESUME} is not a note of this version; run the same release again"
+        )
+    return begun

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import ReleaseError
-from sfumato.measurement import Measurement
+from sfumato.questions.measurement import Measurement
 from sfumato.recipes import MOST_ANSWERS, follow_recipe
 from sfumato.release.certificate import build_certificate, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sfumato.measurement import Answer
+    from sfumato.questions.measurement import Answer
     from sfumato.recipes import Plan, Product
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sfumato.release.opening import failing_closed, open_folder
+from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.fields import Field, encode_column, read_fields
 from sfumato.report.measured import Measured, read_measured
 from sfumato.report.posterior import Total, read_total

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.measurement import NORM_GRID, Request
+from sfumato.questions.measurement import NORM_GRID, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -131,7 +131,7 @@ def _about(record: Mapping[str, Any]) -> About:
 
 
 def _grid(record: Mapping[str, Any], unit_grid: int) -> int:
-    """The denominator of the answers, as sfumato.measurement.request_grid has it."""
+    """The denominator of the answers, as sfumato.questions.measurement.request_grid has it."""
     if record.get("individuals") is not None:
         return 1
     grid = unit_grid if record.get("contribution_norm") is None else NORM_GRID

@@ -3,10 +3,11 @@
 from sfumato.schema.column import OTHER, Column, Policy, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
-from sfumato.schema.draft import draft_project, quote_toml
 from sfumato.schema.project import (
     Project,
+    draft_project,
     parse_project,
+    quote_toml,
     read_project,
     read_toml,
     refuse_private_file,

@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import tomllib
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import refuse_unknown_keys
-from sfumato.schema.private import find_private, list_files
 from sfumato.schema.reading import MOST_TEXT, read_regular
-from sfumato.schema.table import PublicTable, Table, parse_public, parse_table
+from sfumato.schema.table import PublicTable, Table, find_place, parse_public, parse_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+_COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
+
+
+def find_private(public: Iterable[Path], sources: Mapping[str, str], *, folder: Path) -> str | None:
+    """Why a file among `public` is not, or None; `sources` are those of the private tables by name.
+
+    Links, other spellings and patterns are seen through, and so is a plain copy. A copy in another form,
+    such as one with its columns in another order, is not.
+    """
+    named = [path for path in public if path.is_file()]
+    for table, source in sources.items() if named else ():
+        for private in list_files(source, folder):
+            for path in named if private.is_file() else ():
+                if path.samefile(private):
+                    return f"{path.name!r} is the source of table {table!r} itself, which is not public"
+                if _are_equal(path, private):
+                    return f"{path.name!r} is a copy of the source of table {table!r}, which is not public"
+    return None
+
+
+def list_files(source: str, folder: Path) -> Iterator[Path]:
+    """The files that a source may name: by a pattern, in a folder, or in storage that Spark shares."""
+    place = find_place(source)
+    if place == "postgres":
+        return
+    path = folder / (source[len("spark:") :].removeprefix("file://") if place == "spark" else source)
+    plain = list(takewhile(lambda part: "*" not in part, path.parts))
+    pattern = path.parts[len(plain) :]
+    for found in Path(*plain).glob(str(Path(*pattern))) if pattern else (path,):
+        yield from found.rglob("*") if found.is_dir() else (found,)
+
+
+def _are_equal(first: Path, second: Path) -> bool:
+    sizes = {path.stat().st_size for path in (first, second)}
+    return len(sizes) == 1 and sizes != {0} and _digest(first) == _digest(second)
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.sha256(file.read(_COMPARED)).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +176,64 @@ def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
         reason = find_private(files, sources, folder=folder)
         if reason is not None:
             raise SchemaError(f"table {name!r}: {reason}")
+
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+
+_HINTS = {
+    "integer": "range = [1, 12]          # or values = [...], bins = [...]",
+    "number": "bins = [0, 10, 20, 50]   # and bounds = [0, 50] for sums",
+    "text": 'values = ["a", "b"]      # or values_file = "names.csv"',
+    "boolean": "values = [false, true]",
+    "date": 'period = "month"         # or year (with range), day_of_week, hour',
+}
+
+
+def draft_project(source: str, kinds: Mapping[str, str]) -> str:
+    """A project file for `source` whose domains, bounds and unit are still to be written.
+
+    >>> print(draft_project("calls.csv", {"district": "text"}).splitlines()[-2])
+    [tables.calls.columns.district]   # text
+    """
+    name = re.sub(r"\W+", "_", source.replace("\\", "/").rsplit("/", 1)[-1].split(".")[0]) or "records"
+    lines = [
+        "# Drafted from the names and types of the source. Domains and bounds are public facts that you",
+        "# know without looking at the records: write them here, never copy them out of the data.",
+        "",
+        "[budget]",
+        "epsilon = 1.0       # the most that this project may ever spend",
+        "# delta = 1e-9      # needed for Gaussian noise",
+        "",
+        f"[tables.{_key(name)}]",
+        f"source = {quote_toml(source)}",
+        'unit = "TODO"       # the column that names the individual, or "row" if every row is one',
+        'max_records = "TODO"   # the most records of one individual that may count',
+    ]
+    for column, kind in kinds.items():
+        lines += [
+            "",
+            f"[tables.{_key(name)}.columns.{_key(column)}]   # {kind}",
+            f"# TODO: {_HINTS[kind]}" if kind in _HINTS else "# nested or binary: leave this column out",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def quote_toml(text: str) -> str:
+    r"""A text as a basic string of TOML, whatever it holds.
+
+    >>> print(quote_toml('a "b"\n'))
+    "a \"b\"\n"
+    """
+    return '"' + "".join(_ESCAPES.get(char) or _escape(char) for char in text) + '"'
+
+
+def _escape(char: str) -> str:
+    # Control characters and DEL may not stand in TOML. Half a surrogate pair is no character at all: what a
+    # file's name holds beyond UTF-8 arrives as one, and no spelling of TOML brings it back.
+    if char < " " or char == "\x7f":
+        return f"\\u{ord(char):04X}"
+    return "\\uFFFD" if "\ud800" <= char <= "\udfff" else char
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote_toml(name)

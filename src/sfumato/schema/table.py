@@ -5,18 +5,110 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sfumato.errors import SchemaError
 from sfumato.schema.column import Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import read_parameters
-from sfumato.schema.location import check_location, public_location
-from sfumato.schema.unit import PrivacyUnit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from sfumato.schema.domain import Label
+
+
+Place = Literal["file", "postgres", "spark"]
+
+_SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
+_TOLD = ("host", "port", "dbname", "service", "table")
+
+
+def find_place(location: str) -> Place:
+    """The kind of place that `location` names, told by how it begins.
+
+    >>> find_place("postgresql://db.example.org/city?table=public.trips"), find_place("trips.parquet")
+    ('postgres', 'file')
+    """
+    lowered = location.lower()
+    if lowered.startswith(("postgresql:", "postgres:")):
+        return "postgres"
+    return "spark" if lowered.startswith("spark:") else "file"
+
+
+def check_location(location: str, *, where: str) -> None:
+    """Raises an error if a URL holds a secret: project files are shared and kept."""
+    if find_place(location) != "postgres":
+        return
+    try:
+        parts = urlsplit(location)
+        written = ":" in parts.netloc.rpartition("@")[0]
+        keys = {key.lower() for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    except ValueError:
+        raise SchemaError(f"{where} is no URL; write postgresql://host/database?table=schema.name") from None
+    if written or keys & set(_SECRETS):
+        raise SchemaError(
+            f"{where} holds a password, which would be kept with the project; remove it and give it in "
+            "PGPASSWORD, in ~/.pgpass or in a service file (service=NAME)"
+        )
+    if not location.lower().startswith(("postgresql://", "postgres://")):
+        raise SchemaError(f"{where} must begin with postgresql://")
+
+
+def public_location(location: str) -> str:
+    """`location` as releases tell it: without the user and the options of a URL.
+
+    >>> public_location("postgresql://ana@db:5432/city?table=public.trips&sslmode=require")
+    'postgresql://db:5432/city?table=public.trips'
+    """
+    if find_place(location) != "postgres":
+        return location
+    parts = urlsplit(location)
+    host = parts.netloc.rpartition("@")[2]
+    told = [(key, value) for key, value in parse_qsl(parts.query) if key in _TOLD]
+    query = urlencode(told, quote_via=quote, safe="/.")
+    return f"postgresql://{host}{parts.path}" + (f"?{query}" if query else "")
+
+
+Neighbours = Literal["add-remove", "replace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyUnit:
+    """One individual: the column that names them (None: every row is one), and their bound.
+
+    Two tables are neighbours if one individual's records, all of them, are added or removed
+    (`add-remove`) or exchanged for any other records (`replace`).
+
+    >>> PrivacyUnit(column="resident", max_records=20).describe()
+    'resident, at most 20 records, add-remove'
+    """
+
+    column: str | None
+    max_records: int
+    neighbours: Neighbours = "add-remove"
+    max_groups: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.neighbours not in ("add-remove", "replace"):
+            raise SchemaError(f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}")
+        if isinstance(self.max_records, bool) or not isinstance(self.max_records, int):
+            raise SchemaError("max_records must be a whole number")
+        if not 1 <= self.max_records <= 10**9:
+            raise SchemaError(f"max_records must lie between 1 and 10^9, got {self.max_records}")
+        if self.max_groups is not None and (
+            isinstance(self.max_groups, bool) or not isinstance(self.max_groups, int) or self.max_groups < 1
+        ):
+            raise SchemaError("max_groups must be a whole number above zero")
+        if self.column is None and self.max_records != 1:
+            raise SchemaError("with unit = 'row' every row is an individual, so max_records must be 1")
+
+    def describe(self) -> str:
+        """The unit in one line."""
+        name = self.column or "row"
+        records = "1 record" if self.max_records == 1 else f"at most {self.max_records} records"
+        return f"{name}, {records}, {self.neighbours}"
+
 
 Bounding = Literal["truncate", "weight"]
 

@@ -5,27 +5,138 @@ A pure function of the plan and the noisy values, so it costs nothing and gives 
 
 from __future__ import annotations
 
+import io
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from sqlglot import exp
 
-from sfumato.measurement import note_total
+from sfumato.errors import LedgerError, ReleaseError
+from sfumato.questions.measurement import note_total
 from sfumato.sql.check import AGGREGATE, KEY, refuse
 from sfumato.sql.intervals import Term, half_width, ratio_interval, variance_interval
-from sfumato.sql.plan import find_mode, name_columns
-from sfumato.sql.quantiles import cell_edges
-from sfumato.tables.arrays import label_array, to_arrow
+from sfumato.sql.plan import Noise, QueryPlan, find_mode, name_columns
+from sfumato.sql.relation import CELLS
+from sfumato.tables.arrays import label_array, read_parquet, to_arrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.sql.aggregates import Aggregate, Measure
-    from sfumato.sql.plan import Noise, QueryPlan
+
+
+_MISS = 0.05
+_CANDIDATES = CELLS + 3
+_LAST = _CANDIDATES - 1
+# Offsets from the answer at which blocks begin; the last block reaches beyond every candidate.
+_STARTS = np.array([0, *(2**power for power in range(_LAST.bit_length()))])
+_ENDS = np.array([*(_STARTS[1:] - 1), 2 ** _LAST.bit_length() - 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """One choice: how far from the wanted rank it aims, and the rate of the exponential mechanism."""
+
+    shift: int
+    rate: Fraction
+    side: Literal["answer", "low", "high"] = "answer"
+
+
+def quantile_ranks(noise: Noise, plan: QueryPlan) -> tuple[Ranks, ...]:
+    """The choices of a quantile: the answer, then a block of cells below it and one above it.
+
+    Only an end on the side where the true quantile lies can miss it, and does so with a probability of at
+    most exp(-rate * shift) / (1 + exp(-rate * shift)). The ends aim far enough for that to be 5 %; less if
+    an output is made of several aggregates, whose intervals must hold at once.
+
+    MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most; on
+    the other side one record more could lie anywhere, so the interval goes to the bound.
+    """
+    share, unit = noise.measure.quantile or Fraction(0), plan.unit
+    largest = max(share.numerator, share.denominator - share.numerator)
+    sensitivity = Fraction(unit.max_records * largest * (2 if unit.neighbours == "replace" else 1))
+    rates = [cost.scale / (2 * sensitivity) for cost in noise.costs]
+    odds = _count_parts(noise, plan) / _MISS - 1
+    if share in (0, 1):
+        edge = math.ceil(math.log(_CANDIDATES * odds) / float(rates[0]))
+        return (Ranks(shift=edge if share == 0 else -edge, rate=rates[0]),)
+    answer, low, high = rates
+    reach = math.ceil(math.log(odds) / float(low))
+    return (
+        Ranks(shift=0, rate=answer),
+        Ranks(shift=-reach, rate=low, side="low"),
+        Ranks(shift=reach, rate=high, side="high"),
+    )
+
+
+def _count_parts(noise: Noise, plan: QueryPlan) -> int:
+    """The most aggregates that one output is made of together with the measure of `noise`."""
+    parts = 1
+    for output in plan.outputs:
+        used = {node.name for node in output.tree.find_all(exp.Column) if node.table == AGGREGATE}
+        if any(noise.measure in plan.aggregates[int(name)].measures for name in used):
+            parts = max(parts, len(used))
+    return parts
+
+
+def quantile_scores(
+    true_histogram: NDArray[np.int64], noise: Noise, ranks: Ranks, answers: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """The score of every candidate for every group; those of an end lie next to the chosen `answers`."""
+    share = noise.measure.quantile or Fraction(0)
+    total = true_histogram.sum(axis=1, keepdims=True)
+    upto = np.cumsum(true_histogram, axis=1)
+    far = np.full_like(total, 2**60)
+    first = np.hstack([-far, share.denominator * (upto - true_histogram), share.denominator * total])
+    last = np.hstack([np.zeros_like(total), share.denominator * upto, far])
+    if answers is not None:
+        lower, upper = _blocks(answers, ranks)
+        first, last = np.take_along_axis(first, lower, axis=1), np.take_along_axis(last, upper, axis=1)
+    wanted = share.numerator * total + ranks.shift
+    scores: NDArray[np.int64] = -np.maximum(0, np.maximum(first - wanted, wanted - last))
+    if answers is not None:
+        return np.repeat(scores, _ENDS - _STARTS + 1, axis=1)
+    return scores
+
+
+def choose_step(
+    places: NDArray[np.int64], ranks: Ranks, answers: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """The cell that a chosen candidate stands for: of a block of cells the outermost."""
+    if answers is None:
+        return places
+    outermost = _ENDS[np.searchsorted(_ENDS, places)]
+    steps: NDArray[np.int64] = answers - outermost if ranks.side == "low" else answers + outermost
+    return np.clip(steps, 0, _LAST)
+
+
+def _blocks(answers: NDArray[np.int64], ranks: Ranks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and the last cell of every block beside the answers; beyond a bound it is the bound."""
+    if ranks.side == "low":
+        lower, upper = answers[:, None] - _ENDS, answers[:, None] - _STARTS
+    else:
+        lower, upper = answers[:, None] + _STARTS, answers[:, None] + _ENDS
+    return np.clip(lower, 0, _LAST), np.clip(upper, 0, _LAST)
+
+
+def cell_edges(
+    chosen: NDArray[np.int64], low: float, high: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The interval that each chosen candidate stands for."""
+    width = (high - low) / CELLS
+    lower = np.clip(low + (chosen - 1) * width, low, high)
+    upper = np.clip(low + chosen * width, low, high)
+    upper = np.where(chosen == 0, low, upper)
+    return lower, upper
+
 
 _SHARE = 0.05
 
@@ -351,3 +462,76 @@ _OPERATIONS: dict[type[exp.Expr], Any] = {
     exp.LT: lambda a, b: a < b,
     exp.LTE: lambda a, b: a <= b,
 }
+
+
+_MOST_GROUPS = 2**24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """The answer to a statement.
+
+    Aggregates have their 95 % interval beside them, in `<name>_low` and `<name>_high`. `scales` names
+    the noise behind each column, `spent` what was charged now: nothing for a repeated statement, `notes`
+    what should be known of the answer before it is used.
+    """
+
+    table: pa.Table
+    spent: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    repeated: bool = False
+    synthetic: bool = False
+    public: bool = False
+    scales: Mapping[str, str] = field(default_factory=dict)
+    explanation: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_arrow(self) -> pa.Table:
+        """The answer as an Arrow table."""
+        return self.table
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
+        """The answer as a pandas frame; pandas must be installed."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
+        """The answer as a polars frame; polars must be installed."""
+        try:
+            import polars  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            raise ReleaseError("polars is not installed; install it, or use to_arrow()") from None
+        return polars.from_arrow(self.table)
+
+    def __repr__(self) -> str:
+        return self.explanation or f"Answer({self.table.num_rows} rows: {', '.join(self.table.column_names)})"
+
+
+def pack_noisy(noisy: NoisyAggregates) -> bytes:
+    """Noisy aggregates as bytes for the ledger; holds no exact value."""
+    columns = {
+        f"{index}/{part}": to_arrow(row)
+        for index, values in enumerate(noisy.values)
+        for part, row in enumerate(np.atleast_2d(values))
+    }
+    if noisy.keys is not None:
+        columns["keys"] = pa.array([json.dumps(key) for key in noisy.keys], pa.string())
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
+    return sink.getvalue()
+
+
+def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
+    """The noisy aggregates of a stored answer to `plan`."""
+    try:
+        table = read_parquet(payload, rows=_MOST_GROUPS)
+        values = []
+        for index, noise in enumerate(plan.noises):
+            stored = sum(name.startswith(f"{index}/") for name in table.column_names)
+            rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
+            values.append(np.stack(rows) if noise.kind == "exponential" else rows[0])
+        keys = None
+        if plan.selection is not None:
+            keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
+    except (pa.ArrowException, KeyError, OSError, ValueError):
+        raise LedgerError("a stored answer cannot be read; verify the ledger") from None
+    return NoisyAggregates(values=tuple(values), keys=keys)

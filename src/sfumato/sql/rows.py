@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.sql.aggregates import Key, read_key, read_whole
 from sfumato.sql.check import find_aggregates, refuse, refuse_deep
-from sfumato.sql.keys import Key, read_key, read_whole
 from sfumato.sql.plan import QueryPlan, plan_counts
-from sfumato.sql.relation import Catalog, Relation
-from sfumato.sql.scope import expand_star, resolve_sources
+from sfumato.sql.relation import Catalog, Relation, expand_star, resolve_sources
 from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from sqlglot.errors import SqlglotError
 
 from sfumato.errors import RecipeError, UnsupportedQuery
 from sfumato.exact import parse_delta, parse_positive
-from sfumato.sql.check import refuse_deep
-from sfumato.sql.size import refuse_large
+from sfumato.sql.check import refuse_deep, refuse_large
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
 _EXPLAIN = re.compile(r"explain\s+", re.IGNORECASE)

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import SfumatoError
-from sfumato.headcounts import HeadCounts
-from sfumato.measurement import CapChoice, NormChoice, Request
-from sfumato.queries import Queries
+from sfumato.questions.measurement import CapChoice, HeadCounts, NormChoice, Queries, Request
 from sfumato.schema import parse_table
 from sfumato.sql import Source, plan_query, read_statement
 

@@ -41,8 +41,8 @@ def kill_when_busy(helper, room, worker, killed):
 
 
 def test_a_lost_worker_changes_nothing_and_is_charged_once(helper, make_project, tmp_path, monkeypatch):
-    from sfumato.engines.spark import SparkEngine
-    from sfumato.engines.spark_session import open_room
+    from sfumato.engines.spark.engine import SparkEngine
+    from sfumato.engines.spark.session import open_room
 
     project = make_project()
     table = read_project(project).table("visits")

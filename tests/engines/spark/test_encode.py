@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfumato.engines.spark_encode import encode_spark_column
-from sfumato.engines.spark_types import MOMENT, NUMBER, describe_type
+from sfumato.engines.spark.encode import MOMENT, NUMBER, describe_type, encode_spark_column
 from sfumato.schema import parse_table
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -11,7 +11,7 @@ import pytest
 
 import sfumato
 from sfumato.engines import DuckDBEngine, open_engine
-from sfumato.engines.spark_tally import COUNTED, lay_out, make_counter
+from sfumato.engines.spark.source import COUNTED, lay_out, make_counter
 from sfumato.errors import SourceError
 from sfumato.recipes import CellCounts
 from sfumato.schema import read_project
@@ -50,7 +50,7 @@ def test_bounds_and_counts_are_those_of_files(make_project, tmp_path):
 
 
 def test_a_table_of_the_catalog_is_counted_and_has_a_version(make_project, tmp_path):
-    from sfumato.engines.spark_session import open_room
+    from sfumato.engines.spark.session import open_room
 
     files = read_project(make_project()).table("visits")
     engine = open_engine(tmp_path)
@@ -132,7 +132,7 @@ def test_files_with_other_types_are_refused(make_project, tmp_path):
 
 
 def test_a_job_that_fails_says_no_more_than_that(capfd):
-    from sfumato.engines.spark_session import open_room
+    from sfumato.engines.spark.session import open_room
 
     secret = "Ana Svensson"
     with pytest.raises(SourceError, match=r"^the table could not be read to the end: its Spark job failed$"):
@@ -158,9 +158,9 @@ def test_no_java_is_said_so(make_project, monkeypatch, tmp_path):
 def test_workers_need_no_sfumato(tmp_path):
     import pyspark.cloudpickle
 
-    from sfumato.engines import spark_tally
+    from sfumato.engines.spark import source
 
-    pyspark.cloudpickle.register_pickle_by_value(spark_tally)
+    pyspark.cloudpickle.register_pickle_by_value(source)
     layout = lay_out((3, 5))
     counter = make_counter(layout, (((0, 3), (1, 5)), ((1, 5),)), weighted=False, grid=1)
     (tmp_path / "counter").write_bytes(pyspark.cloudpickle.dumps(counter))
@@ -177,10 +177,10 @@ def test_workers_need_no_sfumato(tmp_path):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_large_marginals_are_handed_on_and_add_up(monkeypatch, weighted):
-    from sfumato.engines import spark_tally
+    from sfumato.engines.spark import source
 
     for name, small in (("_DENSE", 100), ("_HELD", 64), ("_BATCH", 16)):
-        monkeypatch.setattr(spark_tally, name, small)
+        monkeypatch.setattr(source, name, small)
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 1000, (3000, 2))
     weights = rng.integers(1, 9, 3000)

@@ -1,0 +1,672 @@
+"""Running counts of one marginal: over all its cells, or where records are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import sqlglot
+from sqlglot import exp
+
+from sfumato.engines.base import TrueCounts, refuse_large_marginals
+from sfumato.errors import RecipeError, SchemaError
+from sfumato.questions.measurement import NORM_GRID, CapChoice, NormChoice, Request, request_size
+from sfumato.tables.arrays import to_arrow, to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import duckdb
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from sfumato.questions.measurement import HeadCounts, Queries
+    from sfumato.schema import Table
+
+
+_HELD = 2**22  # cells of single records that wait to be merged
+
+
+class Tally:
+    """The running counts of one marginal, every cell in its place."""
+
+    def __init__(self, table: Table, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+        self._sizes = [table.column(name).size for name in columns]
+        self._grid = table.grid
+        self._counts = np.zeros(table.cells(columns), np.int64)
+
+    def add(
+        self, codes: dict[str, NDArray[np.int64]], weights: NDArray[np.int64] | None, *, rows: int
+    ) -> None:
+        """Counts one batch: every record for one whole, or for its weight in units of 1 / grid."""
+        cells = _find_cells(self._columns, self._sizes, codes, rows=rows)
+        if weights is not None:
+            np.add.at(self._counts, cells, weights)
+        elif cells.size * 4 < self._counts.size:
+            np.add.at(self._counts, cells, self._grid)
+        else:
+            self._counts += np.bincount(cells, minlength=self._counts.size) * self._grid
+
+    def finish(self) -> TrueCounts:
+        """The counts, read-only from here on."""
+        self._counts.flags.writeable = False
+        return TrueCounts(self._columns, self._counts)
+
+
+class OccupiedTally:
+    """The running counts of one marginal that may have up to 2^63 cells: only those with records."""
+
+    def __init__(self, table: Table, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+        self._sizes = [table.column(name).size for name in columns]
+        self._grid = table.grid
+        self._cells = np.empty(0, np.int64)
+        self._counts = np.empty(0, np.int64)
+        self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._held = 0
+
+    def add(
+        self, codes: dict[str, NDArray[np.int64]], weights: NDArray[np.int64] | None, *, rows: int
+    ) -> None:
+        """Counts one batch, as a Tally does."""
+        cells = _find_cells(self._columns, self._sizes, codes, rows=rows)
+        counted = _sum_by_cell(cells, np.full(rows, self._grid, np.int64) if weights is None else weights)
+        self._waiting.append(counted)
+        self._held += counted[0].size
+        if self._held > max(_HELD, self._cells.size):
+            self._merge()
+
+    def finish(self) -> TrueCounts:
+        """The counts and their cells in ascending order, read-only from here on."""
+        self._merge()
+        self._cells.flags.writeable = False
+        self._counts.flags.writeable = False
+        return TrueCounts(self._columns, self._counts, self._cells)
+
+    def _merge(self) -> None:
+        parts = [(self._cells, self._counts), *self._waiting]
+        cells, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        self._cells, self._counts = _sum_by_cell(cells, counts)
+        self._waiting, self._held = [], 0
+
+
+def _find_cells(
+    columns: tuple[str, ...], sizes: list[int], codes: dict[str, NDArray[np.int64]], *, rows: int
+) -> NDArray[np.int64]:
+    """The cell of every record, in row-major order."""
+    cells = np.zeros(rows, np.int64)
+    for name, size in zip(columns, sizes, strict=True):
+        cells *= size
+        cells += codes[name]
+    return cells
+
+
+def _sum_by_cell(
+    cells: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different cells in ascending order, and the sum of the counts of each."""
+    order = np.argsort(cells, kind="stable")
+    ordered = cells[order]
+    first = np.ones(ordered.size, np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    if not starts.size:
+        return ordered, counts
+    return ordered[starts], np.add.reduceat(counts[order], starts)
+
+
+Dialect = Literal["duckdb", "postgres", "spark"]
+
+MOST_CELLS = 2**62
+"""A marginal with more cells has cells that no 64-bit number can name."""
+
+MOST_RECORDS = 2**40
+"""An individual with more records counts for nothing under a norm, so that no sum can overflow."""
+
+LARGEST_SQUARE = 2**120
+_SATURATED = 2**62
+_SHRUNK = Fraction(1, 2**40)
+_HALF = 2**60  # the words into which a sum of squares is cut
+_MOST_MASKED = 62  # columns that the bits of one number can tell apart
+_MOST_SETS = 512
+_WIDE = "DECIMAL(38, 0)"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedParts:
+    """Queries for the bounded records: of individuals `within` the bound, and what is `cut` of the others.
+
+    Both read `beyond`, the individuals over the bound. Under `weight`, `cut` ends in a weight w; all other
+    records are whole. For a table of rows, `within` is all.
+    """
+
+    within: str
+    beyond: str | None = None
+    cut: str | None = None
+
+
+def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Every column of the marginals once, in the order in which `encoded` has them."""
+    return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
+
+
+def bound_records(
+    table: Table, columns: tuple[str, ...], *, source: str = "encoded", chosen: str = "beyond"
+) -> BoundedParts:
+    """The parts of the bounded records of `source`, which has no NULL among its codes.
+
+    With `chosen`, the name of a part of `beyond`, what is cut is of these individuals only.
+
+    Individuals within the bound are read as they are. Of the others, `truncate` keeps max_records
+    records in the order of a digest of that individual and the record's codes, which no other
+    individual's records can change; records with equal codes are interchangeable.
+    """
+    codes = [f"c{index}" for index in range(len(columns))]
+    listed = ", ".join(codes) or "1 AS one"
+    if table.unit.column is None:
+        return BoundedParts(f"SELECT {listed} FROM {source}")
+    most = table.unit.max_records
+    beyond = f"SELECT u, count(*) AS n FROM {source} GROUP BY u HAVING count(*) > {most}"
+    met = f"SELECT 1 FROM beyond WHERE beyond.u = {source}.u"
+    within = f"SELECT {listed} FROM {source} WHERE NOT EXISTS ({met})"
+    of_these = met.replace("beyond", chosen)
+    if table.bounding == "weight":
+        owned = ", ".join(f"{source}.{code}" for code in codes) or "1 AS one"
+        weight = f"CAST({table.contribution} // beyond.n AS BIGINT)"
+        cut = f"SELECT {owned}, {weight} AS w FROM {source} JOIN beyond ON beyond.u = {source}.u"
+        return BoundedParts(within, beyond, cut)
+    ranked = (
+        f"SELECT {listed}, row_number() OVER (PARTITION BY u ORDER BY {_digest(codes)}) AS place "
+        f"FROM {source} WHERE EXISTS ({of_these})"
+    )
+    kept = ", ".join(codes) or "one"
+    cut = f"SELECT {kept} FROM ({ranked}) AS ranked WHERE place <= {most}"
+    return BoundedParts(within, beyond, cut)
+
+
+def bounded_query(table: Table, columns: tuple[str, ...]) -> str:
+    """The rows of bounded records: codes c0, c1, ..., then the weight w in units of 1 / table.grid.
+
+    Records with a NULL among their codes, and those of nobody, are left out.
+    """
+    parts = bound_records(table, columns, source="kept")
+    relations = {"kept": _kept(table, len(columns))}
+    codes = ", ".join(f"c{index}" for index in range(len(columns))) or "one"
+    whole = f"{codes}, CAST({table.grid} AS BIGINT) AS w"
+    rows = f"SELECT {whole} FROM ({parts.within}) AS inside"
+    if parts.beyond is not None:
+        relations["beyond"] = parts.beyond
+        listed = f"{codes}, w" if table.bounding == "weight" else whole
+        rows += f" UNION ALL SELECT {listed} FROM ({parts.cut}) AS outside"
+    return _with(relations, rows)
+
+
+def counted_query(table: Table, marginals: tuple[tuple[str, ...], ...]) -> str:
+    """The sparse counts of many marginals: the place m of a marginal, a cell, and its count n.
+
+    `encoded` has the columns `all_columns(marginals)`. The bounded records are read once for every few
+    hundred marginals. Cells without records have no row.
+    """
+    columns = all_columns(marginals)
+    parts = [_count_chunk(table, columns, marginals, chunk) for chunk in _cut_chunks(marginals)]
+    return _with({"bounded": bounded_query(table, columns)}, " UNION ALL ".join(parts))
+
+
+def heads_query(table: Table, request: Request) -> str:
+    """The number n of individuals for every `question` that counts any.
+
+    Reads `encoded`, with the columns of `request`, and `questions` (cell, times, question), which ascend by
+    cell, then by times.
+    """
+    heads = request.heads
+    assert heads is not None
+    kept = _kept(table, len(request.columns))
+    cell = cell_code(table, request.columns, request.columns)
+    if table.unit.column is None:
+        # Every row is an individual of its own, once in one cell.
+        return (
+            f"SELECT question, count(*) AS n FROM (SELECT {cell} AS cell FROM ({kept}) AS kept) AS rows_in "
+            "JOIN questions ON questions.cell = rows_in.cell WHERE times = 1 GROUP BY question"
+        )
+    relations = {
+        "shares": f"SELECT u, cell, count(*) AS n FROM (SELECT u, {cell} AS cell FROM ({kept}) AS kept) "
+        "AS placed GROUP BY u, cell",
+        # The question with the largest `times` of a cell is the last one.
+        "met": "SELECT u, shares.cell AS cell, max(times) AS times, max(question) AS question FROM shares "
+        "JOIN questions ON questions.cell = shares.cell AND shares.n >= questions.times "
+        "GROUP BY u, shares.cell",
+        "beyond": f"SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}",
+    }
+    return _with(relations, cut_ranks(heads.max_cells))
+
+
+def cut_ranks(most: int) -> str:
+    """The number n of individuals for every question, each in `most` cells; reads `met` and `beyond`."""
+    # Cells that count for more records first, so that little is lost; ties by a digest nobody else moves.
+    order = f"times DESC, {_digest(['cell'])}, cell"
+    among = "(SELECT 1 FROM beyond WHERE beyond.u = met.u)"
+    ranked = (
+        f"SELECT question, row_number() OVER (PARTITION BY u ORDER BY {order}) AS place "
+        f"FROM met WHERE EXISTS {among}"
+    )
+    return (
+        f"SELECT question, count(*) AS n FROM (SELECT question FROM met WHERE NOT EXISTS {among} UNION ALL "
+        f"SELECT question FROM ({ranked}) AS ranked WHERE place <= {most}) AS counted GROUP BY question"
+    )
+
+
+def lost_query(table: Table, choice: CapChoice) -> str:
+    """One row: for every bound of `choice` the number of records that it cuts off."""
+    numbers = (
+        f"SELECT least(count(*), {table.unit.max_records}) AS n "
+        f"FROM ({_kept(table, len(choice.columns))}) AS kept GROUP BY u"
+    )
+    sums = ", ".join(
+        f"CAST(coalesce(sum(greatest(n - {cap}, 0)), 0) AS BIGINT) AS k{place}"
+        for place, cap in enumerate(choice.caps)
+    )
+    return f"SELECT {sums} FROM ({numbers}) AS numbers"
+
+
+def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice) -> str:
+    """One row: the number of individuals within each norm of `choice`, then that of all individuals."""
+    within = [
+        f"count(*) FILTER (WHERE s <= {floor_square(norm)}) AS k{place}"
+        for place, norm in enumerate(choice.norms)
+    ]
+    squares = f"SELECT u, {_SQUARE} AS s FROM shares GROUP BY u"
+    rows = f"SELECT {', '.join([*within, 'count(*) AS everybody'])} FROM ({squares}) AS squares"
+    return _with(_shares(table, columns, choice.columns, weighted=False), rows)
+
+
+def clipped_query(table: Table, columns: tuple[str, ...], request: Request) -> str:
+    """The answers to a request with a norm: its place r and the sum a, in units of 1 / request_grid.
+
+    Reads `encoded`, with `columns`, and `weights` (cell, r, w) if the request has queries. Answers that
+    nobody adds to have no row.
+    """
+    norm = request.norm or Fraction(0)  # a missing norm was refused; zero would count nothing
+    bound = norm * (1 if request.queries is None else request.queries.grid)
+    relations = _shares(table, columns, request.columns, weighted=request.queries is not None)
+    relations["factors"] = (
+        f"SELECT u, {scale_factor(bound)} AS f FROM (SELECT u, {_SQUARE} AS s FROM shares GROUP BY u) "
+        f"AS squares WHERE s > {floor_square(bound)}"
+    )
+    total = f"sum(CAST(coalesce(f, {NORM_GRID}) AS {_WIDE}) * a)"
+    rows = (
+        f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
+        "FROM shares LEFT JOIN factors ON factors.u = shares.u GROUP BY r"
+    )
+    return _with(relations, rows)
+
+
+def scale_factor(bound: Fraction) -> str:
+    """A whole number f with f * sqrt(s) <= NORM_GRID * bound, where s is a sum of squares above bound^2.
+
+    The root is off by less than one part in 2^50, and is taken of a number that is smaller by one part
+    in 2^40, so that its floor is certain. Casts of wide numbers round as each engine likes, so s is
+    put together from two words of 60 bits, whose casts and sum round in one way only.
+    """
+    square = (NORM_GRID * bound) ** 2 * (1 - _SHRUNK)
+    # A square below one gives the factor zero. From 2^160 on no individual is over the bound.
+    constant = 0.0 if square < 1 else float(min(square, Fraction(2**160)))
+    high, low = (f"CAST(CAST({word} AS BIGINT) AS DOUBLE)" for word in (f"s // {_HALF}", f"s % {_HALF}"))
+    put = f"({high} * {_double(float(_HALF))} + {low})"
+    return f"CAST(floor(sqrt({_double(constant)} / {put})) AS BIGINT)"
+
+
+def cell_code(table: Table, columns: tuple[str, ...], marginal: tuple[str, ...]) -> str:
+    """The cell of a record in `marginal`, row-major, from the codes of `columns`."""
+    cell = ""
+    for name in marginal:
+        code = f"CAST(c{columns.index(name)} AS BIGINT)"
+        cell = f"({cell} * {table.column(name).size} + {code})" if cell else code
+    return cell or "CAST(0 AS BIGINT)"
+
+
+def with_relations(relations: Mapping[str, str], query: str) -> str:
+    """`query` with the relations it reads; a later one may read those before it."""
+    return _with(dict(relations), f"SELECT * FROM ({query}) AS answered")
+
+
+@lru_cache(maxsize=64)
+def render(sql: str, *, dialect: Dialect) -> str:
+    """`sql` in the words of `dialect`.
+
+    >>> render("SELECT CAST(md5(a) AS VARCHAR) FROM t", dialect="spark")
+    'SELECT CAST(MD5(a) AS STRING) FROM t'
+    """
+    tree = sqlglot.parse_one(sql, read="duckdb")
+    if dialect == "postgres":
+        tree = tree.transform(_collate)
+    if dialect == "duckdb":
+        tree = tree.transform(_widen)
+    return tree.sql(dialect=dialect)
+
+
+def _collate(node: exp.Expr) -> exp.Expr:
+    # Digests are compared by their bytes, whatever the language of a database.
+    if isinstance(node, exp.MD5) and not isinstance(node.parent, exp.Collate):
+        return exp.Collate(this=node.copy(), expression=exp.to_identifier("C", quoted=True))
+    return node
+
+
+def _widen(node: exp.Expr) -> exp.Expr:
+    # There, whole numbers of 128 bits are faster than decimals, and are divided exactly.
+    if isinstance(node, exp.DataType) and node.sql(dialect="duckdb") == _WIDE:
+        return exp.DataType.build("HUGEINT", dialect="duckdb")
+    return node
+
+
+_SQUARE_PORTABLE = f"sum(CAST(a AS {_WIDE}) * a)"
+
+
+def _kept(table: Table, columns: int) -> str:
+    codes = [f"c{index}" for index in range(columns)]
+    if table.unit.column is not None:
+        codes.insert(0, "u")
+    filters = " AND ".join(f"{code} IS NOT NULL" for code in codes)
+    return f"SELECT {', '.join(codes) or '1 AS one'} FROM encoded" + (f" WHERE {filters}" if filters else "")
+
+
+def _digest(columns: list[str]) -> str:
+    return f"md5(concat_ws(':', {', '.join(f'CAST({name} AS VARCHAR)' for name in ['u', *columns])}))"
+
+
+def _shares(
+    table: Table, columns: tuple[str, ...], marginal: tuple[str, ...], *, weighted: bool
+) -> dict[str, str]:
+    """Relations that end in `shares`: what individual u adds to answer r, a whole number a, unscaled.
+
+    A record without a code in a column of this marginal is left out of it, and of it only.
+    """
+    filters = ["u IS NOT NULL", *(f"c{columns.index(name)} IS NOT NULL" for name in marginal)]
+    placed = (
+        f"SELECT u, {cell_code(table, columns, marginal)} AS r FROM encoded WHERE {' AND '.join(filters)}"
+    )
+    crowds = f"SELECT u FROM encoded WHERE u IS NOT NULL GROUP BY u HAVING count(*) > {MOST_RECORDS}"
+    cells = (
+        f"SELECT u, r, count(*) AS a FROM ({placed}) AS placed "
+        "WHERE NOT EXISTS (SELECT 1 FROM crowds WHERE crowds.u = placed.u) GROUP BY u, r"
+    )
+    if not weighted:
+        return {"crowds": crowds, "shares": cells}
+    sums = (
+        "SELECT u, weights.r AS r, CAST(sum(a * w) AS BIGINT) AS a "
+        "FROM cells JOIN weights ON weights.cell = cells.r GROUP BY u, weights.r"
+    )
+    return {"crowds": crowds, "cells": cells, "shares": sums}
+
+
+def _cut_chunks(marginals: tuple[tuple[str, ...], ...]) -> list[list[int]]:
+    """The places of the marginals in parts that one scan can tell apart by the columns they group by."""
+    chunks: list[list[int]] = []
+    for place, marginal in enumerate(marginals):
+        for chunk in chunks:
+            sets = [frozenset(marginals[other]) for other in chunk]
+            names = frozenset(marginal).union(*sets)
+            if len(names) <= _MOST_MASKED and len(sets) < _MOST_SETS and frozenset(marginal) not in sets:
+                chunk.append(place)
+                break
+        else:
+            chunks.append([place])
+    return chunks
+
+
+def _count_chunk(
+    table: Table, columns: tuple[str, ...], marginals: tuple[tuple[str, ...], ...], places: list[int]
+) -> str:
+    used = list(all_columns(tuple(marginals[place] for place in places)))
+    codes = [f"c{columns.index(name)}" for name in used]
+    # Where no record is weighted, rows are counted, which is faster than adding up.
+    counted = f"CAST({'sum(w)' if table.bounding == 'weight' else f'count(*) * {table.grid}'} AS BIGINT) AS n"
+    if len(places) == 1:
+        (place,) = places
+        cell = cell_code(table, columns, marginals[place])
+        return (
+            f"SELECT CAST({place} AS BIGINT) AS m, cell, {counted} "
+            f"FROM (SELECT {cell} AS cell, w FROM bounded) AS placed GROUP BY cell"
+        )
+    sets = ", ".join(
+        f"({', '.join(f'c{columns.index(name)}' for name in marginals[place])})" for place in places
+    )
+    # A bit for every column that a row is not grouped by tells the marginals apart.
+    mask = " + ".join(f"CAST(GROUPING({code}) AS BIGINT) * {2**bit}" for bit, code in enumerate(codes))
+    grouped = (
+        f"SELECT {mask} AS g, {', '.join(codes)}, {counted} FROM bounded "
+        f"GROUP BY GROUPING SETS ({sets}) HAVING count(*) > 0"
+    )
+    masks = {
+        place: sum(2**bit for bit, name in enumerate(used) if name not in marginals[place])
+        for place in places
+    }
+    which = " ".join(f"WHEN {mask} THEN {place}" for place, mask in masks.items())
+    cells = " ".join(
+        f"WHEN {mask} THEN {cell_code(table, columns, marginals[place])}" for place, mask in masks.items()
+    )
+    return (
+        f"SELECT CAST(CASE g {which} END AS BIGINT) AS m, CASE g {cells} END AS cell, n "
+        f"FROM ({grouped}) AS grouped"
+    )
+
+
+def floor_square(bound: Fraction) -> int:
+    """The largest sum of squares of whole numbers within `bound`; no larger one than 2^120 occurs."""
+    return min(math.floor(bound**2), LARGEST_SQUARE)
+
+
+def _double(number: float) -> str:
+    return f"CAST('{number!r}' AS DOUBLE)"
+
+
+def _with(relations: dict[str, str], query: str) -> str:
+    listed = ", ".join(f"{name} AS ({text})" for name, text in relations.items())
+    return f"WITH {listed} {query}"
+
+
+def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Request) -> TrueCounts:
+    """The number of individuals for every question of `request.heads`; reads `encoded`.
+
+    Privacy: an individual is kept in at most max_cells cells, chosen by its own records alone, and
+    counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
+    """
+    heads = check_heads(table, request)
+    cell = cell_code(table, request.columns, request.columns)
+    connection.register("questions", _list_questions(heads))
+    if table.unit.column is None:
+        # Every row is an individual of its own, once in one cell.
+        numbers = (
+            f"SELECT question, count(*) AS n FROM (SELECT {cell} AS cell FROM encoded) "
+            "JOIN questions USING (cell) WHERE times = 1 GROUP BY question"
+        )
+        return _fill(connection, request, numbers, heads)
+    connection.execute(
+        f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
+    )
+    # The questions are many and are sorted for the join, so those of empty cells are left out of it.
+    connection.execute(
+        "CREATE TEMP TABLE met AS SELECT u, shares.cell, times, question FROM shares "
+        "ASOF JOIN (SELECT * FROM questions SEMI JOIN shares USING (cell)) AS reached "
+        "ON shares.cell = reached.cell AND shares.n >= reached.times"
+    )
+    connection.execute(
+        f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"
+    )
+    numbers = cut_ranks(heads.max_cells)
+    return _fill(connection, request, numbers, heads)
+
+
+def check_heads(table: Table, request: Request) -> HeadCounts:
+    """The questions of `request`, or an error about public facts: cells that its columns do not have."""
+    heads = request.heads
+    cells = table.cells(request.columns)
+    # Cells that do not fit into 64 bits would fail for the records that reach them.
+    if heads is None or heads.cells[-1] >= cells or cells > MOST_CELLS:
+        raise RecipeError(
+            f"request {request.name!r} asks for individuals in cells that its columns do not have"
+        )
+    return heads
+
+
+def check_bounds(table: Table, choice: CapChoice) -> None:
+    """Raises an error about public facts: a table of rows has no bound to choose."""
+    if table.unit.column is None:
+        raise RecipeError(
+            f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"
+        )
+
+
+def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:
+    """The number of records that each bound of `choice` cuts off; reads `encoded`.
+
+    Privacy: an individual adds max(0, min(n, max_records) - bound) to each number, for its n records.
+    """
+    query = render(lost_query(table, choice), dialect="duckdb")
+    (row,) = connection.execute(query).fetchall()
+    values = np.array(row, np.int64)
+    values.flags.writeable = False
+    return TrueCounts(choice.columns, values)
+
+
+def _fill(
+    connection: duckdb.DuckDBPyConnection, request: Request, numbers: str, heads: HeadCounts
+) -> TrueCounts:
+    values = np.zeros(heads.rows, np.int64)
+    counted = connection.sql(numbers).to_arrow_table()
+    questions, counts = (to_numpy(column.combine_chunks()) for column in counted.columns)
+    values[questions] = counts
+    values.flags.writeable = False
+    return TrueCounts(request.columns, values)
+
+
+def _list_questions(heads: HeadCounts) -> pa.Table:
+    import pyarrow as pa
+
+    places = np.arange(heads.rows, dtype=np.int64)
+    return pa.table(
+        {"cell": to_arrow(heads.cells), "times": to_arrow(heads.times), "question": to_arrow(places)}
+    )
+
+
+def check_clipped(table: Table, requests: tuple[Request, ...]) -> None:
+    """Raises an error about public facts: the unit, a norm that is missing, queries that do not fit."""
+    refuse_large_marginals(table, tuple(request.columns for request in requests))
+    _refuse_rows(table)
+    for request in requests:
+        if request.norm is None:
+            raise RecipeError(f"request {request.name!r} has no norm, so nothing would bound its answers")
+        if request.queries is not None and request.queries.cells != table.cells(request.columns):
+            raise RecipeError(
+                f"request {request.name!r}: its queries are over {request.queries.cells:,} cells, and "
+                f"{' x '.join(request.columns)} has {table.cells(request.columns):,}"
+            )
+
+
+def check_choice(table: Table, choice: NormChoice) -> None:
+    """Raises an error about public facts: the unit, or a marginal that is too large."""
+    refuse_large_marginals(table, (choice.columns,))
+    _refuse_rows(table)
+
+
+def _refuse_rows(table: Table) -> None:
+    if table.unit.column is None:
+        raise SchemaError(
+            f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold to a "
+            "norm; name a unit column, or leave the norm out"
+        )
+
+
+def clip_counts(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    columns: tuple[str, ...],
+    requests: tuple[Request, ...],
+) -> Iterator[TrueCounts]:
+    """The answers to each request, in units of 1 / request_grid; `columns` are those of `numbered`.
+
+    Privacy: an individual adds a vector of L2 norm at most norm * grid to the answers of a request,
+    whatever its records hold, and the vector depends on its own records alone. Proof:
+    docs/proofs/contribution-norms.md.
+    """
+    for request in requests:
+        norm = request.norm or Fraction(0)  # a missing norm was refused; zero would count nothing
+        _create_shares(connection, table, columns, request.columns, request.queries)
+        bound = norm * (1 if request.queries is None else request.queries.grid)
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {scale_factor(bound)} AS f "
+            f"FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
+        )
+        total = f"sum(CAST(COALESCE(f, {NORM_GRID}) AS HUGEINT) * a)"
+        answers = connection.sql(
+            f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
+            "FROM shares LEFT JOIN factors USING (i) GROUP BY r"
+        ).to_arrow_table()
+        values = np.zeros(request_size(table, request), np.int64)
+        rows, sums = (to_numpy(column.combine_chunks()) for column in answers.columns)
+        values[rows] = sums
+        values.flags.writeable = False
+        yield TrueCounts(request.columns, values)
+
+
+def count_within(
+    connection: duckdb.DuckDBPyConnection, table: Table, columns: tuple[str, ...], choice: NormChoice
+) -> TrueCounts:
+    """The number of individuals within each norm of `choice`, then the number of all of them.
+
+    Privacy: an individual adds 0 or 1 to each number, as its own records decide.
+    """
+    _create_shares(connection, table, columns, choice.columns, None)
+    within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
+    (row,) = connection.execute(
+        f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i)"
+    ).fetchall()
+    values = np.array(row, np.int64)
+    values.flags.writeable = False
+    return TrueCounts(choice.columns, values)
+
+
+_SQUARE = "sum(CAST(a AS HUGEINT) * a)"
+
+
+def _create_shares(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    columns: tuple[str, ...],
+    marginal: tuple[str, ...],
+    queries: Queries | None,
+) -> None:
+    """Creates `shares`: what individual i adds to answer r, a whole number a, unscaled.
+
+    A record without a code in a column of this marginal is left out of it, and of it only.
+    """
+    cell = "CAST(0 AS INTEGER)"
+    for name in marginal:
+        cell = f"({cell} * {table.column(name).size} + CAST(c{columns.index(name)} AS INTEGER))"
+    kept = " AND ".join(f"c{columns.index(name)} IS NOT NULL" for name in marginal)
+    cells = f"SELECT i, {cell} AS r, count(*) AS a FROM numbered WHERE {kept} GROUP BY ALL"
+    if queries is None:
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE shares AS {cells}")
+        return
+    connection.register("weights", _list_weights(queries))
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE shares AS SELECT i, weights.r AS r, CAST(sum(a * w) AS BIGINT) AS a "
+        f"FROM ({cells}) AS cells JOIN weights ON cells.r = weights.cell GROUP BY ALL"
+    )
+    connection.unregister("weights")
+
+
+def _list_weights(queries: Queries) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({name: to_arrow(values) for name, values in list_weights(queries).items()})
+
+
+def list_weights(queries: Queries) -> dict[str, NDArray[np.integer[Any]]]:
+    """The weights w of cells in queries r, as columns of whole numbers."""
+    rows = np.repeat(np.arange(queries.rows, dtype=np.int64), np.diff(queries.starts))
+    return {"cell": queries.members, "r": rows, "w": queries.weights}

@@ -1,0 +1,1 @@
+"""Tables in Spark: what is counted there, and how its values become codes."""
