@@ -9,7 +9,7 @@ APART = ("accounting", "cli", "curator", "engines", "noise", "recipes", "release
 USE = """
 from sfumato.anonymity import anonymize, measure_anonymity
 people = {"age": [61, 72, 40, 35], "ill": ["flu", "gout", "flu", "gout"]}
-made = anonymize(people, quasi_identifiers="age", k=2, sensitive="ill", l=2, register={"age": [61, 72, 40, 35]})
+made = anonymize(people, quasi_identifiers="age", k=2, sensitive="ill", l=2, register=people)
 assert measure_anonymity(made, quasi_identifiers="age", register=people).k_map == 2
 """
 

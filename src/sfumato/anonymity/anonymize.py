@@ -37,7 +37,7 @@ from sfumato.anonymity.labels import (
     suppress_classes,
 )
 from sfumato.anonymity.options import Options
-from sfumato.errors import AnonymityError, ReleaseError, VerificationFailed
+from sfumato.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
 from sfumato.tables import TableLike, give_back, is_text, read_table, to_arrow
 
 if TYPE_CHECKING:
@@ -236,11 +236,18 @@ def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] 
 
 
 def write_judged(
-    table: pa.Table, path: Path, options: Options, *, register: pa.Table | None = None, force: bool = False
+    table: pa.Table,
+    path: Path,
+    options: Options,
+    *,
+    register: pa.Table | None,
+    force: bool,
+    before: Callable[[Anonymity], None],
 ) -> Anonymity:
     """How anonymous the file at `path` is, once it is written, read again and found to be what was asked.
 
-    A file that is not stays nowhere: it is written under another name first.
+    A file that is not stays nowhere: it is written under another name first, and gets its own after `before`
+    was called with what was found.
     """
     ending = next(each for each in _FORMATS if path.name.lower().endswith(each))
     if ending != ".parquet" and table.num_columns == 1 and table.column(0).null_count:
@@ -255,7 +262,10 @@ def write_judged(
             raise VerificationFailed(
                 "the written file has not the records that were written, and is not handed over"
             )
+        before(measured)
         _hand_over(draft, path, force=force)
+    except SfumatoError:
+        raise
     except pa.ArrowException as error:
         raise ReleaseError(
             f"{path.name!r} cannot hold a column of this kind ({type(error).__name__}); try Parquet or CSV"
@@ -387,10 +397,12 @@ def release_table(
     out: Path | str | None = None,
     force: bool = False,
     progress: Callable[[str], None] | None = None,
+    before: Callable[[Released], None] = lambda _: None,
 ) -> Released:
     """The release of a table, judged; with `out`, it is the written file that was judged.
 
-    A `register` is needed where `options.k_map` says that k counts its people.
+    A `register` is needed where `options.k_map` says that k counts its people. `before` is called with
+    what was judged before the file gets its name: if it fails, there is no file.
     """
     report = progress or (lambda _: None)
     path = None if out is None else refuse_target(out, force=force, apart=(source, register))
@@ -405,10 +417,15 @@ def release_table(
     made = _make_release(table, options, register=people, by_class=path is not None, progress=report)
     _judge_individuals(table, options, made)
     report("checking what was written")
+
+    def finish(measured: Anonymity) -> None:
+        before(Released(options, table, made, measured))
+
     if path is None:
         measured = judge_table(made.table, options, register=people)
+        finish(measured)
     else:
-        measured = write_judged(made.table, path, options, register=people, force=force)
+        measured = write_judged(made.table, path, options, register=people, force=force, before=finish)
     return Released(options, table, made, measured)
 
 

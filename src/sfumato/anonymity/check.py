@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -347,9 +347,15 @@ def _choose_distances(
         raise AnonymityError(
             f"a distance is given for column {unknown[0]!r}, which is not sensitive; name it so"
         )
-    if any(each not in ("equal", "ordered") for each in chosen.values()):
-        raise AnonymityError("the distance of t is 'equal' or 'ordered'")
+    check_distances(chosen.values())
     return {name: chosen.get(name, "equal") for name in columns}
+
+
+def check_distances(distances: Iterable[str]) -> None:
+    """Raises an error if one of these is no distance of t."""
+    _require(
+        all(each in get_args(Distance) for each in distances), "the distance of t is 'equal' or 'ordered'"
+    )
 
 
 def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> NDArray[np.int64]:
@@ -379,6 +385,7 @@ def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> 
     return np.append(found, found.max(initial=-1) + 1).astype(np.int64)
 
 
+_LARGEST_C = 1000  # of recursive diversity: more asks for next to nothing, and products must fit 64 bits
 _ROUNDING = 1e-9
 """Entropies and distances are sums of floats: a shortfall smaller than this is one of rounding."""
 
@@ -407,12 +414,13 @@ class Requirements:
     def __post_init__(self) -> None:
         _require_count(self.k, "k")
         _require_count(self.l, "l")
-        _require(self.entropy_l is None or self.entropy_l >= 1, "entropy l must be at least 1")
+        _require(self.entropy_l is None or 1 <= self.entropy_l < math.inf, "entropy l must be at least 1")
         _require(self.t is None or 0 <= self.t <= 1, "t must be from 0 to 1")
-        _require(self.delta is None or self.delta > 0, "delta must be above 0")
+        _require(self.delta is None or 0 < self.delta < math.inf, "delta must be above 0")
+        check_distances([self.distance] if isinstance(self.distance, str) else self.distance.values())
         if self.recursive is not None:
             c, number = self.recursive
-            _require(c > 0 and math.isfinite(c), "c of recursive diversity must be above 0")
+            _require(0 < c <= _LARGEST_C, "c of recursive diversity must be above 0 and at most 1000")
             _require_count(number, "l of recursive diversity")
 
     @property

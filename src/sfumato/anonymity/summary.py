@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,17 +53,7 @@ class Accuracy:
 
     def to_record(self) -> dict[str, Any]:
         """The accuracies for JSON."""
-        return {
-            "model": NOT_DP,
-            "features": list(self.features),
-            "target": self.target,
-            "folds": self.folds,
-            "before": self.before,
-            "after": self.after,
-            "baseline_before": self.baseline_before,
-            "baseline_after": self.baseline_after,
-            "kept": self.kept,
-        }
+        return {"model": NOT_DP, **asdict(self), "features": list(self.features), "kept": self.kept}
 
     def __str__(self) -> str:
         return (
@@ -328,11 +318,7 @@ def read_register(register: TableLike, options: Options) -> pa.Table:
 
 
 def check_target(options: Options, target: str | None) -> None:
-    """Raises an error if `target` is not a released column beside the quasi-identifiers.
-
-    >>> from sfumato.anonymity.options import Options
-    >>> check_target(Options(quasi_identifiers="age", k=2, sensitive="ill"), "ill")
-    """
+    """Raises an error if `target` is not a released column beside the quasi-identifiers."""
     if target is not None and target not in (*options.sensitive, *options.keep):
         raise AnonymityError(f"the target {target!r} must be one of the sensitive or the kept columns")
 
@@ -420,25 +406,25 @@ def _record_linkage(linkage: Linkage) -> dict[str, Any]:
     }
 
 
-_WIDTH = 12
-_NOT = ""
-
-
 def describe_summary(summary: Summary) -> str:
-    """What was asked and found, what was lost, and who can still be found.
+    """What was asked and found, what was lost, and who can still be found, in about ten lines.
 
-    >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.options import Options
-    >>> from sfumato.anonymity.summary import summarise
+    >>> from sfumato.anonymity import Options, release_table
     >>> people = {"age": [61, 72, 40, 35]}
     >>> found = summarise(release_table(people, Options(quasi_identifiers=["age"], k=2)))
     >>> print(describe_summary(found).splitlines()[0])
     found        k = 2 (asked 2)
     """
+    before, after, loss = summary.before, summary.after, summary.loss
     models = [
         f"{name} {value} ({f'asked {asked}' if asked else 'not asked'})"
         for name, value, asked in list_models(summary)
     ]
+    population = {"register": "the register", "weights": "survey weights", "table": "no population given"}
+
+    def change(old: float, new: float) -> str:
+        return f"{percent(old)} -> {percent(new)}"
+
     lines = [
         ("found", ", ".join(models)),
         (
@@ -446,34 +432,43 @@ def describe_summary(summary: Summary) -> str:
             f"{summary.released:,} of {summary.records:,} in {summary.found.classes:,} classes, "
             f"{summary.suppressed:,} left out, {percent(summary.suppressed_cells)} of the cells *",
         ),
-        *_tell_risk(summary),
+        (
+            "prosecutor",
+            f"largest risk {change(before.prosecutor.largest, after.prosecutor.largest)}, "
+            f"unique records {change(before.unique, after.unique)}",
+        ),
+        (
+            "journalist",
+            f"largest risk {change(before.journalist.largest, after.journalist.largest)} "
+            f"({population[after.basis]})",
+        ),
+        ("marketer", f"expects {change(before.marketer, after.marketer)} of the records"),
         (
             "loss",
-            f"NCP {percent(summary.loss.ncp)}, entropy {percent(summary.loss.entropy)}, "
-            f"average class / k {short(summary.loss.average_class)}, "
-            f"discernibility {summary.loss.discernibility:,}",
+            f"NCP {percent(loss.ncp)}, entropy {percent(loss.entropy)}, "
+            f"average class / k {short(loss.average_class)}, discernibility {loss.discernibility:,}",
         ),
-        *_tell_subset(summary),
-        *_tell_rest(summary),
-        *(("note", each) for each in summary.notes),
-        ("matching", MATCHING),
     ]
-    told = [f"{name:{_WIDTH}s} {text}" for name, text in lines]
-    return "\n".join([*told, f"This is {NOT_DP}: who knows more than these columns may still find people."])
+    for worst in summary.subsets[:1]:
+        alone = (
+            f"{percent(worst.unique_before)} of the records alone before, {percent(worst.unique_after)} after"
+        )
+        lines.append(("identifying", f"{', '.join(worst.columns)}: {alone}"))
+    if (accuracy := summary.accuracy) is not None:
+        right = change(accuracy.before, accuracy.after)
+        baseline = change(accuracy.baseline_before, accuracy.baseline_after)
+        lines.append(("accuracy", f"{accuracy.target} predicted right {right} (without looking {baseline})"))
+    if (linked := _describe_linkages(summary.linked_before, summary.linked_after)) is not None:
+        lines.append(("linked", linked))
+    lines += [*(("note", each) for each in summary.notes), ("matching", MATCHING)]
+    last = f"This is {NOT_DP}: who knows more than these columns may still find people."
+    return "\n".join([*(f"{name:12s} {text}" for name, text in lines), last])
 
 
 def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:
     """Name, value found and value asked of every model, and of l and t also where nothing was asked.
 
     Recursive diversity holds or does not, and a file in which it does not is never handed over.
-
-    >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.options import Options
-    >>> from sfumato.anonymity.summary import summarise
-    >>> people = {"age": [61, 72, 40, 35], "ill": ["a", "b", "a", "b"]}
-    >>> options = Options(quasi_identifiers=["age"], k=2, sensitive="ill", l=2)
-    >>> list_models(summarise(release_table(people, options)))
-    (('k =', '2', '2'), ('l =', '2', '2'), ('t =', '0', ''))
     """
     found, options = summary.found, summary.options
     models: list[tuple[str, str, str]] = []
@@ -485,62 +480,24 @@ def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:
     else:
         models.append(("k =", f"{found.k}", f"{options.k}"))
     if found.l is not None:
-        models.append(("l =", f"{found.l}", _NOT if options.l is None else f"{options.l}"))
+        models.append(("l =", f"{found.l}", "" if options.l is None else f"{options.l}"))
     if options.entropy_l is not None:
         models.append(("entropy l =", short(found.entropy_l), f"{options.entropy_l:g}"))
     if options.recursive is not None:
         c, number = options.recursive
         models.append((f"recursive ({c:g}, {number})", "holds", "yes"))
     if found.t is not None:
-        models.append(("t =", short(found.t), _NOT if options.t is None else f"at most {options.t:g}"))
+        models.append(("t =", short(found.t), "" if options.t is None else f"at most {options.t:g}"))
     if options.delta is not None:
         models.append(("delta =", short(found.delta_disclosure), f"below {options.delta:g}"))
     return tuple(models)
 
 
-def _tell_risk(summary: Summary) -> Iterator[tuple[str, str]]:
-    before, after = summary.before, summary.after
-    yield (
-        "prosecutor",
-        f"largest risk {percent(before.prosecutor.largest)} -> {percent(after.prosecutor.largest)}, "
-        f"unique records {percent(before.unique)} -> {percent(after.unique)}",
-    )
-    basis = {"register": "the register", "weights": "survey weights", "table": "no population given"}
-    yield (
-        "journalist",
-        f"largest risk {percent(before.journalist.largest)} -> {percent(after.journalist.largest)} "
-        f"({basis[after.basis]})",
-    )
-    yield (
-        "marketer",
-        f"expects {percent(before.marketer)} -> {percent(after.marketer)} of the records",
-    )
-
-
-def _tell_subset(summary: Summary) -> Iterator[tuple[str, str]]:
-    if summary.subsets:
-        worst = summary.subsets[0]
-        yield (
-            "identifying",
-            f"{', '.join(worst.columns)}: {percent(worst.unique_before)} of the records alone before, "
-            f"{percent(worst.unique_after)} after",
-        )
-
-
-def _tell_rest(summary: Summary) -> Iterator[tuple[str, str]]:
-    accuracy = summary.accuracy
-    if accuracy is not None:
-        yield (
-            "accuracy",
-            f"{accuracy.target} predicted right {percent(accuracy.before)} -> {percent(accuracy.after)} "
-            f"(without looking {percent(accuracy.baseline_before)} -> {percent(accuracy.baseline_after)})",
-        )
-    before, after = summary.linked_before, summary.linked_after
-    if before is not None and after is not None:
-        told = f"{before.linked:,} -> {after.linked:,} of {after.people:,} people in the register"
-        if before.revealed is not None and after.revealed is not None:
-            told += (
-                f"; {after.revealed.column} certain of {before.revealed.certain:,} -> "
-                f"{after.revealed.certain:,}"
-            )
-        yield "linked", told
+def _describe_linkages(before: Linkage | None, after: Linkage | None) -> str | None:
+    if before is None or after is None:
+        return None
+    words = f"{before.linked:,} -> {after.linked:,} of {after.people:,} people in the register"
+    if before.revealed is None or after.revealed is None:
+        return words
+    certain = f"{before.revealed.certain:,} -> {after.revealed.certain:,}"
+    return f"{words}; {after.revealed.column} certain of {certain}"

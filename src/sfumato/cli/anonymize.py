@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from pathlib import Path
@@ -11,14 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from sfumato.cli.output import Json, note, print_json, progress, say
-from sfumato.errors import ReleaseError, SfumatoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
-    from sfumato.anonymity.options import Options
+    from sfumato.anonymity import Released
     from sfumato.anonymity.summary import Summary
 
 
@@ -88,8 +84,10 @@ def anonymize(
 
     Example: sfumato anonymize people.csv --quasi age,sex,postcode --sensitive ill --k 5 --out coarse.csv
     """
-    from sfumato.anonymity.options import Options
-    from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register
+    from sfumato.anonymity import Options, release_table
+    from sfumato.anonymity.page import build_page
+    from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register, summarise
+    from sfumato.tables import write_file
 
     options = Options(
         quasi_identifiers=_split(quasi),
@@ -121,65 +119,38 @@ def anonymize(
     goal, page = _check_files(out, report, inputs=(table, register, hierarchies), force=force)
     _clean_up_when_stopped()
     with progress(quiet=json) as report_step:
-        inside: dict[str, Any] = {"target": target}
+        population: dict[str, Any] = {}
         if register is not None:
-            inside["register"] = read_register(register, options)
+            population["register"] = read_register(register, options)
         if survey_weights is not None:
-            inside["survey_weights"] = _read_column(table, survey_weights)
-        population = Path(register) if register is not None and k_map else None
-        summary, size = _write(Path(table), options, goal, page, population, inside, report_step)
+            population["survey_weights"] = _read_column(table, survey_weights)
+        summaries: list[Summary] = []
+
+        def summarise_and_report(released: Released) -> None:
+            """What is said of the file, before it gets its name: what fails here must leave no file."""
+            report_step("measuring what was kept")
+            summaries.append(summarise(released, target=target, **population))
+            if page is not None:
+                write_file(page, build_page(summaries[0], name=goal.name), force=True)
+
+        release_table(
+            Path(table),
+            options,
+            register=Path(register) if register is not None and k_map else None,
+            out=goal,
+            force=force,
+            progress=report_step,
+            before=summarise_and_report,
+        )
+    (summary,) = summaries
     if json:
         print_json({"out": str(goal), "report": None if page is None else str(page), **summary.to_record()})
         return
     say(f"Wrote {goal}, and measured it as it was written.")
     say(describe_summary(summary))
     if page is not None:
-        say(f"Wrote {page} ({size / 1000:,.0f} kB).")
+        say(f"Wrote {page} ({page.stat().st_size / 1000:,.0f} kB).")
     note(INTERNAL)
-
-
-def _write(
-    table: Path,
-    options: Options,
-    goal: Path,
-    page: Path | None,
-    population: Path | None,
-    inside: dict[str, Any],
-    progress: Callable[[str], None],
-) -> tuple[Summary, int]:
-    """Writes the file `goal`, and the report `page` if there is one; what came out, and the report's size.
-
-    `population` is the register whose people k counts, `inside` what only the summary is measured with.
-    """
-    from sfumato.anonymity.anonymize import release_table
-    from sfumato.anonymity.page import build_page
-    from sfumato.anonymity.summary import summarise
-    from sfumato.tables import write_file
-
-    # Under another name until all is done: what fails later must leave no file either.
-    ending = ".csv.gz" if goal.name.lower().endswith(".csv.gz") else goal.suffix
-    draft = goal.with_name(f".{goal.name}.{os.getpid()}{ending}")
-    size = 0
-    try:
-        released = release_table(
-            table, options, register=population, out=draft, force=True, progress=progress
-        )
-        progress("measuring what was kept")
-        summary = summarise(released, **inside)
-        if page is not None:
-            content = build_page(summary, name=goal.name)
-            size = len(content)
-            write_file(page, content, force=True)
-        draft.replace(goal)
-    except OSError as error:
-        if isinstance(error, SfumatoError):
-            raise
-        raise ReleaseError(
-            f"{goal.name!r} could not be written: {error.strerror or type(error).__name__}"
-        ) from None
-    finally:
-        draft.unlink(missing_ok=True)
-    return summary, size
 
 
 def _refuse_records(table: str, hierarchies: Path) -> None:

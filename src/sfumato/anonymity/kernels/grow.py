@@ -1,6 +1,6 @@
 """Equivalence classes from below: grown tuple by tuple, peeled off a hierarchy, gathered around centres.
 
-`codes`, `people`, `rows`, `order` and `space` are as in `mondrian`; block i is order[starts[i]:starts[i + 1]].
+`codes`, `people`, `rows`, `order`, `space` are as in `mondrian`; block i is order[starts[i]:starts[i + 1]].
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
