@@ -25,6 +25,13 @@ def test_csv_keeps_every_sign(tmp_path):
         assert table["name"].to_pylist()[1] == "Bo; B."
 
 
+@pytest.mark.parametrize("separator", [",", ";", "|", "\t"])
+def test_an_empty_cell_is_missing_and_a_code_stays_a_code(tmp_path, separator):
+    (tmp_path / "a.csv").write_text(f"age{separator}code\n61{separator}07\n{separator}1\n")
+    table = read_text(tmp_path / "a.csv", side="register")
+    assert table.to_pydict() == {"age": ["61", None], "code": ["07", "1"]}
+
+
 def test_parquet_of_any_kind_becomes_text(tmp_path):
     import datetime
 

@@ -472,6 +472,17 @@ def test_files_that_cannot_be_read_or_written(folder):
     run(folder / "people.csv", "--quasi", "age", "--k", "2", code=2)
 
 
+@pytest.mark.parametrize("separator", [";", "|", "\t"])
+def test_a_register_may_have_any_separator_that_a_table_has(folder, separator):
+    asked = ("--sensitive", "diagnosis", "--k-map", "--register")
+    plain = as_json(folder, *asked, folder / "register.csv")
+    text = (folder / "register.csv").read_text().replace('"', "").replace(",", separator)
+    (folder / "other.csv").write_text(text)
+    other = as_json(folder, *asked, folder / "other.csv", out="again.csv")
+    assert other["linkage"] == plain["linkage"]
+    assert (folder / "again.csv").read_bytes() == (folder / "out.csv").read_bytes()
+
+
 def test_the_same_input_gives_the_same_file(folder):
     make(folder, "--sensitive", "diagnosis")
     lines = (folder / "people.csv").read_text().splitlines()

@@ -29,10 +29,17 @@ if TYPE_CHECKING:
 Distance = Literal["equal", "ordered"]
 """Equal: all values are as far apart. Ordered: neighbours are near, and the ends are 1 apart."""
 
+NOT_DP = "k-anonymity, not differential privacy"
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T].*)?", re.ASCII)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
+_LARGEST_C = 1000  # of recursive diversity: a larger one asks for next to nothing
+_ROUNDING = 1e-9
+"""Entropies and distances are sums of floats: a shortfall smaller than this is one of rounding."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diversity:
-    """What classes tell of one sensitive column; a missing value is a value of its own.
+    """What equivalence classes tell of one sensitive column; a missing value is a value of its own.
 
     - `values`: the number of different values in the whole table;
     - `l`: the smallest number of different values in a class;
@@ -178,12 +185,6 @@ def _find_dominance(of_class: NDArray[np.int64], found: NDArray[np.int64], most:
     worst = np.zeros(most)
     np.maximum.at(worst, rank[chosen], highest[chosen] / rest[chosen])
     return tuple(worst.tolist())
-
-
-NOT_DP = "k-anonymity, not differential privacy"
-
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T].*)?", re.ASCII)
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,11 +384,6 @@ def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> 
     # Two spellings of one number share a place; a listed value that no record has takes none.
     found = np.unique(ranks, return_inverse=True)[1].reshape(-1)
     return np.append(found, found.max(initial=-1) + 1).astype(np.int64)
-
-
-_LARGEST_C = 1000  # of recursive diversity: more asks for next to nothing, and products must fit 64 bits
-_ROUNDING = 1e-9
-"""Entropies and distances are sums of floats: a shortfall smaller than this is one of rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,7 +266,7 @@ def cut_with_models(
     check_people(people, k)
     codes, rows = tuples.codes, tuples.rows
     order = np.arange(tuples.size)
-    held = np.empty(tuples.size, np.int64)
+    spare = np.empty(tuples.size, np.int64)
     scratch, cuts, tallies = make_scratch(space), make_cuts(space), make_tallies(models.arrays)
     classes = np.empty(tuples.size, np.int32)
     count = 0
@@ -286,7 +286,7 @@ def cut_with_models(
                 progress(f"{count:,} classes")
             continue
         mark, alone = cuts.codes[chosen], cuts.alone[chosen]
-        middle = cut_part(codes, order, start, end, cuts.columns[chosen], mark, alone, held)
+        middle = cut_part(codes, order, start, end, cuts.columns[chosen], mark, alone, spare)
         waiting += [(middle, end), (start, middle)]
     return _whole(tuples, classes, count)
 

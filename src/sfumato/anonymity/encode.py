@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+NUMBER, CATEGORY, TREE = range(3)
+"""The kinds as compiled loops know them."""
+
+_KINDS = {"number": NUMBER, "category": CATEGORY, "tree": TREE}
+_HUGE = 1e307
+
 
 def format_value(value: object) -> str | None:
     """The text of one value as it is released; None if it is missing.
@@ -33,12 +39,6 @@ def format_value(value: object) -> str | None:
 
 
 Kind = Literal["number", "category", "tree"]
-
-NUMBER, CATEGORY, TREE = range(3)
-"""The kinds as compiled loops know them."""
-
-_KINDS = {"number": NUMBER, "category": CATEGORY, "tree": TREE}
-_HUGE = 1e307
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -32,6 +32,19 @@ Levels = tuple[tuple[str, ...], ...]
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9]\d*)\.\d+", re.ASCII)
 
+_LARGEST: Final = 10**300
+# In months, counted from the year 0: each divides the next, so any choice of them in this order is nested.
+_MONTHS: Final[dict[str, int]] = {
+    "day": 0,
+    "month": 1,
+    "quarter": 3,
+    "half_year": 6,
+    "year": 12,
+    "five_years": 60,
+    "decade": 120,
+    "century": 1200,
+}
+
 
 @runtime_checkable
 class Hierarchy(Protocol):
@@ -121,7 +134,7 @@ def as_tuple(given: object) -> tuple[object, ...]:
 
 
 def refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> None:
-    """Nothing if `count` is 0, or an error: so many of the values of `column` are `what`, and the remedy.
+    """Raises an error, unless `count` is 0: so many of the values of `column` are `what`, and the remedy.
 
     >>> refuse(2, 9, column="age", what="above 60", remedy="set open_above")
     Traceback (most recent call last):
@@ -145,18 +158,6 @@ Span = Literal["day", "month", "quarter", "half_year", "year", "five_years", "de
 
 _Exact = int | Fraction
 _Value = int | float | Fraction
-_LARGEST: Final = 10**300
-# In months, counted from the year 0: each divides the next, so any choice of them in this order is nested.
-_MONTHS: Final[dict[str, int]] = {
-    "day": 0,
-    "month": 1,
-    "quarter": 3,
-    "half_year": 6,
-    "year": 12,
-    "five_years": 60,
-    "decade": 120,
-    "century": 1200,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,7 +513,7 @@ class Prefixes:
         return check_nested([*levels, [TOP] * len(values)], column=column)
 
     def _shorten(self, text: str, length: int) -> str:
-        # What follows a star is hidden already, as in 12* of a table that was generalised before.
+        # What follows a star is hidden already, as in 12* of a table that was generalized before.
         stem = text.partition(TOP)[0]
         kept = stem[:length]
         if self.pad:

@@ -110,11 +110,11 @@ def _label_sets(column: Quasi, bits: NDArray[np.uint64]) -> Labels:
     values = [MISSING if value is None else format_value(value) for value in column.values]
     texts: list[str | None] = []
     for members in known:
-        held = np.flatnonzero(members)
-        if held.size == 1:
-            texts.append(format_value(column.values[held[0]]))
+        codes = np.flatnonzero(members)
+        if codes.size == 1:
+            texts.append(format_value(column.values[codes[0]]))
         else:
-            texts.append(TOP if held.size == column.size else "|".join(values[each] or "" for each in held))
+            texts.append(TOP if codes.size == column.size else "|".join(values[each] or "" for each in codes))
     lost = (known.sum(axis=1) - 1) / (column.size - 1)
     return _merge(texts, of_class.ravel(), lost[of_class.ravel()])
 

@@ -34,6 +34,9 @@ _BASES = {
     "table": "no population given, so as the prosecutor",
 }
 
+_MOST = 20_000
+_DENSE = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attacker:
@@ -201,10 +204,6 @@ def _describe(name: str, attacker: Attacker, threshold: float) -> str:
         f"{name}: largest risk {attacker.largest:.2%}, average {attacker.average:.2%}, "
         f"{attacker.above:.2%} of records above {threshold:.0%}"
     )
-
-
-_MOST = 20_000
-_DENSE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     from sfumato.anonymity.options import Options
 
 
-_MOST_TARGETS = 200
-_BATCH = 1 << 16
+INTERNAL = "INTERNAL: tells facts of the original table, not private, do not publish"
+MATCHING = (
+    "a missing value matches only a missing value, and `*` only `*`; "
+    "an adversary may take either for anything"
+)
+
+_MOST_TARGETS = 200  # values of a column that is predicted
+_BATCH = 1 << 16  # rows that are predicted at a time
+_SHOWN = 12  # subsets of columns in the summary
+_UNREADABLE = (
+    "some released records fit nobody in the register, as means and names of groups do: "
+    "the journalist's risk and the linkage after are too low"
+)
+_MOST_COLUMNS = 40  # with more quasi-identifiers only pairs of columns are tried: triples would be too many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +77,12 @@ class Accuracy:
 def measure_accuracy(
     before: TableLike, after: TableLike, *, features: Sequence[str], target: str, folds: int = 5
 ) -> Accuracy:
-    """How well `target` is predicted from `features` in a table `before` and `after` it was generalised.
+    """How well `target` is predicted from `features` in a table `before` and `after` it was generalized.
+
+    A naive Bayes classifier over categories, add-one smoothed, is trained and tested on the same kind of
+    table by cross-validation: every label, generalized or not, is a category. The split is fixed and
+    public. It depends on which rows there are, not on their order, and each value of the target is spread
+    evenly over the folds.
 
     >>> before = {"age": [61, 62, 63, 33, 34, 35] * 5, "ill": (["gout"] * 3 + ["flu"] * 3) * 5}
     >>> after = {**before, "age": ["*"] * 30}
@@ -149,21 +166,6 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
-
-
-INTERNAL = "INTERNAL: tells facts of the original table, not private, do not publish"
-MATCHING = (
-    "a missing value matches only a missing value, and `*` only `*`; "
-    "an adversary may take either for anything"
-)
-
-_SHOWN = 12
-_UNREADABLE = (
-    "some released records fit nobody in the register, as means and names of groups do: "
-    "the journalist's risk and the linkage after are too low"
-)
-_MOST_COLUMNS = 40
-"""With more quasi-identifiers than this, only pairs of columns are tried: triples would be too many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

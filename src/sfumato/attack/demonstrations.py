@@ -1,4 +1,10 @@
-"""Two attacks on an invented clinic that plain SQL falls to and DP-SELECT withstands."""
+"""Two attacks on an invented clinic that plain SQL falls to and DP-SELECT withstands.
+
+The difference attack asks two harmless counts whose difference is a person's secret. The averaging attack
+asks one count over and over until its noise is averaged away. The clinic's patients live in an invented town:
+every value is a digest of a public word and a number, so the town is the same on every machine, and nobody in
+it exists.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +38,12 @@ POSTCODES = ("1001", "1002", "1243", "1250", "1388", "2010", "2044", "2139", "67
 DIAGNOSES = ("flu", "fracture", "asthma", "diabetes", "migraine", "depression", "hepatitis", "cancer")
 _BORN = date(1925, 1, 1)
 _DAYS = 365 * 85
+
+SECRET = "cancer"
+_YEAR = 2010  # in which ages are told
+_MOST_STATEMENTS = 200  # that a demonstration asks and pays for
+_MOST_REPEATS = 10_000
+_HALF = 0.5  # an estimate nearer to a count than this is the count once it is rounded
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -80,12 +92,6 @@ def _draw(word: str, number: int) -> tuple[int, ...]:
 def _unequal(draw: int, size: int) -> int:
     """A place below `size`, the first ones more often: the lesser of two equal draws."""
     return min(draw % 65536 * size // 65536, (draw >> 16) * size // 65536)
-
-
-SECRET = "cancer"
-_YEAR = 2010
-_MOST_STATEMENTS = 200
-"""The most statements that a demonstration asks and pays for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,10 +307,6 @@ def run_difference(
             refused=refused,
             belief=belief_bounds(changed, Fraction(1, 2)),
         )
-
-
-_HALF = 0.5
-_MOST_REPEATS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

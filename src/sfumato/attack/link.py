@@ -271,7 +271,6 @@ def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
 def describe_linkage(after: Linkage, *, before: Linkage | None = None) -> str:
     """The counts and shares of a linkage, of two releases beside each other if `before` is given.
 
-    >>> import pyarrow as pa
     >>> from sfumato.attack import link_tables, open_published
     >>> people = pa.table({"name": ["Ada", "Bo"], "age": ["61", "33"]})
     >>> found = link_tables(open_published(people.drop_columns(["name"])), people, on=["age"])

@@ -1,4 +1,4 @@
-"""Generalised values: what a published cell may stand for, and which two cells may mean the same.
+"""Generalized values: what a published cell may stand for, and which rows of two tables may mean the same.
 
     170        this value, also written 170.0
     180-190    a number from 180 to 190, both included; dates too, 1950-01-01-1954-12-31, and moments
@@ -27,10 +27,11 @@ import pyarrow as pa
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 _NUMBER = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d+)?"
 _DATE = r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}:\d{2}(?:\.\d+)?)?"
@@ -40,6 +41,16 @@ _OPEN = re.compile(rf"({_NUMBER})\s*\+", re.ASCII)
 _DATES = re.compile(rf"({_DATE})\s*-\s*({_DATE})", re.ASCII)
 _DAY = re.compile(_DATE, re.ASCII)
 _PREFIX = re.compile(r"([^*]*)\*+")
+
+_LAST = "\U0010ffff"  # no text that begins with a prefix comes after the prefix and this
+_LARGE = 1 << 18
+"""Blocks of more pairs are joined by runs or by sets of bits."""
+
+_SHORT = 16
+"""Runs are short if they hold less than this part of a block."""
+
+_BATCH = 1 << 21
+_MOST_BYTES = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +194,6 @@ def _join(members: tuple[Pattern, ...]) -> Pattern:
     if not flat or ANY in flat:
         return ANY
     return flat[0] if len(flat) == 1 else Pattern(members=flat)
-
-
-_LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -344,28 +352,16 @@ def _is_odd(pattern: Pattern) -> bool:
     return not is_exact(pattern) and (bool(pattern.members) or pattern.prefix is not None)
 
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-_LARGE = 1 << 18
-"""Blocks of more pairs are joined by runs or by sets of bits."""
-
-_SHORT = 16
-"""Runs are short if they hold less than this part of a block."""
-
-_BATCH = 1 << 21
-_MOST_BYTES = 1 << 27
-
-
 def join_classes(left: Classes, right: Classes) -> Iterator[Pairs]:
     """Arrays of the classes of `left` and `right` that are compatible in every column, batch by batch.
 
-    >>> import pyarrow as pa
-    >>> from sfumato.attack.matching import build_classes
+    Not each is compared with each. Classes are sorted by which of their quasi-identifiers are exact. For two
+    such sorts, the columns that are exact in both are joined by hashing; within a block of equal values the
+    other columns are compared: pair by pair in small blocks. In a large block one column is put in an order
+    in which every value fits a run of rows, and only the rows of the run are compared in the others; where
+    no column has short runs, each value of each column gets the set of rows it fits, as bits, and a class
+    the intersection of its sets.
+
     >>> rows = build_classes(pa.table({"age": ["60+", "20-40"], "sex": ["m", "m"]}), ["age", "sex"])
     >>> people = build_classes(pa.table({"age": ["61", "33"], "sex": ["m", "f"]}), ["age", "sex"])
     >>> [(a.tolist(), b.tolist()) for a, b in join_classes(rows, people)]

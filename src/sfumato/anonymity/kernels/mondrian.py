@@ -385,10 +385,10 @@ def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scra
 
 
 @njit(cache=True, nogil=True)
-def cut_part(codes, order, start, end, column, mark, alone, held):
+def cut_part(codes, order, start, end, column, mark, alone, spare):
     """Where the second side begins, after moving the tuples of the first to the front.
 
-    On the first side are the codes of the column up to `mark`, or `mark` alone; `held` is room for tuples.
+    On the first side are the codes of the column up to `mark`, or `mark` alone; `spare` is room for tuples.
     """
     middle = start
     moved = 0
@@ -399,10 +399,10 @@ def cut_part(codes, order, start, end, column, mark, alone, held):
             order[middle] = number
             middle += 1
         else:
-            held[moved] = number
+            spare[moved] = number
             moved += 1
     for place in range(moved):
-        order[middle + place] = held[place]
+        order[middle + place] = spare[place]
     return middle
 
 
@@ -465,7 +465,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
     """
     n, q = codes.shape
     order = np.arange(n)
-    held = np.empty(n, np.int64)
+    spare = np.empty(n, np.int64)
     widths = np.empty(q)
     stack = np.empty((n + 1, 2), np.int64)
     stack[0, 0], stack[0, 1] = 0, n
@@ -502,7 +502,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
             starts[finished] = start
             finished += 1
             continue
-        middle = cut_part(codes, order, start, end, column, mark, alone, held)
+        middle = cut_part(codes, order, start, end, column, mark, alone, spare)
         stack[waiting, 0], stack[waiting, 1] = middle, end
         stack[waiting + 1, 0], stack[waiting + 1, 1] = start, middle
         waiting += 2
