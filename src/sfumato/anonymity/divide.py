@@ -165,7 +165,7 @@ class _Fold:
 def _group_columns(space: Space) -> list[list[int]]:
     """Columns in groups of few combinations, the largest first."""
     groups: list[list[int]] = []
-    room: list[int] = []
+    room: list[int] = []  # codes times levels of each group: what its table of keys takes
     for column in np.argsort(-space.sizes, kind="stable"):
         needed = int(space.sizes[column] * space.levels[column])
         for place, group in enumerate(groups):

@@ -24,7 +24,7 @@ NUMBER, CATEGORY, TREE = range(3)
 """The kinds as compiled loops know them."""
 
 _KINDS = {"number": NUMBER, "category": CATEGORY, "tree": TREE}
-_HUGE = 1e307
+_HUGE = 1e307  # differences of larger floats may be infinite
 
 
 def format_value(value: object) -> str | None:
@@ -183,6 +183,7 @@ def _place(known: list[object], *, missing: bool) -> NDArray[np.float64]:
         numbers = numbers / 4  # whose differences are finite
     span = float(numbers[-1] - numbers[0]) or 1.0
     places = (numbers - numbers[0]) / span
+    # More than 1 from every number, so that a range with a missing value loses all there is.
     return np.append(places, 3.0) if missing else places
 
 

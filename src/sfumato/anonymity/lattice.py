@@ -187,12 +187,12 @@ class _Search:
         ahead: list[tuple[float, int, _Node]] = []
         for level in range(self.tops[place], -1, -1):
             if floor + self.floors[place][level] >= self.best - self.close:
-                continue
+                continue  # even if nothing else were lost
             target, groups, room = self._merge(node, place, level)
             values = node.values
             short, loss = self._judge_groups(groups, None)
             if short > self.limit:
-                break
+                break  # finer levels violate no less
             if loss >= self.best - self.close:
                 continue
             if self.models:

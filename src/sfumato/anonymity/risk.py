@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 Basis = Literal["register", "weights", "table"]
 
 _EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
-_BASES = {
-    "register": "people of the register",
-    "weights": "sums of weights",
-    "table": "no population given, so as the prosecutor",
-}
 
 _MOST = 20_000
 _DENSE = 4
@@ -106,17 +101,6 @@ class Risk:
                 {"size": each.label, "classes": each.classes, "records": each.records} for each in self.sizes
             ],
         }
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                _describe("prosecutor", self.prosecutor, self.threshold),
-                f"{_describe('journalist', self.journalist, self.threshold)} ({_BASES[self.basis]})",
-                f"marketer: {self.marketer:.2%} of records expected to be re-identified",
-                f"unique: {self.unique:.2%} of {self.records:,} records in {self.classes:,} classes",
-                NOT_DP,
-            ]
-        )
 
 
 def measure_risk(
@@ -199,13 +183,6 @@ def _attack(sizes: NDArray[np.int64], chances: NDArray[np.float64], threshold: f
     )
 
 
-def _describe(name: str, attacker: Attacker, threshold: float) -> str:
-    return (
-        f"{name}: largest risk {attacker.largest:.2%}, average {attacker.average:.2%}, "
-        f"{attacker.above:.2%} of records above {threshold:.0%}"
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subset:
     """How well some columns tell records apart.
@@ -218,15 +195,6 @@ class Subset:
     unique: float
     small: float
     classes: int
-
-    def to_record(self) -> dict[str, Any]:
-        """The shares for JSON."""
-        return {
-            "columns": list(self.columns),
-            "unique": self.unique,
-            "small": self.small,
-            "classes": self.classes,
-        }
 
 
 def find_identifying_subsets(

@@ -67,12 +67,6 @@ class Accuracy:
         """The accuracies for JSON."""
         return {"model": NOT_DP, **asdict(self), "features": list(self.features), "kept": self.kept}
 
-    def __str__(self) -> str:
-        return (
-            f"{self.target} is predicted right for {self.before:.1%} of records before and {self.after:.1%} "
-            f"after ({self.baseline_before:.1%} and {self.baseline_after:.1%} without looking)\n{NOT_DP}"
-        )
-
 
 def measure_accuracy(
     before: TableLike, after: TableLike, *, features: Sequence[str], target: str, folds: int = 5

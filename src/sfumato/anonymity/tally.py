@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.attack.matching import build_classes, join_classes
+from sfumato.attack.matching import MOST_NUMBERS, build_classes, join_classes, number_rows
 from sfumato.errors import AnonymityError
 from sfumato.tables import TableLike, is_text, read_pieces, read_table, spell_table, to_numpy
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-_ROOM = 2**62  # numbers of rows stay below it, so that none leaves 64 bits
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -63,23 +61,6 @@ def tally_rows(source: TableLike, columns: Sequence[str], *, side: str, weights:
     used = [*columns, *([] if weights is None else [weights])]
     pieces = read_pieces(source, side=side, columns=used)
     return _merge([_tally_piece(piece, columns, weights, side) for piece in pieces])
-
-
-def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """One number per row from 0 without gaps, the same for rows with the same codes only.
-
-    >>> number_rows([np.array([1, 0, 1]), np.array([4, 4, 4])], [2, 5]).tolist()
-    [1, 0, 1]
-    """
-    keys = np.zeros(codes[0].size, np.int64)
-    room = 1
-    for code, size in zip(codes, sizes, strict=True):
-        if room * size >= _ROOM:
-            found, keys = np.unique(keys, return_inverse=True)
-            room = found.size
-        keys = keys * size + code
-        room *= size
-    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
 
 
 def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -163,7 +144,7 @@ def _group(
 ) -> Tally:
     """The tally of rows with these codes, each of which is so many records, or one."""
     sizes = [max(1, len(each)) for each in values]
-    if counts is None and weights is None and math.prod(sizes) < _ROOM:
+    if counts is None and weights is None and math.prod(sizes) < MOST_NUMBERS:
         keys = np.zeros(codes[0].size, np.int64)
         for code, size in zip(codes, sizes, strict=True):
             keys *= size

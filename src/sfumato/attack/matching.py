@@ -49,8 +49,10 @@ _LARGE = 1 << 18
 _SHORT = 16
 """Runs are short if they hold less than this part of a block."""
 
-_BATCH = 1 << 21
-_MOST_BYTES = 1 << 27
+_BATCH = 1 << 21  # pairs that are compared at a time
+_MOST_BYTES = 1 << 27  # of a table of what fits what
+MOST_NUMBERS = 2**62
+"""Numbers of rows stay below it, so that none leaves 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +314,8 @@ def build_classes(table: pa.Table, on: Sequence[str], *, weights: NDArray[np.int
     """
     encoded = [_encode(table[name]) for name in on]
     codes = np.stack([each for each, _ in encoded], axis=1)
-    _, first, of_row = np.unique(combine_codes(codes), return_index=True, return_inverse=True)
+    numbers = number_rows([each for each, _ in encoded], [len(patterns) for _, patterns in encoded])
+    _, first, of_row = np.unique(numbers, return_index=True, return_inverse=True)
     counted = np.ones(table.num_rows, np.int64) if weights is None else weights
     return Classes(
         codes=codes[first],
@@ -322,19 +325,21 @@ def build_classes(table: pa.Table, on: Sequence[str], *, weights: NDArray[np.int
     )
 
 
-def combine_codes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One number per row of `codes`, the same for the same rows only.
+def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
+    """One number per row from 0 without gaps, the same for rows with the same codes only.
 
-    >>> combine_codes(np.array([[0, 5], [1, 5], [0, 5]])).tolist()
-    [0, 1, 0]
+    >>> number_rows([np.array([1, 0, 1]), np.array([4, 4, 4])], [2, 5]).tolist()
+    [1, 0, 1]
     """
-    combined = np.zeros(codes.shape[0], np.int64)
-    for column in codes.T:
-        # Numbered anew at every column, so that no product leaves the range.
-        _, dense = np.unique(column, return_inverse=True)
-        combined = combined * (int(dense.max(initial=0)) + 1) + dense.reshape(-1)
-        _, combined = np.unique(combined, return_inverse=True)
-    return combined.reshape(-1)
+    keys = np.zeros(codes[0].size, np.int64)
+    room = 1
+    for code, size in zip(codes, sizes, strict=True):
+        if room * size >= MOST_NUMBERS:
+            found, keys = np.unique(keys, return_inverse=True)
+            room = found.size
+        keys = keys * size + code
+        room *= size
+    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[Pattern, ...]]:
@@ -550,8 +555,11 @@ def _hash_keys(
     """One number per class of each side, the same where all `hashed` columns are."""
     if not hashed:
         return np.zeros(left_rows.size, np.int64), np.zeros(right_rows.size, np.int64)
-    mine = [exact[column][0][left.codes[left_rows, column]] for column in hashed]
-    theirs = [exact[column][1][right.codes[right_rows, column]] for column in hashed]
-    both = np.concatenate([np.stack(mine, axis=1), np.stack(theirs, axis=1)])
-    combined = combine_codes(both)
-    return combined[: left_rows.size], combined[left_rows.size :]
+    both = []
+    for column in hashed:
+        mine, theirs = exact[column]
+        both.append(
+            np.concatenate([mine[left.codes[left_rows, column]], theirs[right.codes[right_rows, column]]])
+        )
+    keys = number_rows(both, [int(each.max(initial=0)) + 1 for each in both])
+    return keys[: left_rows.size], keys[left_rows.size :]

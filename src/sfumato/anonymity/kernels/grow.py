@@ -204,7 +204,8 @@ def grow_classes(codes, people, rows, space, k, order, starts):
         made = 0
         last = order[start]
         while left >= k:
-            # Who has a class moves behind `end`, so that order[start:end] are those without one.
+            # Far tuples first: they would cost most as the last ones. Who has a class moves behind `end`,
+            # so that order[start:end] are those without one.
             place = _find_farthest_tuple(codes, order, start, end, last, space)
             last = order[place]
             end -= 1
@@ -218,7 +219,7 @@ def grow_classes(codes, people, rows, space, k, order, starts):
                 for place in range(start, end):
                     number = order[place]
                     grown = _loss_with(codes, number, extents, made, space)
-                    score = grown * (weight + rows[number])
+                    score = grown * (weight + rows[number])  # all rows of the class lose as much
                     if score < best:
                         best, found = score, place
                 number = order[found]
@@ -292,7 +293,7 @@ def peel_classes(folds, people, visits, k):
             key = np.uint64(0)
             for column in range(q):
                 key += folds.keys[base[column] + codes_left[place, column]]
-            slot = ((key * _MIX) >> np.uint64(20)) & mask
+            slot = ((key * _MIX) >> np.uint64(20)) & mask  # the lowest bits of a product are poorly mixed
             while people_at[slot] > 0 and key_at[slot] != key:
                 slot = (slot + np.uint64(1)) & mask
             if people_at[slot] == 0:

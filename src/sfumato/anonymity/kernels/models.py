@@ -69,7 +69,7 @@ def _satisfies(kind, limit, wholes, counts, values, inside, totals, cumulated, a
             found[place] = counts[values[place]]
         found.sort()
         rest = inside - inside
-        for place in range(values.size - wholes[0] + 1):
+        for place in range(values.size - wholes[0] + 1):  # all but the l - 1 most frequent
             rest += found[place]
         return values.size >= wholes[0] and found[-1] * wholes[2] < rest * wholes[1]
     if kind == EQUAL:
@@ -130,7 +130,7 @@ def is_satisfied(order, start, end, arrays, tallies):
         for place in range(start, end):
             used = _count(order[place], column, arrays.values, counts, touched, used)
         found = touched[:used]
-        found.sort()
+        found.sort()  # the ordered distance goes from the lowest value to the highest
         fits = _satisfies_column(column, counts, found, arrays)
         for value in found:
             counts[value] = 0

@@ -134,7 +134,7 @@ def _list_present(part, column, size, scratch):
     for place in range(part.start, part.end):
         code = part.codes[part.order[place], column]
         if ranks[code] == 0:
-            ranks[code] = 1
+            ranks[code] = 1  # seen; the places follow once all codes are known
             present[count] = code
             count += 1
     # Few of many codes are sorted; else it is faster to go through all of them.
@@ -153,6 +153,7 @@ def _list_present(part, column, size, scratch):
 
 @njit(cache=True, nogil=True)
 def _clear_present(count, scratch):
+    """Sets `ranks` back to 0; only the codes of the part, since there may be far more."""
     for place in range(count):
         scratch.ranks[scratch.present[place]] = 0
 
@@ -227,7 +228,7 @@ def _add_category(part, column, other, count, space, scratch):
         last[code] = max(last[code], at)
         if singles and scratch.seen[at, code] != stamp:
             scratch.seen[at, code] = stamp
-            scratch.alone[at] += unit
+            scratch.alone[at] += unit  # one too many at every place, taken off below
     different = 0
     for place in range(part.start, part.end, part.step):
         code = part.codes[part.order[place], other]
@@ -343,7 +344,7 @@ def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scra
         everybody += people[order[place]]
         every_row += rows[order[place]]
     if everybody < 2 * k:
-        return 0
+        return 0  # no cut leaves k people on both sides
     part = _Part(codes, order, start, end, 1 + (end - start) // looked_at)
     people_at, rows_at = scratch.people_at, scratch.rows_at
     made = 0
@@ -467,7 +468,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
     order = np.arange(n)
     spare = np.empty(n, np.int64)
     widths = np.empty(q)
-    stack = np.empty((n + 1, 2), np.int64)
+    stack = np.empty((n + 1, 2), np.int64)  # of parts; recursion could go as deep as there are tuples
     stack[0, 0], stack[0, 1] = 0, n
     waiting = 1
     starts = np.empty(n, np.int64)
@@ -497,7 +498,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
                 if mark >= 0:
                     column = int(widest)
                     break
-                widths[widest] = -1.0
+                widths[widest] = -1.0  # it has no cut: the next widest
         if column < 0:
             starts[finished] = start
             finished += 1
@@ -545,6 +546,7 @@ def _find_order(codes, numbers, weights, half, rest, space, seen, stamp):
             continue
         order = np.argsort(own, kind="mergesort")
         place, taken = _find_half(weights, order, half)
+        # The entry in the middle is in both halves if its rows are divided.
         ordered = numbers[order]
         score = half * _measure_loss(codes, ordered, 0, place + 1, space, seen, stamp)
         begin = place if taken < weights[order[place]] else place + 1
