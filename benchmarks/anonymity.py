@@ -367,7 +367,7 @@ def run_big(source, out, kind):
                 "peak": peak,
                 "ncp": 100 * released.made.loss.ncp,
                 "k": found.k,
-                "classes": released.made.classes,
+                "classes": released.measured.classes,
             }
         )
     )

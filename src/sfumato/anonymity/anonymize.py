@@ -50,7 +50,7 @@ _FORMATS = (".parquet", ".csv", ".csv.gz")
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Anonymized:
-    """The released rows, what was lost, and how many records were left out.
+    """The released rows, what was lost, and the share of their cells that are `*`.
 
     `rows` says which original row each released one comes from: it stays inside.
     """
@@ -58,18 +58,15 @@ class Anonymized:
     table: pa.Table
     rows: NDArray[np.int64]
     loss: Loss
-    records: int
-    suppressed: int
     suppressed_cells: float
-    classes: int
 
 
 def _make_release(
     table: pa.Table,
     options: Options,
     *,
-    register: pa.Table | None = None,
-    by_class: bool = False,
+    register: pa.Table | None,
+    by_class: bool,
     progress: Callable[[str], None],
 ) -> Anonymized:
     """The table as the options want it, in the order of its rows or, `by_class`, of what it says.
@@ -91,9 +88,7 @@ def _make_release(
     rows = np.flatnonzero(class_of_row >= 0)
     if by_class:
         rows = _sort_rows(table, options, labels, class_of_row, rows)
-    released = _gather(table, options, labels, class_of_row[rows], rows)
-    used = np.unique(partition.classes[partition.classes >= 0]).size
-    return Anonymized(released, rows, loss, table.num_rows, table.num_rows - rows.size, starred, int(used))
+    return Anonymized(_gather(table, options, labels, class_of_row[rows], rows), rows, loss, starred)
 
 
 def _collapse(
@@ -348,6 +343,11 @@ class Released:
     original: pa.Table
     made: Anonymized
     measured: Anonymity
+
+    @property
+    def suppressed(self) -> int:
+        """The number of records that were left out."""
+        return int(self.original.num_rows - self.made.table.num_rows)
 
 
 def anonymize(

@@ -286,8 +286,8 @@ def summarise(
     return Summary(
         options=options,
         found=released.measured,
-        records=released.made.records,
-        suppressed=released.made.suppressed,
+        records=original.num_rows,
+        suppressed=released.suppressed,
         suppressed_cells=released.made.suppressed_cells,
         before=risks[0],
         after=risks[1],
