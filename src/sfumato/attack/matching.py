@@ -132,8 +132,16 @@ def _begins(prefix: str, other: Pattern) -> bool:
     if not prefix:
         return True
     if other.text is not None:
-        return other.text.startswith(prefix)
+        return other.text.startswith(prefix) or other.text == _written_out(prefix)
     return _range_begins(prefix, other.low, other.high)
+
+
+def _written_out(prefix: str) -> str | None:
+    """The number that is written with this prefix and more zeros than it needs: 2.5 of 2.50*, 0 of -*."""
+    number = "-0" if prefix == "-" else prefix.removesuffix(".")
+    if not _ONE.fullmatch(number) or _plain(number) == prefix:
+        return None
+    return _plain(number)
 
 
 def _range_begins(prefix: str, low: float, high: float) -> bool:
@@ -266,6 +274,9 @@ class ValueIndex:
             start = bisect_left(self._texts, pattern.prefix)
             stop = bisect_left(self._texts, pattern.prefix + _LAST)
             found[self._order[start:stop]] = True
+            longer = self._places.get(_written_out(pattern.prefix) or "")
+            if longer is not None:
+                found[longer] = True
             others = [*self._odd, *self._bare]
         elif pattern.has_range:
             found |= (self._lows <= pattern.high) & (pattern.low <= self._highs)
@@ -294,6 +305,8 @@ class ValueIndex:
             return Spans(np.searchsorted(ordered, self._lows), starts, stops)
         if any(each.text is None and each.prefix is None for each in patterns):
             return None
+        if any(each.prefix is not None and _written_out(each.prefix) is not None for each in patterns):
+            return None  # such a number stands elsewhere in the order of texts
         ranks = np.empty(len(self._patterns), np.int64)
         ranks[self._order] = np.arange(ranks.size)
         ends = [
