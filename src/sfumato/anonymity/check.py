@@ -33,8 +33,7 @@ NOT_DP = "k-anonymity, not differential privacy"
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T].*)?", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 _LARGEST_C = 1000  # of recursive diversity: a larger one asks for next to nothing
-_ROUNDING = 1e-9
-"""Entropies and distances are sums of floats: a shortfall smaller than this is one of rounding."""
+_ROUNDING = 1e-9  # entropies and distances are sums of floats: a smaller shortfall is one of rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

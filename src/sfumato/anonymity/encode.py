@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -226,6 +226,12 @@ class Partition:
     classes: NDArray[np.int32]
     count: int
     levels: tuple[int, ...] | None = None
+
+    @property
+    def sizes(self) -> NDArray[Any]:
+        """The number of rows of every class."""
+        kept = self.classes >= 0
+        return np.bincount(self.classes[kept], self.weights[kept], minlength=self.count)
 
 
 def collapse_rows(columns: Sequence[NDArray[np.int32]], sizes: Sequence[int]) -> Tuples:

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 MISSING = "(missing)"
 """How a missing value is written in a set with others; alone it stays missing."""
 
-_WORTHLESS = 0.5
-"""A class that has lost more than this share of its cells is left out, if the limit allows it."""
-
-_MOST_DIGITS = 12
-"""Decimals of a mean, at most."""
+_WORTHLESS = (
+    0.5  # a class that has lost more than this share of its cells is left out, if the limit allows it
+)
+_MOST_DIGITS = 12  # decimals of a mean, at most
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -169,8 +168,7 @@ def measure_loss(
 ) -> Loss:
     """The loss of a labelled partition."""
     rows = int(partition.weights.sum())
-    kept = partition.classes >= 0
-    sizes = np.bincount(partition.classes[kept], partition.weights[kept], minlength=partition.count)
+    sizes = partition.sizes
     suppressed = rows - int(sizes.sum())
     by_column, entropies = {}, {}
     for place, (column, cells) in enumerate(zip(columns, labels, strict=True)):
@@ -218,11 +216,7 @@ def suppress_classes(
     Classes that have lost more than half are left out, worst first, while the limit on records allows it.
     If too many cells are `*`, classes with most of them follow.
     """
-    sizes = np.bincount(
-        partition.classes[partition.classes >= 0],
-        partition.weights[partition.classes >= 0],
-        minlength=partition.count,
-    )
+    sizes = partition.sizes
     rows = int(partition.weights.sum())
     out = np.zeros(partition.count, np.bool_)
     left = int(options.max_suppressed * rows + 1e-9) - (rows - int(sizes.sum()))
@@ -310,8 +304,7 @@ def centre_labels(
     classes = partition.classes[kept]
     weights = partition.weights[kept]
     # A class without a row of the table, only people of a register, still gets a value.
-    rows = np.bincount(classes, weights, minlength=partition.count)
-    weights = np.where(rows[classes] > 0, weights, 1).astype(np.int64)
+    weights = np.where(partition.sizes[classes] > 0, weights, 1).astype(np.int64)
     labels = []
     for place, column in enumerate(columns):
         codes = tuples.codes[partition.tuple_of_entry[kept], place]
