@@ -381,8 +381,10 @@ def anonymize(
     >>> anonymize(people, quasi_identifiers=["age", "postcode"], k=2)
     {'age': ['61-72', '61-72', '35-40', '35-40'], 'postcode': ['1001', '1001', '6732|6910', '6732|6910']}
     """
-    columns: dict[str, Any] = {"quasi_identifiers": quasi_identifiers, "sensitive": sensitive}
-    chosen = Options(**columns, k=k, k_map=register is not None, **options)
+    k_map = register is not None
+    chosen = Options(
+        quasi_identifiers=quasi_identifiers, k=k, sensitive=sensitive or (), k_map=k_map, **options
+    )
     released = release_table(table, chosen, register=register, out=out, force=force, progress=progress)
     if out is not None:
         return str(out) if isinstance(table, str) else Path(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -35,7 +35,7 @@ class Options(Requirements):
     max_suppressed        the largest share of records that are left out
     max_suppressed_cells  the largest share of cells that are `*`
 
-    Columns may be given as one name or as a list of names.
+    Columns may be given as one name or as a list of names; a tuple is kept.
 
     >>> Options(quasi_identifiers="age", k=5, sensitive=["ill"], l=2).released
     ('age', 'ill')
@@ -45,10 +45,10 @@ class Options(Requirements):
     sfumato.errors.AnonymityError: diversity and closeness are about sensitive columns; name one
     """
 
-    quasi_identifiers: tuple[str, ...]
-    sensitive: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    identifiers: tuple[str, ...] = ()
+    quasi_identifiers: Sequence[str]
+    sensitive: Sequence[str] = ()
+    keep: Sequence[str] = ()
+    identifiers: Sequence[str] = ()
     individual: str | None = None
     hierarchies: Mapping[str, Hierarchy] = field(default_factory=dict)
     method: Method = "local"
@@ -160,7 +160,7 @@ def _read_names(given: Any) -> tuple[str, ...]:  # noqa: ANN401 - a name, or sev
     return names
 
 
-def _read_hierarchies(given: Any, names: tuple[str, ...]) -> dict[str, Hierarchy]:  # noqa: ANN401
+def _read_hierarchies(given: Any, names: Sequence[str]) -> dict[str, Hierarchy]:  # noqa: ANN401
     if isinstance(given, (str, Path)):
         # A file may serve for several tables, so that it may tell of columns that are not used here.
         return {name: each for name, each in read_hierarchies(Path(given)).items() if name in names}
