@@ -19,6 +19,9 @@ _PLAIN = re.compile(r"\s*[+-]?[0-9.eE+-]{1,400}(/[0-9]{1,400})?\s*", re.ASCII)
 
 _LEAST_DELTA, _LARGEST_DELTA = Fraction(1, 10**100), Fraction(1, 10)
 
+NORMAL_95 = 1.959964
+"""Half the width, in standard deviations, of the interval that holds 95 % of normal noise."""
+
 ExactLike = int | float | str | Decimal | Fraction
 
 

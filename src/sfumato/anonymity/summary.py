@@ -14,7 +14,7 @@ from sfumato.anonymity.risk import Risk, find_identifying_subsets, measure_risk
 from sfumato.anonymity.tally import Tally, check_names, tally_rows
 from sfumato.attack.link import Linkage, Published, link_tables
 from sfumato.errors import AnonymityError, AttackError
-from sfumato.report.numbers import percent, short
+from sfumato.pages.words import percent, short
 from sfumato.tables import TableLike, read_table, spell_table, to_arrow
 
 if TYPE_CHECKING:

@@ -27,10 +27,9 @@ import pyarrow.parquet as pq
 from sfumato.attack.link import INTERNAL
 from sfumato.curator import Curator, open_project
 from sfumato.errors import AttackError, BudgetExceeded
-from sfumato.exact import ExactLike, format_exact, parse_positive
+from sfumato.exact import NORMAL_95, ExactLike, format_exact, parse_positive
 from sfumato.explain import Guarantee, belief_bounds
-from sfumato.explain.words import at_least, at_most
-from sfumato.report.numbers import short
+from sfumato.pages.words import at_least, at_most, short
 
 _FIRST = ("Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jon", "Kaja", "Leif")
 _LAST = ("Ash", "Birch", "Cedar", "Elm", "Fir", "Hazel", "Larch", "Maple", "Oak", "Pine", "Rowan", "Yew")
@@ -363,7 +362,7 @@ class AverageAttack:
     @property
     def careless_repeats(self) -> int:
         """How many repeats would give the exact count away then, 95 times in 100."""
-        return math.ceil((1.96 * noise_deviation(self.epsilon) / _HALF) ** 2)
+        return math.ceil((NORMAL_95 * noise_deviation(self.epsilon) / _HALF) ** 2)
 
     def to_record(self) -> dict[str, Any]:
         """The attack for JSON."""

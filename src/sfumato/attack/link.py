@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sfumato.attack.matching import Classes, build_classes, join_classes
 from sfumato.errors import AttackError
+from sfumato.pages.words import percent
 from sfumato.tables import TableLike, read_table, require_columns, spell_table, to_numpy
 
 if TYPE_CHECKING:
@@ -277,9 +278,6 @@ def describe_linkage(after: Linkage, *, before: Linkage | None = None) -> str:
     >>> print(describe_linkage(found).splitlines()[8].strip())
     linked: one record, and it fits nobody else          2 (100 %)
     """
-    # The room of reports loads those of releases, which whoever only joins tables must not need.
-    from sfumato.report.numbers import percent
-
     each = [after] if before is None else [before, after]
     lines = [INTERNAL, f"linkage on {', '.join(after.on)}"]
     if before is not None:
@@ -323,8 +321,6 @@ def _list_values(linkage: Linkage) -> list[str]:
     revealed = linkage.revealed
     if revealed is None or not revealed.values:
         return []
-    from sfumato.report.numbers import percent
-
     lines = [f"{revealed.column} of the linked people"]
     for value, count in revealed.values[:_MOST_VALUES]:
         shown = "".join(sign if sign.isprintable() else "?" for sign in value)[:30] or "(empty)"

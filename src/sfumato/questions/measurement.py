@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.accounting import Cost, histogram_sensitivity, sqrt_up
 from sfumato.errors import RecipeError
-from sfumato.exact import parse_positive
+from sfumato.exact import NORMAL_95, parse_positive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -267,7 +267,7 @@ class Request:
     def interval(self) -> float:
         """Half the width of an interval that holds the noise with 95 %, in units of 1 / grid."""
         if self.noise == "gaussian":
-            return 1.959964 * float(self.scale)
+            return NORMAL_95 * float(self.scale)
         # The least k with P(|X| > k) = 2 q^(k + 1) / (1 + q) of at most a twentieth.
         rate = float(1 / self.scale)
         return max(0, math.ceil(math.log(40 / (1 + math.exp(-rate))) / rate) - 1)
@@ -363,7 +363,7 @@ def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, fl
         elif values.size == 1:
             width = request.interval
         else:
-            width = 1.959964 * request.standard_deviation * math.sqrt(values.size)
+            width = NORMAL_95 * request.standard_deviation * math.sqrt(values.size)
         unit = weight * measurement.grid
         found.append((width / unit, int(values.sum(dtype=object)) / unit))
     if not found:
@@ -389,7 +389,7 @@ def _reach_of_passing(request: Request, cells: int) -> float:
     mean = (request.threshold or 0) + 1 / step
     square = mean**2 + (1 + step) / step**2
     passing = cells * request.passing
-    return passing * mean + 1.959964 * math.sqrt(passing * square)
+    return passing * mean + NORMAL_95 * math.sqrt(passing * square)
 
 
 def _weight_of_cells(queries: Queries | None) -> float | None:
