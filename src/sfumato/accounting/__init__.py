@@ -11,10 +11,8 @@ from sfumato.accounting.cost import (
     discrete_laplace_rho,
     exponential_mu,
     exponential_rho,
-    laplace_rho,
     pure_to_mu,
     pure_to_rho,
-    selection_delta_of,
     selection_threshold,
     sqrt_up,
 )
@@ -33,7 +31,6 @@ from sfumato.accounting.curves import (
     rho_to_delta,
     rho_to_epsilon,
     rho_to_pure,
-    zcdp_sigma_bun_steinke,
 )
 from sfumato.accounting.ledger import Anchor, Ledger, parse_anchor
 from sfumato.accounting.store import find_store, locate_ledger
@@ -62,7 +59,6 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_sigma",
     "histogram_sensitivity",
-    "laplace_rho",
     "left",
     "locate_ledger",
     "max_mu",
@@ -76,8 +72,6 @@ __all__ = [
     "rho_to_delta",
     "rho_to_epsilon",
     "rho_to_pure",
-    "selection_delta_of",
     "selection_threshold",
     "sqrt_up",
-    "zcdp_sigma_bun_steinke",
 ]

@@ -215,6 +215,32 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     return history
 
 
+def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
+    """Raises an error if the costs are for another relation of neighbours than those before."""
+    relations = {cost.neighbours for cost in costs}
+    if history.neighbours is not None:
+        relations.add(history.neighbours)
+    if len(relations) > 1:
+        raise RecipeError(
+            f"ledger {name!r} adds up costs for one relation of neighbours; "
+            "'add-remove' and 'replace' cannot be mixed"
+        )
+
+
+def refuse_other_units(history: History, units: Mapping[str, str], *, name: str) -> None:
+    """Raises an error if a table was charged with another unit before."""
+    for table, unit in units.items():
+        charged = history.units.get(table, frozenset({unit}))
+        if unit not in charged:
+            before = " and ".join(repr(each) for each in sorted(charged))
+            raise RecipeError(
+                f"table {table!r} was charged to ledger {name!r} with unit {before}, and now its unit is "
+                f"{unit!r}: what protects the one does not protect the other, so the costs do not add up. "
+                "Nothing was spent; put the unit back, or keep the table under its new unit in a project "
+                "with a ledger of its own, whose budget comes on top of this one"
+            )
+
+
 def _recorded_answer(entry: Entry, entries: tuple[Entry, ...]) -> dict[int, str]:
     description = entry.description
     charge, sha256 = description["charge"], description["sha256"]

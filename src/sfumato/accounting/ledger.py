@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from sfumato.accounting import chain
-from sfumato.accounting.budget import (
-    Budget,
-    BudgetReport,
-    admits,
-    explain_refusal,
-    make_report,
+from sfumato.accounting.budget import Budget, BudgetReport, admits, explain_refusal
+from sfumato.accounting.chain import (
+    Entry,
+    EntryKind,
+    History,
+    make_entry,
     refuse_other_neighbours,
     refuse_other_units,
+    replay_chain,
 )
-from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
 from sfumato.accounting.cost import Cost
 from sfumato.accounting.store import Row, Session, Store, find_store, parse_row, take_turn, try_again
 from sfumato.errors import LedgerError, RecipeError, VerificationFailed
@@ -402,7 +402,9 @@ class Ledger:
     def report(self) -> BudgetReport:
         """What was spent and what is left, recomputed from the verified chain."""
         with self._history() as (_, history):
-            return make_report(history)
+            return BudgetReport(
+                budget=history.limit, sums=history.spent, entries=history.entries, head=history.head
+            )
 
     @try_again
     def change_budget(self, budget: Budget) -> Entry:
