@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfumato.accounting.budget import Accounting, Amount, Budget, BudgetReport, Spent, add_costs, admits, left
-from sfumato.accounting.chain import Entry
+from sfumato.accounting.chain import Anchor, Entry, parse_anchor
 from sfumato.accounting.cost import (
     Cost,
     CostKind,
@@ -32,7 +32,7 @@ from sfumato.accounting.curves import (
     rho_to_epsilon,
     rho_to_pure,
 )
-from sfumato.accounting.ledger import Anchor, Ledger, parse_anchor
+from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [

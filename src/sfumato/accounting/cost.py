@@ -19,7 +19,7 @@ from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive, 
 from sfumato.schema.table import Neighbours
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection", "filter"]
 Norm = Literal["L1", "L2", "none"]
@@ -200,14 +200,14 @@ def pure_to_mu(epsilon: Fraction) -> Fraction:
     value = float(parse_positive(epsilon, name="epsilon"))
     if value > 700:  # erfc leaves the floats; Q(x) <= exp(-x^2 / 2) / 2 gives this simpler bound
         return sqrt_up(8 * epsilon)
-    low, high = 0.0, min(value, math.sqrt(value))
-    while low < (middle := (low + high) / 2) < high:
+
+    def enough(t: float) -> bool:
         if value < 1:
-            enough = math.erf(middle) >= math.tanh(value / 2)
-        else:
-            enough = math.erfc(middle) <= 2 / (1 + math.exp(value))
-        low, high = (low, middle) if enough else (middle, high)
-    return round_up(2 * math.sqrt(2) * high * (1 + _RELATIVE), places=PLACES)
+            return math.erf(t) >= math.tanh(value / 2)
+        return math.erfc(t) <= 2 / (1 + math.exp(value))
+
+    _, t = bisect_floats(enough, 0.0, min(value, math.sqrt(value)))
+    return round_up(2 * math.sqrt(2) * t * (1 + _RELATIVE), places=PLACES)
 
 
 def exponential_rho(epsilon: Fraction) -> Fraction:
@@ -299,6 +299,13 @@ def sqrt_up(number: Fraction) -> Fraction:
     scaled = -((-number * 10 ** (2 * PLACES)) // 1)
     root = math.isqrt(scaled)
     return Fraction(root + (root * root < scaled), 10**PLACES)
+
+
+def bisect_floats(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """The neighbouring floats between which `holds`, false at `low` and true at `high`, turns true."""
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
 
 
 def to_decimal(number: Fraction) -> Decimal:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from sfumato.accounting.cost import PLACES, SMOOTHING, pure_to_mu, pure_to_rho, sqrt_up
+from sfumato.accounting.cost import PLACES, SMOOTHING, bisect_floats, pure_to_mu, pure_to_rho, sqrt_up
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, parse_exact, parse_positive
 from sfumato.schema.table import Neighbours
@@ -160,9 +160,7 @@ def mu_to_epsilon(mu: ExactLike, delta: ExactLike) -> float:
         high *= 2
         if high > 1e300:
             return math.inf
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if _log_delta(value, middle) <= target else (middle, high)
-    return high
+    return bisect_floats(lambda epsilon: _log_delta(value, epsilon) <= target, low, high)[1]
 
 
 def mu_to_pure(mu_squared: ExactLike) -> Fraction:
@@ -207,9 +205,7 @@ def largest_mu(epsilon: ExactLike, delta: ExactLike) -> float:
     low, high = 0.0, 1e-3
     while high < _LARGEST_MU and _log_delta(high, value) <= target:
         low, high = high, 2 * high
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _log_delta(middle, value) <= target else (low, middle)
-    return low
+    return bisect_floats(lambda mu: _log_delta(mu, value) > target, low, high)[0]
 
 
 def rho_to_epsilon(rho: ExactLike, delta: ExactLike) -> float:
@@ -274,9 +270,7 @@ def max_rho(epsilon: ExactLike, delta: ExactLike) -> Fraction:
     low, high = 0.0, 1e-18
     while rho_to_epsilon(high, delta) <= target:
         low, high = high, 2 * high
-    while low < (middle := (low + high) / 2) < high:
-        fits = rho_to_epsilon(middle, delta) <= target
-        low, high = (middle, high) if fits else (low, middle)
+    low, _ = bisect_floats(lambda rho: rho_to_epsilon(rho, delta) > target, low, high)
     return Fraction(math.floor(Fraction(low * (1 - _MARGIN)) * 10**PLACES), 10**PLACES)
 
 
@@ -339,10 +333,8 @@ def _rising_root(function: Callable[[float], float], low: float, high: float) ->
 
 
 def _pure_guess(rho: float) -> float:
-    low, high = 0.0, rho + 2 * math.sqrt(max(rho, 0.0)) + 1
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if middle * math.tanh(middle / 2) <= rho else (low, middle)
-    return low
+    high = rho + 2 * math.sqrt(max(rho, 0.0)) + 1
+    return bisect_floats(lambda epsilon: epsilon * math.tanh(epsilon / 2) > rho, 0.0, high)[0]
 
 
 def _largest_pure(fits: Callable[[Fraction], bool], guess: float) -> Fraction:

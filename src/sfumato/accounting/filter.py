@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sfumato.accounting.cost import PLACES, Cost, pure_to_mu, to_decimal
+from sfumato.accounting.cost import PLACES, Cost, bisect_floats, pure_to_mu, to_decimal
 from sfumato.accounting.curves import largest_mu, log_of, mu_to_delta
 from sfumato.exact import round_up
 
@@ -234,11 +234,12 @@ def reserved_mu_squared(epsilon: Fraction, root: Fraction) -> Fraction:
     beside = min(1.0, mu_to_delta(root, epsilon))
     near = math.tanh(value / 2) + likely * beside
     rest = likely * (1 - beside)
-    low, high = 0.0, 8.0
-    while low < (middle := (low + high) / 2) < high:
-        enough = math.erf(middle) >= near if near < 0.5 else math.erfc(middle) <= rest
-        low, high = (low, middle) if enough else (middle, high)
-    total = Fraction(2 * math.sqrt(2) * high * (1 + _RELATIVE))
+
+    def enough(t: float) -> bool:
+        return math.erf(t) >= near if near < 0.5 else math.erfc(t) <= rest
+
+    _, t = bisect_floats(enough, 0.0, 8.0)
+    total = Fraction(2 * math.sqrt(2) * t * (1 + _RELATIVE))
     return min(alone, round_up(total**2 - root**2, places=PLACES))
 
 
