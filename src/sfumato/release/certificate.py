@@ -11,6 +11,7 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from sfumato._version import __version__
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_delta, round_up
@@ -37,10 +38,11 @@ def build_certificate(
     ledger: Mapping[str, Any],
     files: Mapping[str, bytes],
     facts: Mapping[str, Any],
+    notes: list[str],
 ) -> dict[str, Any]:
     """The certificate of a release of `plan`, charged as the `ledger` entry says, with these files.
 
-    `facts` is what the recipe tells of its post-processing.
+    `facts` is what the recipe states of its post-processing, `notes` what `list_notes` finds.
     """
     table = plan.table
     return {
@@ -75,12 +77,13 @@ def build_certificate(
             for name in plan.columns
         },
         **({"postprocessing": dict(facts)} if facts else {}),
-        **({"notes": notes} if (notes := list_notes(table, answers)) else {}),
+        **({"notes": notes} if notes else {}),
         "ledger": dict(ledger),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("sfumato", "numpy", "pyarrow", "duckdb")},
+            "sfumato": __version__,
+            **{name: version(name) for name in ("numpy", "pyarrow", "duckdb")},
         },
     }
 
@@ -90,42 +93,6 @@ def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
     total = total_in_records(table, answers)
     found = None if total is None else note_total(*total, of="release")
     return [] if found is None else [found]
-
-
-def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
-    cost = ask_cost(table, ask)
-    if isinstance(ask, Request):
-        told: dict[str, Any] = {"columns": list(ask.columns), "cells": table.cells(ask.columns)}
-        if ask.queries is not None:
-            told["queries"] = ask.queries.to_record()
-        if ask.norm is not None:
-            told["contribution_norm"] = _text(ask.norm)
-        if ask.heads is not None:
-            told["individuals"] = ask.heads.to_record()
-        if ask.threshold is not None:
-            told["threshold"] = ask.threshold
-        if ask.records is not None:
-            told["records"] = ask.records
-    else:
-        told = {"candidates": ask.options}
-    return {
-        "name": ask.name,
-        **told,
-        **{key: _text(value) for key, value in cost.to_record().items()},
-        "epsilon": _text(cost.epsilon),
-        "rho": _text(cost.rho),
-        "mu": _text(cost.mu),
-    }
-
-
-def describe_entry(entry: Entry) -> dict[str, Any]:
-    """What a certificate says of the charge in the ledger."""
-    return {
-        "sequence": entry.sequence,
-        "hash": entry.hash,
-        "previous": entry.previous,
-        "recorded_at": entry.recorded_at,
-    }
 
 
 def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
@@ -149,6 +116,16 @@ def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
     }
 
 
+def describe_entry(entry: Entry) -> dict[str, Any]:
+    """What a certificate says of the charge in the ledger."""
+    return {
+        "sequence": entry.sequence,
+        "hash": entry.hash,
+        "previous": entry.previous,
+        "recorded_at": entry.recorded_at,
+    }
+
+
 def read_plan(certificate: Mapping[str, Any]) -> Plan:
     """The plan that a certificate states, derived again from its recipe and its table."""
     record = certificate["plan"]
@@ -164,6 +141,30 @@ def read_plan(certificate: Mapping[str, Any]) -> Plan:
 def pack_json(document: Mapping[str, Any]) -> bytes:
     """`document` as readable JSON."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
+    cost = ask_cost(table, ask)
+    if isinstance(ask, Request):
+        stated = {
+            "columns": list(ask.columns),
+            "cells": table.cells(ask.columns),
+            "queries": None if ask.queries is None else ask.queries.to_record(),
+            "contribution_norm": _text(ask.norm),
+            "individuals": None if ask.heads is None else ask.heads.to_record(),
+            "threshold": ask.threshold,
+            "records": ask.records,
+        }
+    else:
+        stated = {"candidates": ask.options}
+    return {
+        "name": ask.name,
+        **{key: value for key, value in stated.items() if value is not None},
+        **{key: _text(value) for key, value in cost.to_record().items()},
+        "epsilon": _text(cost.epsilon),
+        "rho": _text(cost.rho),
+        "mu": _text(cost.mu),
+    }
 
 
 def _format_delta(delta: Fraction) -> str:

@@ -125,6 +125,15 @@ class PackedAnswers:
         return Measurement(request=ask, noisy_values=values, grid=grid, cells=cells)
 
 
+def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
+    if isinstance(answer, Measurement):
+        values = answer.noisy_values
+        if answer.cells is not None and not values.size:
+            values = np.zeros(1, np.int64)
+        return answer.ask.name, values, float(answer.request.scale)
+    return answer.ask.name, np.array([answer.index], np.int64), 0.0
+
+
 def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
     """The cells of an answer's rows."""
     if not isinstance(answer, Measurement) or answer.cells is None:
@@ -134,15 +143,6 @@ def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
 
 def _fixed_size(table: Table, ask: Ask) -> int:
     return request_size(table, ask) if isinstance(ask, Request) else 1
-
-
-def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
-    if isinstance(answer, Measurement):
-        values = answer.noisy_values
-        if answer.cells is not None and not values.size:
-            values = np.zeros(1, np.int64)
-        return answer.ask.name, values, float(answer.request.scale)
-    return answer.ask.name, np.array([answer.index], np.int64), 0.0
 
 
 def _whole_numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.int64]:
