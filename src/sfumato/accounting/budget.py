@@ -10,7 +10,7 @@ import math
 import sys
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato.accounting.cost import Cost
 from sfumato.accounting.curves import max_mu, max_rho, mu_to_epsilon, mu_to_pure, rho_to_epsilon, rho_to_pure
@@ -382,6 +382,31 @@ class BudgetReport:
     def more_like_last(self) -> int | None:
         """How many more charges like the last one fit, at most a million; None if there is none yet."""
         return count_more(self.budget, self.sums, self.last) if self.last else None
+
+    def to_record(self) -> dict[str, Any]:
+        """The report as plain text and numbers, with a record of every charge."""
+        charges = []
+        for entry in self.entries:
+            if entry.kind == "charge":
+                spent = add_costs(Spent(), entry.costs)
+                charges.append(
+                    {
+                        "sequence": entry.sequence,
+                        "recorded_at": entry.recorded_at,
+                        "table": entry.table,
+                        "by": entry.subject,
+                        "epsilon": None if spent.epsilon is None else format_exact(spent.epsilon),
+                        "rho": format_exact(spent.rho),
+                    }
+                )
+        return {
+            "total": str(self.total),
+            "delta": str(self.delta),
+            "spent": str(self.spent),
+            "left": str(self.left),
+            "more_like_last": self.more_like_last,
+            "charges": charges,
+        }
 
     def describe_left(self) -> str:
         """What is left in one line, as pure epsilon and in charges like the last one.

@@ -76,6 +76,16 @@ class Entry:
             return ()
         return tuple(Cost.from_record(record) for record in self.description["costs"])
 
+    @property
+    def subject(self) -> str:
+        """What a charge was for: the statement, or the recipe and the columns it groups by."""
+        description = self.description
+        recipe = description.get("recipe") or {}
+        kind, by = str(recipe.get("recipe", "")), recipe.get("by")
+        return str(
+            description.get("statement", f"{kind} by {', '.join(by)}" if isinstance(by, list) else kind)
+        )
+
     def to_record(self) -> dict[str, Any]:
         """All fields but the two hashes: what the seal covers, spelled canonically."""
         return {

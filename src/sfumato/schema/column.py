@@ -28,8 +28,8 @@ OTHER = "other"
 _MOST_VALUES = 2_000_000
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
 _DOMAIN_KEYS = ("values", "values_file", "ranges", "bins", "period", "range")
-_WRITING_KEYS = ("format", "decimal", "missing", "missing_label")
 _OTHER_KEYS = ("from", "names", "outside", "bounds", "origin", "drafted_from_data", "accept_drafted")
+_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, "format", "decimal", "missing", "missing_label")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ def _check_reading(column: Column) -> None:
 def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Column:
     if not isinstance(spec, dict):
         raise SchemaError("must be a table of keys such as values, bins, range, period or bounds")
-    refuse_unknown_keys(spec, (*_OTHER_KEYS, *_DOMAIN_KEYS, *_WRITING_KEYS), where="project file")
+    refuse_unknown_keys(spec, _KEYS, where="project file")
     stored = spec.get("from", name)
     origin = spec.get("origin", "the project file")
     if "values_file" in spec:
