@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test engines check versions audit bench clean
+.PHONY: demo test engines check reference versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -18,6 +18,10 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# docs/reference.md from the docstrings; a test fails while it is not current.
+reference: .venv/ready
+	$(BIN)/python docs/make_reference.py
 
 # The wheel, with the lowest versions that pyproject.toml admits and on newer Pythons; makes environments of its own.
 versions:
