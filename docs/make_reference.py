@@ -1,4 +1,4 @@
-"""Writes docs/reference.md: each name that a package exports, its signature and the start of its docstring."""
+"""Writes docs/reference.md: each name that a package exports, how it is called and what it does."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ def signature(thing: object) -> str:
 def describe(name: str, thing: object) -> list[str]:
     """The lines of one name; those of a class with its methods."""
     if not callable(thing) or getattr(thing, "__module__", "").startswith("typing"):
-        kind = first_line(thing) if isinstance(thing, ModuleType) else ""
-        return [f"- `{name}`" + (f": {kind}" if kind else "")]
+        return [f"- `{name}`" + (f": {first_line(thing)}" if isinstance(thing, ModuleType) else "")]
     lines = [f"- `{name}{signature(thing)}`: {first_line(thing)}".removesuffix(": ")]
     for key, method in vars(thing).items() if isinstance(thing, type) else ():
         plain = method.__func__ if isinstance(method, (classmethod, staticmethod)) else method
@@ -70,9 +69,8 @@ def build() -> str:
     rooms = [each.name for each in pkgutil.iter_modules(sfumato.__path__, "sfumato.") if each.ispkg]
     parts = [HEAD]
     for room in map(importlib.import_module, ("sfumato", *rooms)):
-        lines = [
-            line for name in getattr(room, "__all__", ()) for line in describe(name, getattr(room, name))
-        ]
+        names = getattr(room, "__all__", ())
+        lines = [line for name in names for line in describe(name, getattr(room, name))]
         if lines and room.__name__ != "sfumato.cli":
             parts.append(f"## {room.__name__}\n\n{first_line(room)}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
