@@ -1,7 +1,5 @@
 """Writes docs/reference.md: each name that a package exports, how it is called and what it does."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil
