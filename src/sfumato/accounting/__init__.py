@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from sfumato.accounting.budget import Accounting, Amount, Budget, BudgetReport, Spent, add_costs, admits, left
+from sfumato.accounting.budget import Amount, Budget, BudgetReport, Spent, add_costs, admits, left
 from sfumato.accounting.chain import Anchor, Entry, parse_anchor
 from sfumato.accounting.cost import (
     Cost,
     CostKind,
-    Norm,
     discrete_laplace_rho,
     exponential_mu,
     exponential_rho,
@@ -36,7 +35,6 @@ from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [
-    "Accounting",
     "Amount",
     "Anchor",
     "Budget",
@@ -45,7 +43,6 @@ __all__ = [
     "CostKind",
     "Entry",
     "Ledger",
-    "Norm",
     "Spent",
     "add_costs",
     "admits",

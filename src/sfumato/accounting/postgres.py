@@ -14,7 +14,7 @@ import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sfumato.accounting.chain import FORMAT, Entry
 from sfumato.accounting.store import Row, Session, wait_until
@@ -136,23 +136,17 @@ _REFUSALS = (
 )
 
 
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class PostgresStore:
-    """The ledger that a URL names."""
+    """The ledger at the URL `place`, which holds no password.
 
-    __slots__ = ("_place",)
+    `parameters` say how to connect; `name` is for messages: server, database and schema, without the user.
+    """
 
-    def __init__(self, url: str) -> None:
-        self._place: PostgresPlace = parse_place(url)
-
-    @property
-    def place(self) -> str:
-        """The URL, which holds no password."""
-        return self._place.url
-
-    @property
-    def name(self) -> str:
-        """Server, database and schema, without the user."""
-        return self._place.name
+    place: str
+    parameters: Mapping[str, str]
+    schema: str
+    name: str
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.name!r})"
@@ -167,7 +161,7 @@ class PostgresStore:
 
         Of several that create at once, the others wait for the first and find its ledger.
         """
-        schema = self._place.schema
+        schema = self.schema
         with self._connect(timeout=timeout) as connection:
             import psycopg
 
@@ -205,7 +199,7 @@ class PostgresStore:
         with self._connect(timeout=timeout) as connection:
             self._begin(connection, "ISOLATION LEVEL READ COMMITTED READ ONLY", timeout=timeout)
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            turn = (f"sfumato question {self._place.schema} {key}",)
+            turn = (f"sfumato question {self.schema} {key}",)
 
             def lock() -> bool:
                 return connection.execute(_TURN, turn).fetchone() == (True,)
@@ -295,7 +289,7 @@ class PostgresStore:
             ) from None
         try:
             opened = psycopg.connect(
-                psycopg.conninfo.make_conninfo("", **self._place.parameters),
+                psycopg.conninfo.make_conninfo("", **self.parameters),
                 application_name="sfumato",
                 autocommit=True,
                 client_encoding="utf8",
@@ -312,7 +306,8 @@ class PostgresStore:
                 yield connection
         except psycopg.Error as error:
             kind = Conflict if _is_undone(error) else LedgerError
-            raise kind(_explain_failure(error, name=self.name)) from None
+            colon = ":" if _is_lost(error) else ""
+            raise kind(f"ledger {self.name!r}{colon} {_find_remedy(error)}") from None
 
     def _begin_work(self, connection: psycopg.Connection[Row], *, write: bool, timeout: float) -> None:
         if not write:
@@ -327,13 +322,13 @@ class PostgresStore:
         # pg_catalog comes first, so that nobody's operator or function stands in for the server's.
         opening = (
             f"BEGIN {mode}; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {wait};"
-            f' SET LOCAL search_path = pg_catalog, "{self._place.schema}", pg_temp'
+            f' SET LOCAL search_path = pg_catalog, "{self.schema}", pg_temp'
         )
         connection.execute(opening)
 
     def _check_layout(self, connection: psycopg.Connection[Row]) -> None:
         """Refuses other tables, other formats, and all that could undo or hide a charge."""
-        found = sorted(str(line) for (line,) in connection.execute(_LAYOUT, (self._place.schema,)))
+        found = sorted(str(line) for (line,) in connection.execute(_LAYOUT, (self.schema,)))
         if not found:
             raise LedgerError(f"ledger {self.name!r} does not exist")
         if found != _expected_layout():
@@ -360,7 +355,7 @@ class PostgresStore:
             raise LedgerError(f"ledger {self.name!r}: create its database with ENCODING 'UTF8'")
 
     def _holds_any(self, connection: psycopg.Connection[Row]) -> bool:
-        return connection.execute(_EXISTS, (self._place.schema,)).fetchone() != (0,)
+        return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
 
 
 @dataclass(slots=True)
@@ -387,20 +382,10 @@ class PostgresSession(Session):
             self.written = ("SELECT sha256 FROM progress WHERE sequence = %s", sequence, sha256)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostgresPlace:
-    """Which server, database and schema; `name` is for messages and holds neither user nor password."""
+def locate_store(url: str) -> PostgresStore:
+    """The store that a URL names; refuses one that holds a password. Nothing is opened yet.
 
-    url: str = field(repr=False)
-    parameters: Mapping[str, str] = field(repr=False)
-    schema: str
-    name: str
-
-
-def parse_place(url: str) -> PostgresPlace:
-    """The place that a URL names; refuses one that holds a password.
-
-    >>> parse_place("postgresql://ana@db.example.org:5433/privacy").name
+    >>> locate_store("postgresql://ana@db.example.org:5433/privacy").name
     'postgresql://db.example.org:5433/privacy?schema=sfumato'
     """
     try:
@@ -423,10 +408,18 @@ def parse_place(url: str) -> PostgresPlace:
         raise LedgerError(_malformed("schema is a name of small letters, digits and underscores, not pg_..."))
     if schema in ("public", "information_schema"):
         raise LedgerError(_malformed("a ledger has a schema to itself, which 'public' is not"))
-    parameters = _merge_parts(parts, port, query)
+    stated = {
+        "user": unquote(parts.username or ""),
+        "host": unquote(parts.hostname or ""),
+        "port": "" if port is None else str(port),
+        "dbname": unquote(parts.path.removeprefix("/")),
+    }
+    parameters = {key: value for key, value in {**stated, **query}.items() if value}
     if "," in parameters.get("host", "") or "," in parameters.get("port", ""):
         raise LedgerError(_malformed("it names several servers; a ledger has one"))
-    return PostgresPlace(url=url, parameters=parameters, schema=schema, name=_public_name(parameters, schema))
+    return PostgresStore(
+        place=url, parameters=parameters, schema=schema, name=_public_name(parameters, schema)
+    )
 
 
 def _is_undone(error: psycopg.Error) -> bool:
@@ -437,12 +430,6 @@ def _is_undone(error: psycopg.Error) -> bool:
 def _is_lost(error: psycopg.Error) -> bool:
     """Whether the connection has ended, by what the server or the client says."""
     return _find_remedy(error) == _LOST
-
-
-def _explain_failure(error: psycopg.Error, *, name: str) -> str:
-    """What went wrong after connecting, and what to do."""
-    remedy = _find_remedy(error)
-    return f"ledger {name!r}: {remedy}" if remedy == _LOST else f"ledger {name!r} {remedy}"
 
 
 def _explain_connection(error: psycopg.Error, *, name: str) -> str:
@@ -480,16 +467,6 @@ def _create_table(table: str) -> str:
     if table != "meta":
         columns.append("PRIMARY KEY (sequence)")
     return f"CREATE TABLE {table} ({', '.join(columns)})"
-
-
-def _merge_parts(parts: SplitResult, port: int | None, query: Mapping[str, str]) -> dict[str, str]:
-    stated = {
-        "user": unquote(parts.username or ""),
-        "host": unquote(parts.hostname or ""),
-        "port": "" if port is None else str(port),
-        "dbname": unquote(parts.path.removeprefix("/")),
-    }
-    return {key: value for key, value in {**stated, **query}.items() if value}
 
 
 def _public_name(parameters: Mapping[str, str], schema: str) -> str:

@@ -82,9 +82,9 @@ def find_store(place: str | os.PathLike[str]) -> FileStore | PostgresStore:
     'postgresql://db.example.org/privacy?schema=team'
     """
     if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
-        from sfumato.accounting.postgres import PostgresStore
+        from sfumato.accounting.postgres import locate_store
 
-        return PostgresStore(place)
+        return locate_store(place)
     if isinstance(place, str) and _URL.match(place):
         raise LedgerError(
             "a ledger is a file, or a schema of a database: postgresql://HOST/DATABASE?schema=NAME"
