@@ -1,4 +1,9 @@
-"""Privacy accounting: what mechanisms cost, what a budget admits, and the ledger that enforces it."""
+"""Privacy accounting: what mechanisms cost, what a budget admits, and the ledger that enforces it.
+
+`cost` describes one use of a mechanism, `curves` converts between currencies, `filter` and `budget`
+decide whether a charge fits, `chain` seals charges one to the next, `ledger` keeps them in a `store` or
+in `postgres`.
+"""
 
 from __future__ import annotations
 

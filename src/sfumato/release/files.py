@@ -1,4 +1,7 @@
-"""Noisy tables as bytes: the same content gives the same bytes."""
+"""Noisy answers as one Parquet file, and back: the same answers give the same bytes.
+
+What is read back is checked against the questions, row by row: a file answers its plan or is refused.
+"""
 
 from __future__ import annotations
 

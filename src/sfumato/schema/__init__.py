@@ -1,4 +1,8 @@
-"""Public facts: what may be known about a table before a single record is read."""
+"""Public facts: what may be known about a table before a single record is read.
+
+A `domain` says which values there are, a `column` where they are stored and how they are written, a
+`table` whom it protects, a `project` what may be spent. `reading` reads files from outside within limits.
+"""
 
 from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import Parameters, Run, read_parameters

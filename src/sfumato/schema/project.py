@@ -1,4 +1,8 @@
-"""The project file, `sfumato.toml`: a budget, a ledger, and the tables it covers."""
+"""The project file, `sfumato.toml`: a budget, a ledger, and the tables it covers.
+
+What a project takes for public must not be the records: `find_private` sees through links, patterns and
+copies.
+"""
 
 from __future__ import annotations
 

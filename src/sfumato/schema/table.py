@@ -1,4 +1,8 @@
-"""A table: its source, the unit it protects, and its described columns."""
+"""A table: its source, the unit it protects, and its described columns.
+
+`Table.contribution` is the bound that every sensitivity rests on: the most that one individual adds to
+the counts of a marginal (docs/proofs/bounds.md).
+"""
 
 from __future__ import annotations
 
