@@ -95,6 +95,42 @@ def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
     return [] if found is None else [found]
 
 
+def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
+    cost = ask_cost(table, ask)
+    if isinstance(ask, Request):
+        told: dict[str, Any] = {"columns": list(ask.columns), "cells": table.cells(ask.columns)}
+        if ask.queries is not None:
+            told["queries"] = ask.queries.to_record()
+        if ask.norm is not None:
+            told["contribution_norm"] = _text(ask.norm)
+        if ask.heads is not None:
+            told["individuals"] = ask.heads.to_record()
+        if ask.threshold is not None:
+            told["threshold"] = ask.threshold
+        if ask.records is not None:
+            told["records"] = ask.records
+    else:
+        told = {"candidates": ask.options}
+    return {
+        "name": ask.name,
+        **told,
+        **{key: _text(value) for key, value in cost.to_record().items()},
+        "epsilon": _text(cost.epsilon),
+        "rho": _text(cost.rho),
+        "mu": _text(cost.mu),
+    }
+
+
+def describe_entry(entry: Entry) -> dict[str, Any]:
+    """What a certificate says of the charge in the ledger."""
+    return {
+        "sequence": entry.sequence,
+        "hash": entry.hash,
+        "previous": entry.previous,
+        "recorded_at": entry.recorded_at,
+    }
+
+
 def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
     """The native totals of `costs`, and the smallest epsilon they prove at several deltas."""
     spent = add_costs(Spent(), costs)
@@ -116,16 +152,6 @@ def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
     }
 
 
-def describe_entry(entry: Entry) -> dict[str, Any]:
-    """What a certificate says of the charge in the ledger."""
-    return {
-        "sequence": entry.sequence,
-        "hash": entry.hash,
-        "previous": entry.previous,
-        "recorded_at": entry.recorded_at,
-    }
-
-
 def read_plan(certificate: Mapping[str, Any]) -> Plan:
     """The plan that a certificate states, derived again from its recipe and its table."""
     record = certificate["plan"]
@@ -141,30 +167,6 @@ def read_plan(certificate: Mapping[str, Any]) -> Plan:
 def pack_json(document: Mapping[str, Any]) -> bytes:
     """`document` as readable JSON."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
-    cost = ask_cost(table, ask)
-    if isinstance(ask, Request):
-        stated = {
-            "columns": list(ask.columns),
-            "cells": table.cells(ask.columns),
-            "queries": None if ask.queries is None else ask.queries.to_record(),
-            "contribution_norm": _text(ask.norm),
-            "individuals": None if ask.heads is None else ask.heads.to_record(),
-            "threshold": ask.threshold,
-            "records": ask.records,
-        }
-    else:
-        stated = {"candidates": ask.options}
-    return {
-        "name": ask.name,
-        **{key: value for key, value in stated.items() if value is not None},
-        **{key: _text(value) for key, value in cost.to_record().items()},
-        "epsilon": _text(cost.epsilon),
-        "rho": _text(cost.rho),
-        "mu": _text(cost.mu),
-    }
 
 
 def _format_delta(delta: Fraction) -> str:
