@@ -167,7 +167,7 @@ class _Modelled:
     history = None
 
     def __init__(self, folder: str, epsilon: str | None) -> None:
-        from sfumato.sql.model import open_model
+        from sfumato.release.ask import open_model
 
         self._model = open_model(folder, epsilon=epsilon)
 

@@ -68,10 +68,11 @@ def read_statement(text: str) -> Statement:
         raise UnsupportedQuery("an empty statement; write DP-SELECT epsilon ... FROM table")
     if len(text) > _LONGEST or "\x00" in text:
         raise UnsupportedQuery(f"a statement must be plain text of at most {_LONGEST} characters")
-    body = _strip_comments(text).strip().rstrip(";").strip()
-    if ";" in mask_text(body):
+    body = mask_text(text, kept=("plain", "quoted")).strip().rstrip(";").strip()
+    masked = mask_text(body)
+    if ";" in masked:
         raise UnsupportedQuery("several statements in one string; send them one by one")
-    if "$" in mask_text(body):
+    if "$" in masked:
         raise UnsupportedQuery("dollar quotes and parameters; write text in single quotes")
     explain = _EXPLAIN.match(body)
     if explain:
@@ -111,6 +112,12 @@ def select_texts(body: str) -> tuple[str, ...]:
     return tuple([*items, rest] if rest else items)
 
 
+def mask_text(text: str, *, kept: tuple[str, ...] = ("plain",)) -> str:
+    """`text` with quoted parts and comments blanked, so that words and signs outside can be found."""
+    states = _scan(text)
+    return "".join(char if state in kept else " " for char, state in zip(text, states, strict=True))
+
+
 def _read_prefix(body: str) -> tuple[str, dict[str, Any] | None]:
     masked = mask_text(body)
     clauses = list(_CLAUSE.finditer(masked))
@@ -148,7 +155,7 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
         raise UnsupportedQuery(
             "DP-SELECT needs epsilon: DP-SELECT 0.5 COUNT(*) FROM table, or DP-SELECT WITHIN 100 ..."
         )
-    options: dict[str, Any] = {"epsilon": _epsilon(match[1])}
+    options: dict[str, Any] = {"epsilon": parse_positive(match[1], name="epsilon")}
     rest = rest[match.end() :]
     delta = _DELTA.match(rest)
     if delta:
@@ -172,7 +179,7 @@ def _read_options(text: str) -> dict[str, Any]:
         if name in options:
             raise UnsupportedQuery(f"option {name!r} stands twice; say once what may be spent")
         if name == "epsilon":
-            options["epsilon"] = _epsilon(value)
+            options["epsilon"] = parse_positive(value, name="epsilon")
         elif name == "delta":
             options["delta"] = parse_delta(value)
         elif name == "max_groups":
@@ -190,10 +197,6 @@ def _read_options(text: str) -> dict[str, Any]:
     return options
 
 
-def _epsilon(text: str) -> Fraction:
-    return parse_positive(text, name="epsilon")
-
-
 def _parse(body: str) -> exp.Select:
     try:
         trees = sqlglot.parse(body, dialect="duckdb")
@@ -209,17 +212,6 @@ def _parse(body: str) -> exp.Select:
         node.comments = None
     refuse_large(trees[0])
     return trees[0]
-
-
-def _strip_comments(text: str) -> str:
-    states = _scan(text)
-    return "".join(" " if state == "comment" else char for char, state in zip(text, states, strict=True))
-
-
-def mask_text(text: str) -> str:
-    """`text` with quoted parts and comments blanked, so that words and signs outside can be found."""
-    states = _scan(text)
-    return "".join(char if state == "plain" else " " for char, state in zip(text, states, strict=True))
 
 
 def _scan(text: str) -> list[str]:

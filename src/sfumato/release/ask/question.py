@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.questions.measurement import NoiseKind
-    from sfumato.sql.model.folder import Output, Question
+    from sfumato.release.ask.answer import Output, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ import pytest
 import sfumato as sf
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.files import RECIPES
-from sfumato.sql.model import open_model
+from sfumato.release.ask import open_model
 
-HELPERS = Path(__file__).resolve().parents[2] / "helpers"
+HELPERS = Path(__file__).resolve().parents[1] / "helpers"
 
 PROJECT = """
 [budget]
@@ -482,7 +482,7 @@ def test_weighted_sums_of_cells_give_no_interval(folder, tmp_path):
 
 
 def test_too_many_combinations_are_refused(model, monkeypatch):
-    monkeypatch.setattr("sfumato.sql.model.folder._MOST_CELLS", 35)
+    monkeypatch.setattr("sfumato.release.ask.answer._MOST_CELLS", 35)
     with pytest.raises(sf.UnsupportedQuery, match="36 combinations"):
         model.sql("SELECT region, month, COUNT(*) FROM t GROUP BY region, month")
 

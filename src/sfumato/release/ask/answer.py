@@ -20,10 +20,10 @@ from sfumato.inference.files import unpack_models
 from sfumato.questions.measurement import NORM_GRID, Request
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.release.folder import failing_closed, open_folder
-from sfumato.sql.aggregates import name_item, read_whole, spell_position
+from sfumato.sql.aggregates import name_item, read_rows, spell_position
 from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.finish import Answer
-from sfumato.sql.model.fields import Evidence, Field, Fields, read_fields, respond
+from sfumato.release.ask.question import Evidence, Field, Fields, read_fields, respond
 from sfumato.sql.statement import Statement, read_statement
 from sfumato.tables.arrays import read_parquet, to_numpy
 
@@ -93,14 +93,15 @@ def read_question(statement: Statement, fields: Fields) -> Question:
     used = [*keys, *(each.field for each in (*outputs, *(output for output, _ in ordered)) if each.field)]
     if condition is not None:
         used += [fields.find(column) for column in condition.find_all(exp.Column)]
+    limit, offset = read_rows(query)
     return Question(
         fields=fields,
         keys=keys,
         outputs=outputs,
         condition=condition,
         order=ordered,
-        limit=read_whole(query.args.get("limit"), "LIMIT"),
-        offset=read_whole(query.args.get("offset"), "OFFSET") or 0,
+        limit=limit,
+        offset=offset,
         columns=tuple(dict.fromkeys(field.column for field in used)),
     )
 
