@@ -1,31 +1,33 @@
-"""A release folder opened for questions: its model, its table's description, its measurements.
+"""A released model opened for questions, and its answers: sums over cells, with intervals from measurements.
 
-Everything in it is public, so no question costs anything, and no project file or ledger is looked at.
+Everything in a release is public, so no question costs anything, and no project file or ledger is looked at.
+An answer is what the model expects. Its interval comes from the measurement with the least noise that
+counted the same columns cell by cell; nothing is known about the error of the model itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from sfumato.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.inference.files import unpack_models
-from sfumato.questions.measurement import NORM_GRID, Request
+from sfumato.questions.measurement import Request, request_grid
 from sfumato.recipes import MOST_ANSWERS
+from sfumato.release.ask.question import Field, Output, Question, keep_cells, read_fields, read_question
 from sfumato.release.folder import failing_closed, open_folder
-from sfumato.sql.aggregates import name_item, read_rows, spell_position
 from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.finish import Answer
-from sfumato.release.ask.question import Evidence, Field, Fields, read_fields, respond
-from sfumato.sql.statement import Statement, read_statement
-from sfumato.tables.arrays import read_parquet, to_numpy
+from sfumato.sql.intervals import MISS, find_edge
+from sfumato.sql.statement import read_statement
+from sfumato.tables.arrays import label_array, read_parquet, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,179 +36,48 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.inference.model import Model
+    from sfumato.questions.measurement import NoiseKind
     from sfumato.schema import Table
 
-
-_READ = ("expressions", "from_", "where", "group", "order", "limit", "offset", "kind", "hint")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """A column of the answer: a key, a number of records, or a sum or average of a field."""
-
-    kind: Literal["key", "count", "sum", "average"]
-    field: Field | None = None
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A checked statement; `columns` are those of the model that it looks at."""
-
-    fields: Fields
-    keys: tuple[Field, ...]
-    outputs: tuple[Output, ...]
-    condition: exp.Expr | None
-    order: tuple[tuple[Output, bool], ...]
-    limit: int | None
-    offset: int
-    columns: tuple[str, ...]
-
-
-def read_question(statement: Statement, fields: Fields) -> Question:
-    """The question that a statement asks of the model of one table, or a refusal that says why."""
-    if statement.mode == "private" or statement.explain:
-        raise refuse("a released model is asked with a plain SELECT, which spends nothing")
-    query = statement.query
-    for name, clause in query.args.items():
-        if clause and name not in _READ:
-            raise refuse(f"{name.strip('_').upper()} in a question to a model")
-    fields = replace(fields, alias=_read_source(query, fields))
-    keys = _read_keys(query, fields)
-    outputs = tuple(
-        replace(_read_output(item.unalias(), fields, keys), name=name_item(item, text))
-        for item, text in zip(query.expressions, statement.texts, strict=True)
-    )
-    names = [
-        output.name + suffix
-        for output in outputs
-        for suffix in (("",) if output.kind == "key" else ("", "_low", "_high"))
-    ]
-    if len(set(names)) != len(names):
-        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
-    where, order = query.args.get("where"), query.args.get("order")
-    condition = None if where is None else where.this
-    ordered = tuple(
-        (_read_order(each.this, query, fields, keys, outputs), bool(each.args.get("desc")))
-        for each in (order.expressions if order is not None else ())
-    )
-    used = [*keys, *(each.field for each in (*outputs, *(output for output, _ in ordered)) if each.field)]
-    if condition is not None:
-        used += [fields.find(column) for column in condition.find_all(exp.Column)]
-    limit, offset = read_rows(query)
-    return Question(
-        fields=fields,
-        keys=keys,
-        outputs=outputs,
-        condition=condition,
-        order=ordered,
-        limit=limit,
-        offset=offset,
-        columns=tuple(dict.fromkeys(field.column for field in used)),
-    )
-
-
-def _read_source(query: exp.Select, fields: Fields) -> str:
-    """The name by which the statement calls the table of the model."""
-    source = query.args.get("from_")
-    table = source.this if source is not None else None
-    if (
-        not isinstance(table, exp.Table)
-        or not isinstance(table.this, exp.Identifier)
-        or any(value for name, value in table.args.items() if name not in ("this", "alias"))
-    ):
-        raise refuse(f"a model is asked with FROM {fields.alias}, its one table, and nothing beside it")
-    if table.name.lower() != fields.alias.lower():
-        raise refuse(f"no table {table.name[:60]!r}; the model is of {fields.alias!r}")
-    return str(table.alias or table.name)
-
-
-def _read_keys(query: exp.Select, fields: Fields) -> tuple[Field, ...]:
-    group = query.args.get("group")
-    if group is None:
-        return ()
-    if any(value for name, value in group.args.items() if name != "expressions"):
-        raise refuse("GROUP BY ALL, ROLLUP, CUBE and GROUPING SETS; list the columns")
-    keys = []
-    aliases = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
-    for item in group.expressions:
-        node = spell_position(item, query, where="GROUP BY")
-        if isinstance(node, exp.Column) and not node.table and node.name.lower() not in fields.named:
-            node = aliases.get(node.name.lower(), node)
-        if not isinstance(node, exp.Column):
-            raise refuse(f"GROUP BY {node.sql()[:60]!r}; a model is grouped by its columns")
-        keys.append(fields.find(node))
-    if len(set(keys)) != len(keys):
-        raise refuse("GROUP BY names a column twice")
-    return tuple(keys)
-
-
-def _read_output(node: exp.Expr, fields: Fields, keys: tuple[Field, ...]) -> Output:
-    match node:
-        case exp.Column() if not isinstance(node.this, exp.Star):
-            field = fields.find(node)
-            if field not in keys:
-                raise refuse(
-                    f"column {field.name!r} is neither aggregated nor in GROUP BY; rows are in the "
-                    "release's own table"
-                )
-            return Output(kind="key", field=field)
-        case exp.Count() if isinstance(node.this, exp.Star) and not node.expressions:
-            return Output(kind="count")
-        case exp.Sum() | exp.Avg() if isinstance(node.this, exp.Column):
-            field = fields.find(node.this)
-            if field.ends is None:
-                raise refuse(f"{node.key.upper()} of {field.name!r}, which holds no numbers")
-            return Output(kind="sum" if isinstance(node, exp.Sum) else "average", field=field)
-        case _:
-            raise refuse(
-                f"{node.sql()[:60]!r} in the select list; a model answers COUNT(*), SUM(column), AVG(column) "
-                "and the columns of GROUP BY"
-            )
-
-
-def _read_order(
-    node: exp.Expr, query: exp.Select, fields: Fields, keys: tuple[Field, ...], outputs: tuple[Output, ...]
-) -> Output:
-    if isinstance(node, exp.Column) and not node.table:
-        for output in outputs:
-            if output.name.lower() == node.name.lower():
-                return output
-    return _read_output(spell_position(node, query, where="ORDER BY"), fields, keys)
-
+    _Numbers = NDArray[np.float64]
 
 _MOST_CELLS = 2**22
 _MODEL, _MEASUREMENTS = "model.parquet", "measurements.parquet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """A measurement of every cell of a marginal: its request, in units of 1 / grid."""
+def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
+    """The model of the release in `folder`; `epsilon` chooses if it holds several.
 
-    request: Request
-    grid: int
-
-    @property
-    def target(self) -> tuple[frozenset[str], Fraction | None]:
-        """What it is a noisy version of: measurements of the same may be averaged."""
-        return frozenset(self.request.columns), self.request.norm
-
-    @property
-    def variance(self) -> float:
-        """The variance of the noise of a cell, in records."""
-        return (self.request.standard_deviation / self.grid) ** 2
+    The files are compared with the digests in the certificate; that they follow from the measurements is
+    for `verify` to say.
+    """
+    opened = open_folder(folder, wanted=(_MODEL, _MEASUREMENTS))
+    if _MODEL not in opened.files:
+        raise ReleaseError(f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model")
+    table = opened.described()
+    with failing_closed("the release cannot be asked"):
+        models = unpack_models(opened.files[_MODEL])
+        requests = _read_requests(table, opened.certificate["measurements"])
+    key, model = _choose(models, epsilon)
+    released = ReleasedModel(
+        table=table, model=model, epsilon=key, requests=requests, packed=opened.files[_MEASUREMENTS]
+    )
+    if not released.columns:
+        raise VerificationFailed(f"{_MODEL} is of no column that the certificate describes")
+    return released
 
 
 class ReleasedModel:
     """The model of a release, which answers plain SELECTs at no cost."""
 
     def __init__(
-        self, *, table: Table, model: Model, epsilon: str, measured: tuple[_Measured, ...], packed: bytes
+        self, *, table: Table, model: Model, epsilon: str, requests: tuple[Request, ...], packed: bytes
     ) -> None:
+        """`requests` are what was measured cell by cell, `packed` the file with the noisy values."""
         self.table = table
         self.model = model
         self.epsilon = epsilon
-        self._measured = measured
+        self._requests = requests
         self._packed = packed
         self._fields = read_fields(table, model.domain)
 
@@ -229,85 +100,100 @@ class ReleasedModel:
                 raise refuse(f"the columns have {cells:,} combinations, more than {_MOST_CELLS:,}; use fewer")
             expected = self.model.marginal(question.columns).reshape(-1)
             evidence = self._find_evidence(question.columns)
-            table = respond(question, self.model.domain, expected, evidence)
+            table = _respond(question, self.model.domain, expected, evidence)
         except RecipeError as error:
             raise UnsupportedQuery(str(error)) from None
-        told = _tell(evidence)
         names = [output.name for output in question.outputs if output.kind != "key"]
         notes: tuple[str, ...] = ()
-        if evidence is None and names:
-            notes = (
-                f"no interval: no measurement counts {' x '.join(question.columns)} cell by cell; the answer "
-                "rests on what the model takes to be independent",
+        if evidence is not None:
+            scale = (
+                f"intervals from {evidence.name}: {evidence.noise} noise, standard deviation "
+                f"{evidence.deviation:.6g} per combination of the columns asked about"
             )
-        return Answer(table=table, public=True, scales=dict.fromkeys(names, told), notes=notes)
+        else:
+            scale = "no measurement counts these columns cell by cell, so there is no interval"
+            note = (
+                f"no interval: no measurement counts {' x '.join(question.columns)} cell by cell; the answer "
+                "rests on what the model takes to be independent"
+            )
+            notes = (note,) if names else ()
+        return Answer(table=table, public=True, scales=dict.fromkeys(names, scale), notes=notes)
 
-    def _find_evidence(self, columns: tuple[str, ...]) -> Evidence | None:
+    def _find_evidence(self, columns: tuple[str, ...]) -> _Evidence | None:
         """The noisy counts of `columns` with the least noise, from the measurements of one marginal."""
-        groups: dict[object, list[_Measured]] = {}
-        for each in self._measured:
-            if set(columns) <= set(each.request.columns):
-                groups.setdefault(each.target, []).append(each)
+        groups: dict[object, list[Request]] = {}
+        for request in self._requests:
+            if set(columns) <= set(request.columns):
+                # Measurements of the same counts may be averaged.
+                groups.setdefault((frozenset(request.columns), request.norm), []).append(request)
         if not groups:
             return None
 
-        # Which is used must depend on public facts alone, never on the noisy values themselves.
-        def noise(group: list[_Measured]) -> float:
-            cells = self.table.cells(group[0].request.columns) / self.table.cells(columns)
-            return cells / sum(1 / each.variance for each in group)
+        def precision(request: Request) -> float:
+            """One over the variance of a cell's noise, in records."""
+            return 1 / (request.standard_deviation / request_grid(self.table, request)) ** 2
 
-        best = min(groups.values(), key=noise)
-        precision = sum(1 / each.variance for each in best)
+        # Which is used must depend on public facts alone, never on the noisy values themselves.
+        def variance(group: list[Request]) -> float:
+            cells = self.table.cells(group[0].columns) / self.table.cells(columns)
+            return cells / sum(map(precision, group))
+
+        best = min(groups.values(), key=variance)
+        total = sum(map(precision, best))
         values = np.zeros(self.table.cells(columns))
-        for each in best:
-            values += self._read_counts(each, columns) * (1 / each.variance / precision)
-        return Evidence(
-            name=best[0].request.name
-            if len(best) == 1
-            else f"{best[0].request.name} and {len(best) - 1} more",
+        for request in best:
+            values += self._read_counts(request, columns) * (precision(request) / total)
+        more = "" if len(best) == 1 else f" and {len(best) - 1} more"
+        return _Evidence(
+            name=f"{best[0].name}{more}",
             values=values,
-            deviation=float(np.sqrt(noise(best))),
-            step=1 / best[0].grid,
-            noise="laplace" if any(each.request.noise == "laplace" for each in best) else "gaussian",
+            deviation=float(np.sqrt(variance(best))),
+            step=1 / request_grid(self.table, best[0]),
+            noise="laplace" if any(each.noise == "laplace" for each in best) else "gaussian",
         )
 
-    def _read_counts(self, measured: _Measured, columns: tuple[str, ...]) -> NDArray[np.float64]:
+    def _read_counts(self, request: Request, columns: tuple[str, ...]) -> _Numbers:
         """The noisy counts of a measurement in records, summed up to `columns`, flat."""
-        names = measured.request.columns
+        names = request.columns
         try:
             rows = read_parquet(self._packed, columns=["measurement", "noisy_value"], rows=MOST_ANSWERS)
-            mine = rows.filter(pc.equal(rows["measurement"], measured.request.name))
+            mine = rows.filter(pc.equal(rows["measurement"], request.name))
             flat = to_numpy(mine["noisy_value"].combine_chunks()).astype(np.float64)
-            counts = flat.reshape([self.table.cells((name,)) for name in names]) / measured.grid
+            sizes = [self.table.cells((name,)) for name in names]
+            counts = flat.reshape(sizes) / request_grid(self.table, request)
         except (pa.ArrowException, LookupError, ValueError, OSError) as error:
             raise VerificationFailed(
-                f"{_MEASUREMENTS} does not hold {measured.request.name!r} ({type(error).__name__})"
+                f"{_MEASUREMENTS} does not hold {request.name!r} ({type(error).__name__})"
             ) from None
         summed = counts.sum(axis=tuple(at for at, name in enumerate(names) if name not in columns))
         left = [name for name in names if name in columns]
         return np.asarray(summed.transpose([left.index(name) for name in columns])).reshape(-1)
 
 
-def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
-    """The model of the release in `folder`; `epsilon` chooses if it holds several.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Evidence:
+    """Noisy counts of every cell that a question looks at, in records.
 
-    The files are compared with the digests in the certificate; that they follow from the measurements is
-    for `verify` to say.
+    The noise of a cell has the standard deviation `deviation`, in steps of `step`; the noises of cells
+    are independent.
     """
-    opened = open_folder(folder, wanted=(_MODEL, _MEASUREMENTS))
-    if _MODEL not in opened.files:
-        raise ReleaseError(f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model")
-    table = opened.described()
-    with failing_closed("the release cannot be asked"):
-        models = unpack_models(opened.files[_MODEL])
-        measured = _read_measured(table, opened.certificate["measurements"])
-    key, model = _choose(models, epsilon)
-    released = ReleasedModel(
-        table=table, model=model, epsilon=key, measured=measured, packed=opened.files[_MEASUREMENTS]
-    )
-    if not released.columns:
-        raise VerificationFailed(f"{_MODEL} is of no column that the certificate describes")
-    return released
+
+    name: str
+    values: _Numbers
+    deviation: float
+    step: float
+    noise: NoiseKind
+
+    @property
+    def reach(self) -> float:
+        """How far a cell's noise reaches to one side, with 97.5 %; that of a sum of n, sqrt(n) times.
+
+        A sum of Laplace noises has lighter tails than one of them. Half a step is added because the
+        noise is discrete.
+        """
+        laplace = self.noise == "laplace"
+        far = math.log(1 / MISS) / math.sqrt(2) if laplace else NormalDist().inv_cdf(1 - MISS / 2)
+        return far * self.deviation + self.step / 2
 
 
 def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
@@ -316,41 +202,171 @@ def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
         if len(models) > 1:
             raise RecipeError(f"the release holds models at epsilon {held}; choose one with --epsilon")
         return next(iter(models.items()))
-    wanted = parse_positive(epsilon, name="epsilon")
+    chosen = parse_positive(epsilon, name="epsilon")
     for key, model in models.items():
         try:
-            if parse_exact(key, name="epsilon") == wanted:
+            if parse_exact(key, name="epsilon") == chosen:
                 return key, model
         except RecipeError:
             continue
     raise RecipeError(f"the release holds no model at that epsilon; it has {held}")
 
 
-def _read_measured(table: Table, asks: list[Any]) -> tuple[_Measured, ...]:
-    """The measurements of whole marginals; those of queries tell nothing here about single cells."""
-    measured = []
+def _read_requests(table: Table, asks: list[Any]) -> tuple[Request, ...]:
+    """The requests for whole marginals; those for queries tell nothing here about single cells."""
+    requests = []
     for ask in asks:
         if not isinstance(ask, dict):
             raise TypeError("a measurement is not described")
         if "columns" not in ask or "queries" in ask:
             continue
-        norm = parse_positive(ask["contribution_norm"], name="norm") if "contribution_norm" in ask else None
         request = Request(
             name=str(ask["name"]),
             columns=tuple(ask["columns"]),
             noise=ask["kind"],
             scale=parse_positive(ask["scale"], name="scale"),
-            norm=norm,
+            norm=parse_positive(ask["contribution_norm"], name="norm")
+            if "contribution_norm" in ask
+            else None,
         )
         table.cells(request.columns)
-        measured.append(_Measured(request=request, grid=table.grid if norm is None else NORM_GRID))
-    return tuple(measured)
+        requests.append(request)
+    return tuple(requests)
 
 
-def _tell(evidence: Evidence | None) -> str:
-    if evidence is None:
-        return "no measurement counts these columns cell by cell, so there is no interval"
-    return (
-        f"intervals from {evidence.name}: {evidence.noise} noise, standard deviation "
-        f"{evidence.deviation:.6g} per combination of the columns asked about"
-    )
+def _respond(
+    question: Question, sizes: Mapping[str, int], expected: _Numbers, evidence: _Evidence | None
+) -> pa.Table:
+    """The answer to `question`; `expected` are the counts of the cells of its columns, flat."""
+    groups = _Groups(question, sizes, expected, evidence)
+    rows = np.arange(groups.rows)
+    for output, descending in reversed(question.order):
+        ranks = groups.values(output)[rows]
+        rows = rows[np.argsort(-ranks if descending else ranks, kind="stable")]
+    rows = rows[question.offset :]
+    rows = rows if question.limit is None else rows[: question.limit]
+    columns: dict[str, pa.Array] = {}
+    for output in question.outputs:
+        values = groups.values(output)[rows]
+        if output.kind == "key" and output.field is not None:
+            columns[output.name] = label_array(values.astype(np.int32), output.field.distinct)
+            continue
+        columns[output.name] = _to_nullable(values)
+        for suffix, ends in zip(("_low", "_high"), groups.interval(output), strict=True):
+            columns[output.name + suffix] = _to_nullable(ends[rows])
+    return pa.table(columns)
+
+
+class _Groups:
+    """The cells that a question keeps, parted by its keys."""
+
+    def __init__(
+        self,
+        question: Question,
+        sizes: Mapping[str, int],
+        expected: _Numbers,
+        evidence: _Evidence | None,
+    ) -> None:
+        shape = tuple(sizes[name] for name in question.columns)
+        kept = np.ones(shape, np.bool_)
+        if question.condition is not None:
+            kept &= keep_cells(question.condition, question.fields, question.columns, sizes)
+        cells = np.flatnonzero(kept)
+        places = np.unravel_index(cells, shape) if shape else ()
+        self._codes = dict(zip(question.columns, places, strict=True))
+        self._expected = expected[cells]
+        self._reach = None if evidence is None else evidence.reach
+        self._noisy = np.zeros(cells.size) if evidence is None else evidence.values[cells]
+        groups = np.zeros(cells.size, np.int64)
+        spans = [len(key.distinct) for key in question.keys]
+        for key, span in zip(question.keys, spans, strict=True):
+            groups = groups * span + self._place(key)
+        # Without keys there is one group, even of no cell; with them, those that have a cell.
+        held = np.unique(groups) if question.keys else np.zeros(1, np.int64)
+        self._inverse = np.searchsorted(held, groups)
+        self.rows = held.size
+        self._keys: dict[Field, NDArray[np.int64]] = {}
+        for key, span in reversed(list(zip(question.keys, spans, strict=True))):
+            held, self._keys[key] = np.divmod(held, span)
+
+    def values(self, output: Output) -> _Numbers:
+        """An output per group; a key by the place of its label."""
+        if output.kind == "key" and output.field is not None:
+            return self._keys[output.field].astype(np.float64)
+        count = self._sum(self._expected)
+        if output.field is None:
+            return count
+        lows, highs = self._ends(output.field)
+        total = self._sum(self._expected * (lows + highs) / 2)
+        if output.kind == "sum":
+            return total
+        return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+    def interval(self, output: Output) -> tuple[_Numbers, _Numbers]:
+        """The ends that hold the exact value with 95 %, and the model's value in any case."""
+        if self._reach is None:
+            unknown = np.full(self.rows, np.nan)
+            return unknown, unknown
+        if output.kind == "average" and output.field is not None:
+            low, high = self._enclose_average(output.field, self._reach)
+        else:
+            # The sum is at least that of the exact counts with low weights, at most that with high ones.
+            ones = np.ones_like(self._noisy)
+            lows, highs = (ones, ones) if output.field is None else self._ends(output.field)
+            low = self._sum(lows * self._noisy) - self._reach * np.sqrt(self._sum(lows**2))
+            high = self._sum(highs * self._noisy) + self._reach * np.sqrt(self._sum(highs**2))
+            low = np.maximum(low, 0) if output.field is None else low
+        # A group without a record has no average, but its interval stands.
+        values = self.values(output)
+        return np.fmin(low, values), np.fmax(high, values)
+
+    def _enclose_average(self, field: Field, reach: float) -> tuple[_Numbers, _Numbers]:
+        assert field.ends is not None
+        least, most = float(min(field.ends)[0]), float(max(high for _, high in field.ends))
+        # Weights are taken from the middle: squares of far numbers would lose what they differ by.
+        centre, half = (least + most) / 2, (most - least) / 2
+        lows, highs = (each - centre for each in self._ends(field))
+        smallest, largest = np.full(self.rows, half), np.full(self.rows, -half)
+        np.minimum.at(smallest, self._inverse, lows)
+        np.maximum.at(largest, self._inverse, highs)
+        if not lows.size:
+            smallest, largest = largest, smallest
+        low = self._least_average(lows, smallest, largest, reach)
+        high = -self._least_average(-highs, -largest, -smallest, reach)
+        return centre + low, centre + high
+
+    def _least_average(self, weights: _Numbers, low: _Numbers, high: _Numbers, reach: float) -> _Numbers:
+        """The least average from `low` to `high`, per group, that the evidence does not speak against.
+
+        An average r is spoken against if the evidence for the sum of (weight - r) is further above zero
+        than noise reaches. The exact average is not, with 97.5 % (Fieller's argument), also where few
+        records or none are behind it.
+        """
+        weighted, count = self._sum(weights * self._noisy), self._sum(self._noisy)
+        total, squares = self._sum(weights), self._sum(weights**2)
+        cells = self._sum(np.ones_like(weights))
+
+        def speaks_above(ratio: _Numbers) -> NDArray[np.bool_]:
+            spread = np.maximum(squares - 2 * ratio * total + ratio**2 * cells, 0)
+            above: NDArray[np.bool_] = weighted - ratio * count > reach * np.sqrt(spread)
+            return above
+
+        return find_edge(high, low, speaks_above)
+
+    def _sum(self, values: _Numbers) -> _Numbers:
+        return np.bincount(self._inverse, weights=values, minlength=self.rows).astype(np.float64)
+
+    def _ends(self, field: Field) -> tuple[_Numbers, _Numbers]:
+        assert field.ends is not None
+        codes = self._codes[field.column]
+        lows, highs = (np.array([float(pair[end]) for pair in field.ends]) for end in (0, 1))
+        return lows[codes], highs[codes]
+
+    def _place(self, key: Field) -> NDArray[np.int64]:
+        places = {label: place for place, label in enumerate(key.distinct)}
+        return np.array([places[label] for label in key.labels], np.int64)[self._codes[key.column]]
+
+
+def _to_nullable(values: _Numbers) -> pa.Array:
+    """The values with NULL for what is not known."""
+    return pa.array(values.tolist(), pa.float64(), from_pandas=True)

@@ -1,30 +1,41 @@
-"""The columns that a statement about a model may name, and which of their codes a condition keeps."""
+"""What may be asked of a released model: its columns, and statements that count, sum and average them.
+
+A model knows which cell of its columns a record lies in and no more, so a condition keeps or leaves out
+whole codes: it is refused where it would divide a bin.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.exact import format_exact
 from sfumato.recipes.base import column_labels
 from sfumato.schema import Bins, Column, Label, Table
+from sfumato.sql.aggregates import name_item, read_rows, spell_position
 from sfumato.sql.check import refuse
-from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from sfumato.questions.measurement import NoiseKind
-    from sfumato.release.ask.answer import Output, Question
+    from sfumato.sql.statement import Statement
+
+_CLAUSES = ("expressions", "from_", "where", "group", "order", "limit", "offset", "kind", "hint")
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+_OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {exp.NEQ: exp.EQ, exp.GTE: exp.LT, exp.GT: exp.LTE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +73,29 @@ class Fields:
         return self.named[column.name.lower()]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A column of the answer: a key, a number of records, or a sum or average of a field."""
+
+    kind: Literal["key", "count", "sum", "average"]
+    field: Field | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A checked statement; `columns` are those of the model that it looks at."""
+
+    fields: Fields
+    keys: tuple[Field, ...]
+    outputs: tuple[Output, ...]
+    condition: exp.Expr | None
+    order: tuple[tuple[Output, bool], ...]
+    limit: int | None
+    offset: int
+    columns: tuple[str, ...]
+
+
 def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
     """The fields of `table` whose columns a model has with all their codes."""
     fields: dict[str, Field] = {}
@@ -75,14 +109,47 @@ def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
     return Fields(alias=table.name, named=fields)
 
 
-def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
-    # `other` and missing values are no numbers, so a column that has them is compared as text.
-    if column.extras:
-        return None
-    if isinstance(column.domain, Bins):
-        return tuple(zip(column.domain.edges, column.domain.edges[1:], strict=False))
-    numbers = [Fraction(label) for label in labels if isinstance(label, int)]
-    return tuple((number, number) for number in numbers) or None
+def read_question(statement: Statement, fields: Fields) -> Question:
+    """The question that a statement asks of the model of one table, or a refusal that says why."""
+    if statement.mode == "private" or statement.explain:
+        raise refuse("a released model is asked with a plain SELECT, which spends nothing")
+    query = statement.query
+    for name, clause in query.args.items():
+        if clause and name not in _CLAUSES:
+            raise refuse(f"{name.strip('_').upper()} in a question to a model")
+    fields = replace(fields, alias=_read_source(query, fields))
+    keys = _read_keys(query, fields)
+    outputs = tuple(
+        replace(_read_output(item.unalias(), fields, keys), name=name_item(item, text))
+        for item, text in zip(query.expressions, statement.texts, strict=True)
+    )
+    names = [
+        output.name + suffix
+        for output in outputs
+        for suffix in (("",) if output.kind == "key" else ("", "_low", "_high"))
+    ]
+    if len(set(names)) != len(names):
+        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
+    where, order = query.args.get("where"), query.args.get("order")
+    condition = None if where is None else where.this
+    ordered = tuple(
+        (_read_order(each.this, query, fields, keys, outputs), bool(each.args.get("desc")))
+        for each in (order.expressions if order is not None else ())
+    )
+    used = [*keys, *(each.field for each in (*outputs, *(output for output, _ in ordered)) if each.field)]
+    if condition is not None:
+        used += [fields.find(column) for column in condition.find_all(exp.Column)]
+    limit, offset = read_rows(query)
+    return Question(
+        fields=fields,
+        keys=keys,
+        outputs=outputs,
+        condition=condition,
+        order=ordered,
+        limit=limit,
+        offset=offset,
+        columns=tuple(dict.fromkeys(field.column for field in used)),
+    )
 
 
 def keep_cells(
@@ -107,6 +174,85 @@ def keep_cells(
     return np.array(codes, np.bool_).reshape(shape)
 
 
+def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
+    # `other` and missing values are no numbers, so a column that has them is compared as text.
+    if column.extras:
+        return None
+    if isinstance(column.domain, Bins):
+        return tuple(zip(column.domain.edges, column.domain.edges[1:], strict=False))
+    numbers = [Fraction(label) for label in labels if isinstance(label, int)]
+    return tuple((number, number) for number in numbers) or None
+
+
+def _read_source(query: exp.Select, fields: Fields) -> str:
+    """The name by which the statement calls the table of the model."""
+    source = query.args.get("from_")
+    table = source.this if source is not None else None
+    if (
+        not isinstance(table, exp.Table)
+        or not isinstance(table.this, exp.Identifier)
+        or any(value for name, value in table.args.items() if name not in ("this", "alias"))
+    ):
+        raise refuse(f"a model is asked with FROM {fields.alias}, its one table, and nothing beside it")
+    if table.name.lower() != fields.alias.lower():
+        raise refuse(f"no table {table.name[:60]!r}; the model is of {fields.alias!r}")
+    return str(table.alias or table.name)
+
+
+def _read_keys(query: exp.Select, fields: Fields) -> tuple[Field, ...]:
+    group = query.args.get("group")
+    if group is None:
+        return ()
+    if any(value for name, value in group.args.items() if name != "expressions"):
+        raise refuse("GROUP BY ALL, ROLLUP, CUBE and GROUPING SETS; list the columns")
+    keys = []
+    aliases = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
+    for item in group.expressions:
+        node = spell_position(item, query, where="GROUP BY")
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() not in fields.named:
+            node = aliases.get(node.name.lower(), node)
+        if not isinstance(node, exp.Column):
+            raise refuse(f"GROUP BY {node.sql()[:60]!r}; a model is grouped by its columns")
+        keys.append(fields.find(node))
+    if len(set(keys)) != len(keys):
+        raise refuse("GROUP BY names a column twice")
+    return tuple(keys)
+
+
+def _read_output(node: exp.Expr, fields: Fields, keys: tuple[Field, ...]) -> Output:
+    match node:
+        case exp.Column() if not isinstance(node.this, exp.Star):
+            field = fields.find(node)
+            if field not in keys:
+                raise refuse(
+                    f"column {field.name!r} is neither aggregated nor in GROUP BY; rows are in the "
+                    "release's own table"
+                )
+            return Output(kind="key", field=field)
+        case exp.Count() if isinstance(node.this, exp.Star) and not node.expressions:
+            return Output(kind="count")
+        case exp.Sum() | exp.Avg() if isinstance(node.this, exp.Column):
+            field = fields.find(node.this)
+            if field.ends is None:
+                raise refuse(f"{node.key.upper()} of {field.name!r}, which holds no numbers")
+            return Output(kind="sum" if isinstance(node, exp.Sum) else "average", field=field)
+        case _:
+            raise refuse(
+                f"{node.sql()[:60]!r} in the select list; a model answers COUNT(*), SUM(column), AVG(column) "
+                "and the columns of GROUP BY"
+            )
+
+
+def _read_order(
+    node: exp.Expr, query: exp.Select, fields: Fields, keys: tuple[Field, ...], outputs: tuple[Output, ...]
+) -> Output:
+    if isinstance(node, exp.Column) and not node.table:
+        for output in outputs:
+            if output.name.lower() == node.name.lower():
+                return output
+    return _read_output(spell_position(node, query, where="ORDER BY"), fields, keys)
+
+
 def _compare(node: exp.Expr, fields: Fields) -> tuple[Field, list[bool]]:
     if isinstance(node, exp.Between) and isinstance(node.this, exp.Column) and not node.args.get("symmetric"):
         field = fields.find(node.this)
@@ -128,17 +274,6 @@ def _compare(node: exp.Expr, fields: Fields) -> tuple[Field, list[bool]]:
         f"WHERE {node.sql()[:60]!r}; a model is asked by comparisons of a column with values, IN and "
         "BETWEEN, joined by AND, OR and NOT"
     )
-
-
-_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.EQ: exp.EQ,
-    exp.NEQ: exp.NEQ,
-    exp.LT: exp.GT,
-    exp.LTE: exp.GTE,
-    exp.GT: exp.LT,
-    exp.GTE: exp.LTE,
-}
-_OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {exp.NEQ: exp.EQ, exp.GTE: exp.LT, exp.GT: exp.LTE}
 
 
 def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
@@ -210,216 +345,3 @@ def _read_number(text: str) -> Fraction:
         return Fraction(text) if abs(float(text)) < 1e300 and len(text) <= 1000 else Fraction("1e300")
     except (ValueError, ArithmeticError):
         raise refuse(f"WHERE compares with {text[:60]!r}, which is not a number") from None
-
-
-_STEPS = 60
-
-Ends = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evidence:
-    """Noisy counts of every cell that a question looks at, in records.
-
-    The noise of a cell has the standard deviation `deviation`, in steps of `step`; the noises of cells
-    are independent.
-    """
-
-    name: str
-    values: NDArray[np.float64]
-    deviation: float
-    step: float
-    noise: NoiseKind
-
-    @property
-    def reach(self) -> float:
-        """How far a cell's noise reaches to one side, with 97.5 %; that of a sum of n, sqrt(n) times.
-
-        A sum of Laplace noises has lighter tails than one of them. Half a step is added because the
-        noise is discrete.
-        """
-        far = math.log(20) / math.sqrt(2) if self.noise == "laplace" else NormalDist().inv_cdf(0.975)
-        return far * self.deviation + self.step / 2
-
-
-def enclose_sum(evidence: Evidence, lows: Ends, highs: Ends) -> Ends:
-    """The 95 % interval of a sum over cells whose weights lie between low and high ones.
-
-    Of each, in groups: the weighted sum of the evidence, and the sum of squared weights. The sum is at
-    least that of the exact counts with low weights and at most that with high ones.
-    """
-    return lows[0] - evidence.reach * np.sqrt(lows[1]), highs[0] + evidence.reach * np.sqrt(highs[1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Moments:
-    """Sums over groups of cells: weight times evidence, evidence, weights, their squares, and ones."""
-
-    weighted: NDArray[np.float64]
-    count: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    cells: NDArray[np.float64]
-
-    def speak_above(self, ratio: NDArray[np.float64], reach: float) -> NDArray[np.bool_]:
-        """Whether the evidence for an average above `ratio` is more than noise."""
-        squares = np.maximum(self.squares - 2 * ratio * self.weights + ratio**2 * self.cells, 0)
-        above: NDArray[np.bool_] = self.weighted - ratio * self.count > reach * np.sqrt(squares)
-        return above
-
-
-def least_average(moments: Moments, reach: float, ends: Ends) -> NDArray[np.float64]:
-    """The least average between `ends`, per group, that the evidence does not speak against.
-
-    An average r is spoken against if the evidence for the sum of (weight - r) is further above zero than
-    noise reaches. The exact average is not, with 97.5 % (Fieller's argument), also where few records or
-    none are behind it.
-    """
-    outside, inside = ends
-    refused = moments.speak_above(outside, reach)
-    for _ in range(_STEPS):
-        middle = (outside + inside) / 2
-        against = moments.speak_above(middle, reach)
-        outside, inside = np.where(against, middle, outside), np.where(against, inside, middle)
-    return np.where(refused, outside, ends[0])
-
-
-def respond(
-    question: Question,
-    sizes: Mapping[str, int],
-    expected: NDArray[np.float64],
-    evidence: Evidence | None,
-) -> pa.Table:
-    """The answer to `question`; `expected` are the counts of the cells of its columns, flat."""
-    groups = _Groups(question, sizes, expected, evidence)
-    rows = np.arange(groups.rows)
-    for output, descending in reversed(question.order):
-        ranks = groups.values(output)[rows]
-        rows = rows[np.argsort(-ranks if descending else ranks, kind="stable")]
-    rows = rows[question.offset :]
-    rows = rows if question.limit is None else rows[: question.limit]
-    columns: dict[str, pa.Array] = {}
-    for output in question.outputs:
-        values = groups.values(output)[rows]
-        if output.kind == "key" and output.field is not None:
-            columns[output.name] = label_array(values.astype(np.int32), output.field.distinct)
-            continue
-        columns[output.name] = _to_nullable(values)
-        for suffix, ends in zip(("_low", "_high"), groups.interval(output), strict=True):
-            columns[output.name + suffix] = _to_nullable(ends[rows])
-    return pa.table(columns)
-
-
-class _Groups:
-    """The cells that a question keeps, parted by its keys."""
-
-    def __init__(
-        self,
-        question: Question,
-        sizes: Mapping[str, int],
-        expected: NDArray[np.float64],
-        evidence: Evidence | None,
-    ) -> None:
-        shape = tuple(sizes[name] for name in question.columns)
-        kept = np.ones(shape, np.bool_)
-        if question.condition is not None:
-            kept &= keep_cells(question.condition, question.fields, question.columns, sizes)
-        cells = np.flatnonzero(kept)
-        self._codes = dict(
-            zip(question.columns, np.unravel_index(cells, shape) if shape else (), strict=True)
-        )
-        self._expected = expected[cells]
-        self._evidence = evidence
-        self._noisy = None if evidence is None else evidence.values[cells]
-        places = np.zeros(cells.size, np.int64)
-        spans = [len(key.distinct) for key in question.keys]
-        for key, span in zip(question.keys, spans, strict=True):
-            places = places * span + self._place(key)
-        # Without keys there is one group, even of no cell; with them, those that have a cell.
-        held = np.unique(places) if question.keys else np.zeros(1, np.int64)
-        self._inverse = np.searchsorted(held, places)
-        self.rows = held.size
-        self._keys: dict[Field, NDArray[np.int64]] = {}
-        for key, span in reversed(list(zip(question.keys, spans, strict=True))):
-            held, self._keys[key] = np.divmod(held, span)
-
-    def values(self, output: Output) -> NDArray[np.float64]:
-        """An output per group; a key by the place of its label."""
-        if output.kind == "key" and output.field is not None:
-            return self._keys[output.field].astype(np.float64)
-        count = self._sum(self._expected)
-        if output.field is None:
-            return count
-        lows, highs = self._ends(output.field)
-        total = self._sum(self._expected * (lows + highs) / 2)
-        if output.kind == "sum":
-            return total
-        return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-
-    def interval(self, output: Output) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The ends that hold the exact value with 95 %, and the model's value in any case."""
-        if self._evidence is None or self._noisy is None:
-            unknown = np.full(self.rows, np.nan)
-            return unknown, unknown
-        values = self.values(output)
-        if output.field is None:
-            ones = np.ones_like(self._noisy)
-            low, high = enclose_sum(self._evidence, self._weigh(ones), self._weigh(ones))
-            low = np.maximum(low, 0)
-        elif output.kind == "sum":
-            lows, highs = self._ends(output.field)
-            low, high = enclose_sum(self._evidence, self._weigh(lows), self._weigh(highs))
-        else:
-            low, high = self._enclose_average(output.field)
-        # A group without a record has no average, but its interval stands.
-        return np.fmin(low, values), np.fmax(high, values)
-
-    def _enclose_average(self, field: Field) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        assert self._evidence is not None
-        assert field.ends is not None
-        least, most = float(min(field.ends)[0]), float(max(high for _, high in field.ends))
-        # Weights are taken from the middle: squares of far numbers would lose what they differ by.
-        centre, half = (least + most) / 2, (most - least) / 2
-        lows, highs = (each - centre for each in self._ends(field))
-        smallest, largest = np.full(self.rows, half), np.full(self.rows, -half)
-        np.minimum.at(smallest, self._inverse, lows)
-        np.maximum.at(largest, self._inverse, highs)
-        if not lows.size:
-            smallest, largest = largest, smallest
-        reach = self._evidence.reach
-        low = least_average(self._moments(lows), reach, (smallest, largest))
-        high = -least_average(self._moments(-highs), reach, (-largest, -smallest))
-        return centre + low, centre + high
-
-    def _moments(self, weights: NDArray[np.float64]) -> Moments:
-        assert self._noisy is not None
-        return Moments(
-            weighted=self._sum(weights * self._noisy),
-            count=self._sum(self._noisy),
-            weights=self._sum(weights),
-            squares=self._sum(weights**2),
-            cells=self._sum(np.ones_like(weights)),
-        )
-
-    def _weigh(self, weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        assert self._noisy is not None
-        return self._sum(weights * self._noisy), self._sum(weights**2)
-
-    def _sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(self._inverse, weights=values, minlength=self.rows).astype(np.float64)
-
-    def _ends(self, field: Field) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        assert field.ends is not None
-        codes = self._codes[field.column]
-        lows, highs = (np.array([float(pair[end]) for pair in field.ends]) for end in (0, 1))
-        return lows[codes], highs[codes]
-
-    def _place(self, key: Field) -> NDArray[np.int64]:
-        places = {label: place for place, label in enumerate(key.distinct)}
-        return np.array([places[label] for label in key.labels], np.int64)[self._codes[key.column]]
-
-
-def _to_nullable(values: NDArray[np.float64]) -> pa.Array:
-    if not np.isnan(values).any():
-        return to_arrow(values)
-    return pa.array([None if math.isnan(value) else value for value in values.tolist()], pa.float64())
