@@ -5,9 +5,9 @@ aggregates (the select list) and query (its plan), or rows if it asks for rows. 
 plan says, the curator adds noise, with choices for quantiles and labels, and finish makes the answer.
 """
 
-from sfumato.sql.aggregates import CELLS, Aggregate, Measure
+from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse
-from sfumato.sql.choices import Ranks, choose_step, label_counts, quantile_ranks, quantile_scores, take_out
+from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.finish import (
     Answer,
     NoisyAggregates,
@@ -27,21 +27,18 @@ from sfumato.sql.plan import (
 )
 from sfumato.sql.query import plan_public, plan_query, prepare_query
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
-from sfumato.sql.rows import RowPlan, finish_rows, plan_rows, selects_rows
+from sfumato.sql.rows import finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import Statement, Within, read_statement
 
 __all__ = [
     "CELLS",
     "UNIT",
-    "Aggregate",
     "Answer",
     "Catalog",
     "Measure",
     "Noise",
     "NoisyAggregates",
     "QueryPlan",
-    "Ranks",
-    "RowPlan",
     "Source",
     "Statement",
     "Within",

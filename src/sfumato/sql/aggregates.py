@@ -199,7 +199,7 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     tree = _when(condition, operand)
     whole = is_whole(operand, relation)
     if isinstance(node, exp.Sum):
-        return Aggregate(measures=(_sum(tree, low, high, whole=whole, centre=Fraction(0)),))
+        return _single(_sum(tree, low, high, whole=whole, centre=Fraction(0)))
     centred = _sum(tree, low, high, whole=whole, centre=(low + high) / 2)
     present = Measure(statistic="present", tree=tree, is_number=True)
     if isinstance(node, exp.Avg):
@@ -305,7 +305,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
     target = node.this
     if isinstance(target, exp.Star):
         if condition is None:
-            return Aggregate(measures=(Measure(statistic="records"),))
+            return _single(Measure(statistic="records"))
         return _count_where(condition)
     if isinstance(target, exp.Distinct):
         if len(target.expressions) != 1 or node.expressions:
@@ -314,19 +314,23 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
         if isinstance(tree, exp.Column) and relation.field(tree).is_unit:
             if condition is not None:
                 raise refuse("COUNT(DISTINCT unit) with FILTER; put the condition into WHERE")
-            return Aggregate(measures=(Measure(statistic="individuals"),))
+            return _single(Measure(statistic="individuals"))
         _refuse_unit(tree, relation, "COUNT(DISTINCT)")
-        return Aggregate(measures=(Measure(statistic="distinct", tree=_when(condition, tree)),))
+        return _single(Measure(statistic="distinct", tree=_when(condition, tree)))
     if target is None or node.expressions:
         raise refuse("COUNT takes * or one column")
     tree = qualify(target, relation, where="COUNT")
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
     number = bounds_of(tree, relation) is not None
-    return Aggregate(measures=(Measure(statistic="present", tree=_when(condition, tree), is_number=number),))
+    return _single(Measure(statistic="present", tree=_when(condition, tree), is_number=number))
 
 
 def _count_where(condition: exp.Expr) -> Aggregate:
-    return Aggregate(measures=(Measure(statistic="present", tree=_when(condition, exp.Literal.number(1))),))
+    return _single(Measure(statistic="present", tree=_when(condition, exp.Literal.number(1))))
+
+
+def _single(measure: Measure) -> Aggregate:
+    return Aggregate(measures=(measure,))
 
 
 def _read_within_group(node: exp.WithinGroup) -> tuple[exp.Expr, str, Fraction]:

@@ -131,6 +131,13 @@ def refuse_large(query: exp.Select) -> None:
         raise refuse(f"a statement of more than {_MOST_PARTS:,} parts with its inner queries written out")
 
 
+def refuse_clauses(query: exp.Select, names: tuple[str, ...], why: str) -> None:
+    """Refuses a query that has one of the clauses, which are named as they are written."""
+    for name in names:
+        if query.args.get(name.lower().removesuffix(" by")):
+            raise refuse(f"{name} {why}")
+
+
 def check_scalar(node: exp.Expr, *, where: str) -> None:
     """Raises a refusal that names the first part of `node` that is not allowed."""
     for part in node.walk():

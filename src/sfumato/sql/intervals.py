@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from sfumato.sql.plan import Noise
 
+    Numbers = NDArray[np.float64]
+    Tests = NDArray[np.bool_]
+
 MISS = 0.05
 """How often an interval may miss what it should hold: intervals are of 95 %."""
 
@@ -35,12 +38,12 @@ _MEAN_SHARE = 0.1
 class Term:
     """Noisy values of one measure, with their noise, in a unit of its own."""
 
-    noisy: NDArray[np.float64]
+    noisy: Numbers
     noise: Noise
     unit: float = 1.0
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Numbers:
         """The noisy values in plain numbers."""
         return self.noisy * self.unit
 
@@ -70,7 +73,7 @@ def mode_reach(noise: Noise, share: float = MISS) -> int:
 
 def ratio_interval(
     top: Term, bottom: Term, ends: tuple[float, float], share: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Numbers, Numbers]:
     """The ratios between `ends` that the noisy `top` and `bottom` do not speak against.
 
     A ratio r is kept if top - r * bottom is no further from zero than its noise is, but for a share of
@@ -82,9 +85,9 @@ def ratio_interval(
     # The best ratio is kept by itself; between it and an end that is not kept there is one edge.
     guess = np.where(np.abs(above - guess * below) <= np.abs(above), guess, np.clip(0.0, *ends))
 
-    def speaks_against(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def speaks_against(ratio: Numbers) -> Tests:
         width = _combined_width((top, bottom), (np.ones_like(ratio), np.abs(ratio)), share)
-        against: NDArray[np.bool_] = np.abs(above - ratio * below) > width
+        against: Tests = np.abs(above - ratio * below) > width
         return against
 
     return _find_edges(guess, ends, speaks_against)
@@ -92,7 +95,7 @@ def ratio_interval(
 
 def variance_interval(
     total: Term, square: Term, count: Term, half: float, share: float, *, sample: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Numbers, Numbers]:
     """The variances that noisy sums, sums of squares and counts of values in [-half, half] allow.
 
     With the true mean m and variance v, square - 2 m total + (m^2 - v) count is noise alone, whose law is
@@ -113,19 +116,19 @@ def variance_interval(
     about_means = squares - 2 * means * sums + means**2 * counts
     ends = 0.0, half**2 * (2 if sample else 1)
 
-    def distance(variance: NDArray[np.float64]) -> NDArray[np.float64]:
+    def distance(variance: Numbers) -> Numbers:
         rest = about_means - variance * counts + (variance if sample else 0)
-        apart: NDArray[np.float64] = np.maximum(0, np.maximum(rest.min(0), -rest.max(0)))
+        apart: Numbers = np.maximum(0, np.maximum(rest.min(0), -rest.max(0)))
         return apart
 
-    def speaks_against(variance: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def speaks_against(variance: Numbers) -> Tests:
         weights = (
             2 * outermost,
             np.ones_like(variance),
             np.maximum(np.abs(outermost**2 - variance), np.abs(innermost**2 - variance)),
         )
         width = _combined_width((total, square, count), weights, (1 - _MEAN_SHARE) * share)
-        against: NDArray[np.bool_] = distance(variance) > width
+        against: Tests = distance(variance) > width
         return against
 
     plain = np.divide(about_means[1], counts, out=np.zeros_like(sums), where=counts > 0)
@@ -136,10 +139,10 @@ def variance_interval(
 
 
 def find_edge(
-    inside: NDArray[np.float64],
-    end: NDArray[np.float64],
-    speaks_against: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
-) -> NDArray[np.float64]:
+    inside: Numbers,
+    end: Numbers,
+    speaks_against: Callable[[Numbers], Tests],
+) -> Numbers:
     """Where, from a value that is kept towards an end, values begin that are spoken against; or the end."""
     refused, outside = speaks_against(end), end
     for _ in range(_STEPS):
@@ -150,10 +153,10 @@ def find_edge(
 
 
 def _find_edges(
-    guess: NDArray[np.float64],
+    guess: Numbers,
     ends: tuple[float, float],
-    speaks_against: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    speaks_against: Callable[[Numbers], Tests],
+) -> tuple[Numbers, Numbers]:
     low, high = (find_edge(guess, np.full_like(guess, end), speaks_against) for end in ends)
     return low, high
 
@@ -163,14 +166,12 @@ def _normal_width(share: float) -> float:
     return NormalDist().inv_cdf(1 - share / 2)
 
 
-def _combined_width(
-    terms: tuple[Term, ...], weights: tuple[NDArray[np.float64], ...], share: float
-) -> NDArray[np.float64]:
+def _combined_width(terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Numbers:
     """The width of the sum of independent noises, each times its weight."""
     steps = np.stack([term.unit * weight for term, weight in zip(terms, weights, strict=True)])
     scales = steps * np.array([float(term.noise.scale) for term in terms])[:, None]
     if all(term.noise.kind == "gaussian" for term in terms):
-        widths: NDArray[np.float64] = _normal_width(share) * np.sqrt((scales**2).sum(0))
+        widths: Numbers = _normal_width(share) * np.sqrt((scales**2).sum(0))
         return widths
     scales = np.sort(scales, axis=0)
     largest = np.maximum(scales[-1], np.finfo(float).tiny * 2**60)
@@ -186,8 +187,8 @@ def _combined_width(
         for i in range(len(scales))
     ]
 
-    def tail(t: NDArray[np.float64]) -> NDArray[np.float64]:
-        beyond: NDArray[np.float64] = sum(
+    def tail(t: Numbers) -> Numbers:
+        beyond: Numbers = sum(
             (part * np.exp(-t / scale) for part, scale in zip(parts, scales, strict=True)), np.zeros_like(t)
         )
         return beyond
@@ -198,5 +199,5 @@ def _combined_width(
         heavy = tail(middle) > share
         low, high = np.where(heavy, middle, low), np.where(heavy, high, middle)
     # Half a step of each lattice is added, because the noise is discrete.
-    result: NDArray[np.float64] = high * largest + 0.5 * steps.sum(0)
+    result: Numbers = high * largest + 0.5 * steps.sum(0)
     return result

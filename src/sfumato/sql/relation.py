@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
 from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, find_aggregates, refuse
+from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, find_aggregates, refuse, refuse_clauses
 
 UNIT = "unit of sfumato"
 """The column that names the individual of a row, in every relation over private tables."""
@@ -363,16 +363,8 @@ def _kind(stored: str) -> Kind:
 
 def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
     """An inner select: one output row per input row, with its individual carried along."""
-    for name, words in (
-        ("distinct", "DISTINCT"),
-        ("group", "GROUP BY"),
-        ("having", "HAVING"),
-        ("limit", "LIMIT"),
-        ("offset", "OFFSET"),
-        ("order", "ORDER BY"),
-    ):
-        if query.args.get(name):
-            raise refuse(f"{words} in an inner query; inner queries choose and compute columns, row by row")
+    clauses = ("DISTINCT", "GROUP BY", "HAVING", "LIMIT", "OFFSET", "ORDER BY")
+    refuse_clauses(query, clauses, "in an inner query; inner queries choose and compute columns, row by row")
     relation = resolve_sources(query, catalog, ctes)
     projections: list[exp.Expr] = []
     fields: dict[str, Field] = {}

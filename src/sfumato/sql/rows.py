@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
-from sfumato.sql.check import find_aggregates, refuse, refuse_deep
+from sfumato.sql.check import find_aggregates, refuse, refuse_clauses, refuse_deep
 from sfumato.sql.plan import QueryPlan, calibrate_noise
 from sfumato.sql.relation import Catalog, Relation, expand_star, resolve_sources
 from sfumato.tables.arrays import label_array, to_arrow
@@ -50,23 +50,16 @@ class RowPlan:
 
 def selects_rows(query: exp.Select) -> bool:
     """Whether a statement asks for rows: no aggregate and no GROUP BY."""
-    if query.args.get("group") is not None:
-        return False
-    return not any(True for item in query.expressions for _ in find_aggregates(item))
+    aggregates = (found for item in query.expressions for found in find_aggregates(item))
+    return query.args.get("group") is None and next(aggregates, None) is None
 
 
 @refuse_deep
 def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
     """The plan of a row selection."""
     query = statement.query
-    for name, words in (
-        ("distinct", "DISTINCT"),
-        ("having", "HAVING"),
-        ("order", "ORDER BY"),
-        ("offset", "OFFSET"),
-    ):
-        if query.args.get(name):
-            raise refuse(f"{words} in a row selection; its rows are synthetic and come in no order")
+    clauses = ("DISTINCT", "HAVING", "ORDER BY", "OFFSET")
+    refuse_clauses(query, clauses, "in a row selection; its rows are synthetic and come in no order")
     relation = resolve_sources(query, catalog)
     unit = relation.unit
     if unit is None:

@@ -32,6 +32,10 @@ _WITHIN = re.compile(rf"\s+within\s+({_NUMBER})\s*(%?)(?=\s)", re.IGNORECASE)
 _EPSILON = re.compile(rf"\s+([-+]?(?:{_NUMBER})|[^\s,;()]+)(?=\s)")
 _DELTA = re.compile(rf"\s+delta\s+([-+]?(?:{_NUMBER}))(?=\s)", re.IGNORECASE)
 _OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*([^,()]+?)\s*$")
+_HIDDEN = re.compile(
+    r"""(?P<quoted>'[^']*'|"[^"]*"|`[^`]*`)|(?P<comment>--[^\n]*\n?|/\*.*?\*/)|(?P<open>['"`]|/\*)""",
+    re.DOTALL,
+)
 _LONGEST = 100_000
 
 
@@ -68,7 +72,7 @@ def read_statement(text: str) -> Statement:
         raise UnsupportedQuery("an empty statement; write DP-SELECT epsilon ... FROM table")
     if len(text) > _LONGEST or "\x00" in text:
         raise UnsupportedQuery(f"a statement must be plain text of at most {_LONGEST} characters")
-    body = mask_text(text, kept=("plain", "quoted")).strip().rstrip(";").strip()
+    body = mask_text(text, quotes=False).strip().rstrip(";").strip()
     masked = mask_text(body)
     if ";" in masked:
         raise UnsupportedQuery("several statements in one string; send them one by one")
@@ -112,10 +116,19 @@ def select_texts(body: str) -> tuple[str, ...]:
     return tuple([*items, rest] if rest else items)
 
 
-def mask_text(text: str, *, kept: tuple[str, ...] = ("plain",)) -> str:
-    """`text` with quoted parts and comments blanked, so that words and signs outside can be found."""
-    states = _scan(text)
-    return "".join(char if state in kept else " " for char, state in zip(text, states, strict=True))
+def mask_text(text: str, *, quotes: bool = True) -> str:
+    """`text` with comments, and unless told otherwise quoted parts, blanked: what is outside can be found.
+
+    >>> mask_text("a 'b' -- c")
+    'a         '
+    """
+
+    def blank(match: re.Match[str]) -> str:
+        if match.lastgroup == "open":
+            raise UnsupportedQuery("a quote or a comment is not closed")
+        return match[0] if match.lastgroup == "quoted" and not quotes else " " * len(match[0])
+
+    return _HIDDEN.sub(blank, text)
 
 
 def _read_prefix(body: str) -> tuple[str, dict[str, Any] | None]:
@@ -214,36 +227,9 @@ def _parse(body: str) -> exp.Select:
     return trees[0]
 
 
-def _scan(text: str) -> list[str]:
-    """For every character whether it is plain, quoted, or part of a comment."""
-    states: list[str] = []
-    index = 0
-    while index < len(text):
-        start = index
-        if text[index] in "'\"`":
-            close = text.find(text[index], index + 1)
-            kind = "quoted"
-        elif text.startswith("--", index):
-            close = min((at for at in (text.find("\n", index), len(text) - 1) if at >= 0), default=0)
-            kind = "comment"
-        elif text.startswith("/*", index):
-            close = text.find("*/", index + 2)
-            close = close + 1 if close >= 0 else -1
-            kind = "comment"
-        else:
-            close, kind = index, "plain"
-        if close < 0:
-            raise UnsupportedQuery("a quote or a comment is not closed")
-        index = close + 1
-        states += [kind] * (index - start)
-    return states
-
-
 def _find_word(masked: str, word: str, start: int) -> int | None:
-    for match in re.compile(rf"\b{word}\b").finditer(masked, start):
-        if _depth(masked, match.start()) == 0:
-            return match.start()
-    return None
+    found = (match.start() for match in re.compile(rf"\b{word}\b").finditer(masked, start))
+    return next((place for place in found if _depth(masked, place) == 0), None)
 
 
 def _depth(masked: str, stop: int) -> int:

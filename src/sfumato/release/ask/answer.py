@@ -268,10 +268,7 @@ class _Groups:
         evidence: _Evidence | None,
     ) -> None:
         shape = tuple(sizes[name] for name in question.columns)
-        kept = np.ones(shape, np.bool_)
-        if question.condition is not None:
-            kept &= keep_cells(question.condition, question.fields, question.columns, sizes)
-        cells = np.flatnonzero(kept)
+        cells = np.flatnonzero(np.broadcast_to(keep_cells(question, sizes), shape))
         places = np.unravel_index(cells, shape) if shape else ()
         self._codes = dict(zip(question.columns, places, strict=True))
         self._expected = expected[cells]

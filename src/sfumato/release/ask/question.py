@@ -89,7 +89,7 @@ class Question:
     fields: Fields
     keys: tuple[Field, ...]
     outputs: tuple[Output, ...]
-    condition: exp.Expr | None
+    condition: exp.Expr
     order: tuple[tuple[Output, bool], ...]
     limit: int | None
     offset: int
@@ -131,47 +131,68 @@ def read_question(statement: Statement, fields: Fields) -> Question:
     if len(set(names)) != len(names):
         raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
     where, order = query.args.get("where"), query.args.get("order")
-    condition = None if where is None else where.this
-    ordered = tuple(
-        (_read_order(each.this, query, fields, keys, outputs), bool(each.args.get("desc")))
-        for each in (order.expressions if order is not None else ())
-    )
+    condition = exp.true() if where is None else where.this
+    named = {output.name.lower(): output for output in reversed(outputs)}
+    ordered = []
+    for each in order.expressions if order is not None else ():
+        plain = isinstance(each.this, exp.Column) and not each.this.table
+        output = named.get(each.this.name.lower()) if plain else None
+        if output is None:
+            output = _read_output(spell_position(each.this, query, where="ORDER BY"), fields, keys)
+        ordered.append((output, bool(each.args.get("desc"))))
     used = [*keys, *(each.field for each in (*outputs, *(output for output, _ in ordered)) if each.field)]
-    if condition is not None:
-        used += [fields.find(column) for column in condition.find_all(exp.Column)]
+    used += [fields.find(column) for column in condition.find_all(exp.Column)]
     limit, offset = read_rows(query)
     return Question(
         fields=fields,
         keys=keys,
         outputs=outputs,
         condition=condition,
-        order=ordered,
+        order=tuple(ordered),
         limit=limit,
         offset=offset,
         columns=tuple(dict.fromkeys(field.column for field in used)),
     )
 
 
-def keep_cells(
-    node: exp.Expr, fields: Fields, columns: tuple[str, ...], sizes: Mapping[str, int]
-) -> NDArray[np.bool_]:
-    """Which cells of `columns` a condition keeps, as an array that broadcasts to their sizes."""
-    match node:
-        case exp.Paren():
-            return keep_cells(node.this, fields, columns, sizes)
-        case exp.And():
-            left = keep_cells(node.this, fields, columns, sizes)
-            return left & keep_cells(node.expression, fields, columns, sizes)
-        case exp.Or():
-            left = keep_cells(node.this, fields, columns, sizes)
-            return left | keep_cells(node.expression, fields, columns, sizes)
-        case exp.Not():
-            return ~keep_cells(node.this, fields, columns, sizes)
-        case exp.Boolean():
-            return np.full((1,) * len(columns), bool(node.this))
-    field, codes = _compare(node, fields)
-    shape = [sizes[name] if name == field.column else 1 for name in columns]
-    return np.array(codes, np.bool_).reshape(shape)
+def keep_cells(question: Question, sizes: Mapping[str, int]) -> NDArray[np.bool_]:
+    """Which cells of its columns a question keeps, as an array that broadcasts to their sizes."""
+
+    def keep(node: exp.Expr) -> NDArray[np.bool_]:
+        match node:
+            case exp.Paren():
+                return keep(node.this)
+            case exp.And():
+                return keep(node.this) & keep(node.expression)
+            case exp.Or():
+                return keep(node.this) | keep(node.expression)
+            case exp.Not():
+                return ~keep(node.this)
+            case exp.Boolean():
+                return np.full((1,) * len(question.columns), bool(node.this))
+            case exp.Between() if isinstance(node.this, exp.Column) and not node.args.get("symmetric"):
+                low, high = node.args["low"], node.args["high"]
+                return compare(exp.GTE, node.this, low) & compare(exp.LTE, node.this, high)
+            case exp.In() if isinstance(node.this, exp.Column) and node.expressions:
+                any_of: NDArray[np.bool_] = np.logical_or.reduce(
+                    [compare(exp.EQ, node.this, each) for each in node.expressions]
+                )
+                return any_of
+            case _ if type(node) in _FLIPPED and isinstance(node.this, exp.Column):
+                return compare(type(node), node.this, node.expression)
+            case _ if type(node) in _FLIPPED and isinstance(node.expression, exp.Column):
+                return compare(_FLIPPED[type(node)], node.expression, node.this)
+        raise refuse(
+            f"WHERE {node.sql()[:60]!r}; a model is asked by comparisons of a column with values, IN and "
+            "BETWEEN, joined by AND, OR and NOT"
+        )
+
+    def compare(kind: type[exp.Expr], column: exp.Column, value: exp.Expr) -> NDArray[np.bool_]:
+        field = question.fields.find(column)
+        shape = [sizes[name] if name == field.column else 1 for name in question.columns]
+        return np.array(_test(kind, field, value), np.bool_).reshape(shape)
+
+    return keep(question.condition)
 
 
 def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
@@ -241,39 +262,6 @@ def _read_output(node: exp.Expr, fields: Fields, keys: tuple[Field, ...]) -> Out
                 f"{node.sql()[:60]!r} in the select list; a model answers COUNT(*), SUM(column), AVG(column) "
                 "and the columns of GROUP BY"
             )
-
-
-def _read_order(
-    node: exp.Expr, query: exp.Select, fields: Fields, keys: tuple[Field, ...], outputs: tuple[Output, ...]
-) -> Output:
-    if isinstance(node, exp.Column) and not node.table:
-        for output in outputs:
-            if output.name.lower() == node.name.lower():
-                return output
-    return _read_output(spell_position(node, query, where="ORDER BY"), fields, keys)
-
-
-def _compare(node: exp.Expr, fields: Fields) -> tuple[Field, list[bool]]:
-    if isinstance(node, exp.Between) and isinstance(node.this, exp.Column) and not node.args.get("symmetric"):
-        field = fields.find(node.this)
-        above = _test(exp.GTE, field, node.args["low"])
-        below = _test(exp.LTE, field, node.args["high"])
-        return field, [both == (True, True) for both in zip(above, below, strict=True)]
-    if isinstance(node, exp.In) and isinstance(node.this, exp.Column) and node.expressions:
-        field = fields.find(node.this)
-        tests = [_test(exp.EQ, field, each) for each in node.expressions]
-        return field, [any(each) for each in zip(*tests, strict=True)]
-    if type(node) in _FLIPPED:
-        left, right, kind = node.this, node.expression, type(node)
-        if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
-            left, right, kind = right, left, _FLIPPED[kind]
-        if isinstance(left, exp.Column):
-            field = fields.find(left)
-            return field, _test(kind, field, right)
-    raise refuse(
-        f"WHERE {node.sql()[:60]!r}; a model is asked by comparisons of a column with values, IN and "
-        "BETWEEN, joined by AND, OR and NOT"
-    )
 
 
 def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
