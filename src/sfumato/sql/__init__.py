@@ -16,13 +16,13 @@ from sfumato.sql.finish import (
     pack_noisy,
     unpack_noisy,
 )
-from sfumato.sql.intervals import half_width
 from sfumato.sql.plan import (
     Noise,
     QueryPlan,
     check_within,
     describe_scales,
     explain_query,
+    half_width,
     least_epsilon,
 )
 from sfumato.sql.query import plan_public, plan_query, prepare_query

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from sfumato.sql.aggregates import CELLS
-from sfumato.sql.intervals import MISS
-from sfumato.sql.plan import find_aggregate_numbers
+from sfumato.sql.plan import MISS, find_aggregate_numbers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,8 +22,16 @@ from sfumato.errors import LedgerError, ReleaseError
 from sfumato.questions.measurement import note_total
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.choices import cell_edges
-from sfumato.sql.intervals import MISS, Term, half_width, ratio_interval, variance_interval
-from sfumato.sql.plan import QueryPlan, find_aggregate_numbers, find_mode, is_key, name_columns
+from sfumato.sql.intervals import Term, ratio_interval, variance_interval
+from sfumato.sql.plan import (
+    MISS,
+    QueryPlan,
+    find_aggregate_numbers,
+    find_mode,
+    half_width,
+    is_key,
+    name_columns,
+)
 from sfumato.tables.arrays import label_array, read_parquet, to_arrow
 
 if TYPE_CHECKING:

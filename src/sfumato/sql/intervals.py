@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from sfumato.sql.plan import normal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
     Tests = NDArray[np.bool_]
-
-MISS = 0.05
-"""How often an interval may miss what it should hold: intervals are of 95 %."""
 
 _STEPS = 60
 # Scales closer than this are taken apart, and smaller ones enlarged, so that the law of a sum of noises
@@ -46,29 +44,6 @@ class Term:
     def values(self) -> Numbers:
         """The noisy values in plain numbers."""
         return self.noisy * self.unit
-
-
-def half_width(noise: Noise, share: float = MISS, *, count: int = 1) -> float:
-    """The least width that the noise exceeds with a probability of at most `share`.
-
-    With a `count` above 1, that of the sum of so many independent noises, by its normal law.
-    """
-    scale = float(noise.scale)
-    if noise.kind != "gaussian" and count == 1:
-        # P(|X| > w) = 2 q^(w + 1) / (1 + q) with q = exp(-1 / scale).
-        q = math.exp(-1 / scale) if scale > 1e-3 else 0.0
-        return float(max(0, math.ceil(scale * math.log(2 / (share * (1 + q))) - 1)))
-    deviation = scale if noise.kind == "gaussian" else math.sqrt(2) * scale
-    return _normal_width(share) * deviation * math.sqrt(count)
-
-
-def mode_reach(noise: Noise, share: float = MISS) -> int:
-    """How far, in records, any chosen label lies below the best left, but for a share of the draws.
-
-    A choice misses by more than t with probability at most (number of labels) * exp(-t / scale).
-    """
-    choices = len(noise.measure.labels or ()) * noise.measure.chosen
-    return math.floor(float(noise.scale) * math.log(choices / share))
 
 
 def ratio_interval(
@@ -161,17 +136,12 @@ def _find_edges(
     return low, high
 
 
-def _normal_width(share: float) -> float:
-    """How many standard deviations normal noise exceeds with a probability of `share`."""
-    return NormalDist().inv_cdf(1 - share / 2)
-
-
 def _combined_width(terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Numbers:
     """The width of the sum of independent noises, each times its weight."""
     steps = np.stack([term.unit * weight for term, weight in zip(terms, weights, strict=True)])
     scales = steps * np.array([float(term.noise.scale) for term in terms])[:, None]
     if all(term.noise.kind == "gaussian" for term in terms):
-        widths: Numbers = _normal_width(share) * np.sqrt((scales**2).sum(0))
+        widths: Numbers = normal_width(share) * np.sqrt((scales**2).sum(0))
         return widths
     scales = np.sort(scales, axis=0)
     largest = np.maximum(scales[-1], np.finfo(float).tiny * 2**60)

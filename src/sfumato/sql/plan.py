@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 from sqlglot import exp
@@ -21,11 +22,13 @@ from sfumato.questions.measurement import LARGEST_SCALE
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import Aggregate, Key, Measure
 from sfumato.sql.check import AGGREGATE, KEY, refuse
-from sfumato.sql.intervals import half_width, mode_reach
 from sfumato.sql.relation import Relation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+MISS = 0.05
+"""How often an interval may miss what it should hold: intervals are of 95 %."""
 
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
@@ -244,6 +247,34 @@ def calibrate_noise(
     if any(noise.scale > LARGEST_SCALE for noise in noises if noise.kind != "exponential"):
         raise refuse("the noise would be beyond 2^50, more than any answer; spend more epsilon")
     return tuple(noises)
+
+
+def normal_width(share: float) -> float:
+    """How many standard deviations normal noise exceeds with a probability of `share`."""
+    return NormalDist().inv_cdf(1 - share / 2)
+
+
+def half_width(noise: Noise, share: float = MISS, *, count: int = 1) -> float:
+    """The least width that the noise exceeds with a probability of at most `share`.
+
+    With a `count` above 1, that of the sum of so many independent noises, by its normal law.
+    """
+    scale = float(noise.scale)
+    if noise.kind != "gaussian" and count == 1:
+        # P(|X| > w) = 2 q^(w + 1) / (1 + q) with q = exp(-1 / scale).
+        q = math.exp(-1 / scale) if scale > 1e-3 else 0.0
+        return float(max(0, math.ceil(scale * math.log(2 / (share * (1 + q))) - 1)))
+    deviation = scale if noise.kind == "gaussian" else math.sqrt(2) * scale
+    return normal_width(share) * deviation * math.sqrt(count)
+
+
+def mode_reach(noise: Noise, share: float = MISS) -> int:
+    """How far, in records, any chosen label lies below the best left, but for a share of the draws.
+
+    A choice misses by more than t with probability at most (number of labels) * exp(-t / scale).
+    """
+    choices = len(noise.measure.labels or ()) * noise.measure.chosen
+    return math.floor(float(noise.scale) * math.log(choices / share))
 
 
 def check_within(plan: QueryPlan) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,8 @@ from sfumato.release.ask.question import Field, Output, Question, keep_cells, re
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.finish import Answer
-from sfumato.sql.intervals import MISS, find_edge
+from sfumato.sql.intervals import find_edge
+from sfumato.sql.plan import MISS, normal_width
 from sfumato.sql.statement import read_statement
 from sfumato.tables.arrays import label_array, read_parquet, to_numpy
 
@@ -192,7 +192,7 @@ class _Evidence:
         noise is discrete.
         """
         laplace = self.noise == "laplace"
-        far = math.log(1 / MISS) / math.sqrt(2) if laplace else NormalDist().inv_cdf(1 - MISS / 2)
+        far = math.log(1 / MISS) / math.sqrt(2) if laplace else normal_width(MISS)
         return far * self.deviation + self.step / 2
 
 
