@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sfumato.sql.plan import Noise
 
 _MOST_GROUPS = 2**24
-_COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
+COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
     exp.EQ: operator.eq,
     exp.NEQ: operator.ne,
     exp.GT: operator.gt,
@@ -51,6 +51,7 @@ _COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
     exp.LT: operator.lt,
     exp.LTE: operator.le,
 }
+"""What a comparison computes, of numbers or of texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,12 +110,8 @@ def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
     rows = np.arange(evaluator.rows)
     if plan.having is not None:
         rows = rows[evaluator.test(plan.having)]
-    for tree, descending in reversed(plan.order):
-        ranks = evaluator.sort_key(tree)[rows]
-        order = np.argsort(-ranks if descending else ranks, kind="stable")
-        rows = rows[order]
-    rows = rows[plan.offset :]
-    rows = rows if plan.limit is None else rows[: plan.limit]
+    order = [(evaluator.sort_key(tree), descending) for tree, descending in plan.order]
+    rows = sort_rows(rows, order, limit=plan.limit, offset=plan.offset)
     columns: dict[str, pa.Array] = {}
     for output in plan.outputs:
         if is_key(output.tree):
@@ -129,6 +126,52 @@ def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
         for suffix, array in (("", band.value), ("_low", band.low), ("_high", band.high)):
             columns[output.name + suffix] = to_arrow(array[rows])
     return pa.table(columns)
+
+
+def sort_rows(
+    rows: NDArray[np.intp], order: list[tuple[NDArray[Any], bool]], *, limit: int | None, offset: int
+) -> NDArray[np.intp]:
+    """The rows that ORDER BY, LIMIT and OFFSET leave; `order` has ranks and whether they descend."""
+    for ranks, descending in reversed(order):
+        rows = rows[np.argsort(-ranks[rows] if descending else ranks[rows], kind="stable")]
+    return rows[offset:][:limit]
+
+
+def fold_condition(
+    tree: exp.Expr,
+    compare: Callable[[type[exp.Expr], exp.Expr, exp.Expr], NDArray[np.bool_]],
+    *,
+    where: str,
+) -> NDArray[np.bool_]:
+    """Where a condition holds, made of comparisons of a left with a right side.
+
+    `compare` is called with the kind of each comparison; `where` is what a refusal says of the rest.
+    """
+
+    def fold(node: exp.Expr) -> NDArray[np.bool_]:
+        match node:
+            case exp.Paren():
+                return fold(node.this)
+            case exp.And():
+                return fold(node.this) & fold(node.expression)
+            case exp.Or():
+                return fold(node.this) | fold(node.expression)
+            case exp.Not():
+                return ~fold(node.this)
+            case exp.Boolean():
+                return np.array(bool(node.this))
+            case exp.Between() if not node.args.get("symmetric"):
+                low, high = node.args["low"], node.args["high"]
+                return compare(exp.GTE, node.this, low) & compare(exp.LTE, node.this, high)
+            case exp.In() if node.expressions:
+                tests = [compare(exp.EQ, node.this, each) for each in node.expressions]
+                any_of: NDArray[np.bool_] = np.logical_or.reduce(tests)
+                return any_of
+            case _ if type(node) in COMPARISONS:
+                return compare(type(node), node.this, node.expression)
+        raise refuse(f"{node.sql()[:60]!r} {where}")
+
+    return fold(tree)
 
 
 def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
@@ -238,7 +281,7 @@ class _Evaluator:
 
     def test(self, tree: exp.Expr) -> NDArray[np.bool_]:
         """Whether a condition holds for the noisy values of each group."""
-        return np.broadcast_to(self._logic(tree), (self.rows,))
+        return np.broadcast_to(fold_condition(tree, self._compare, where="is not a condition"), (self.rows,))
 
     def _codes(self, key: int) -> NDArray[np.int64]:
         sizes = [len(each.labels or ()) for each in self._plan.keys]
@@ -281,28 +324,6 @@ class _Evaluator:
             case _:
                 return _combine(tree, self._walk(tree.this, share), self._walk(tree.expression, share))
 
-    def _logic(self, tree: exp.Expr) -> NDArray[np.bool_]:
-        match tree:
-            case exp.Paren():
-                return self._logic(tree.this)
-            case exp.And():
-                return self._logic(tree.this) & self._logic(tree.expression)
-            case exp.Or():
-                return self._logic(tree.this) | self._logic(tree.expression)
-            case exp.Not():
-                return ~self._logic(tree.this)
-            case exp.Between():
-                low, high = tree.args["low"], tree.args["high"]
-                return self._compare(exp.GTE, tree.this, low) & self._compare(exp.LTE, tree.this, high)
-            case exp.In():
-                tests = [self._compare(exp.EQ, tree.this, each) for each in tree.expressions]
-                any_of: NDArray[np.bool_] = np.logical_or.reduce(tests)
-                return any_of
-            case _ if type(tree) in _COMPARISONS:
-                return self._compare(type(tree), tree.this, tree.expression)
-            case _:
-                raise refuse(f"{tree.sql()[:60]} is not a condition")
-
     def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
         if is_key(left) and isinstance(right, exp.Literal):
             labels = self.labels(int(left.name), np.arange(self.rows)).to_pylist()
@@ -311,8 +332,8 @@ class _Evaluator:
                 raise refuse("HAVING compares a text key with a number; quote it")
             read: type[str] | type[float] = str if right.is_string else float
             literal = read(right.this)
-            return np.array([_COMPARISONS[kind](read(label), literal) for label in labels], bool)
-        result: NDArray[np.bool_] = _COMPARISONS[kind](self.band(left).value, self.band(right).value)
+            return np.array([COMPARISONS[kind](read(label), literal) for label in labels], bool)
+        result: NDArray[np.bool_] = COMPARISONS[kind](self.band(left).value, self.band(right).value)
         return result
 
     def _aggregate(self, aggregate: Aggregate, share: float) -> _Band:

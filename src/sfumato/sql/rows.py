@@ -91,19 +91,10 @@ def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
     histograms = [np.maximum(each.values[0], 0).astype(float) for each in noisy]
     rows = int(min(_MOST_ROWS, round(max(0.0, float(np.mean([each.values[0].sum() for each in noisy]))))))
     rows = rows if plan.limit is None else min(rows, plan.limit)
-    codes: list[NDArray[np.int64]]
-    if len(histograms) == 1:
-        cells = _draw(random, histograms[0], rows)
-        codes = []
-        for size in reversed(sizes):
-            cells, code = np.divmod(cells, size)
-            codes.insert(0, code)
-    else:
-        first = histograms[0].reshape(sizes[0], sizes[1])
-        start, second = np.divmod(_draw(random, first.ravel(), rows), sizes[1])
-        codes = [start, second]
-        for index, histogram in enumerate(histograms[1:], start=1):
-            codes.append(_follow(random, histogram.reshape(sizes[index], sizes[index + 1]), codes[-1]))
+    joint = sizes if len(histograms) == 1 else sizes[:2]
+    codes: list[NDArray[np.int64]] = list(np.unravel_index(_draw(random, histograms[0], rows), joint))
+    for index, histogram in enumerate(histograms[1:], start=1):
+        codes.append(_follow(random, histogram.reshape(sizes[index], sizes[index + 1]), codes[-1]))
     columns = {}
     for name, key, width, code in zip(plan.names, plan.keys, plan.widths, codes, strict=True):
         if width is None:

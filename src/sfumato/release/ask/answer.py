@@ -23,7 +23,7 @@ from sfumato.recipes import MOST_ANSWERS
 from sfumato.release.ask.question import Field, Output, Question, keep_cells, read_fields, read_question
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.sql.check import refuse, refuse_deep
-from sfumato.sql.finish import Answer
+from sfumato.sql.finish import Answer, sort_rows
 from sfumato.sql.intervals import find_edge
 from sfumato.sql.plan import MISS, normal_width
 from sfumato.sql.statement import read_statement
@@ -239,12 +239,10 @@ def _respond(
 ) -> pa.Table:
     """The answer to `question`; `expected` are the counts of the cells of its columns, flat."""
     groups = _Groups(question, sizes, expected, evidence)
-    rows = np.arange(groups.rows)
-    for output, descending in reversed(question.order):
-        ranks = groups.values(output)[rows]
-        rows = rows[np.argsort(-ranks if descending else ranks, kind="stable")]
-    rows = rows[question.offset :]
-    rows = rows if question.limit is None else rows[: question.limit]
+    order: list[tuple[_Numbers, bool]] = [
+        (groups.values(output), descending) for output, descending in question.order
+    ]
+    rows = sort_rows(np.arange(groups.rows), order, limit=question.limit, offset=question.offset)
     columns: dict[str, pa.Array] = {}
     for output in question.outputs:
         values = groups.values(output)[rows]

@@ -18,6 +18,7 @@ from sfumato.recipes.base import column_labels
 from sfumato.schema import Bins, Column, Label, Table
 from sfumato.sql.aggregates import name_item, read_rows, spell_position
 from sfumato.sql.check import refuse
+from sfumato.sql.finish import fold_condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
 
 _CLAUSES = ("expressions", "from_", "where", "group", "order", "limit", "offset", "kind", "hint")
+_ASKED = (
+    "and a model is asked by comparisons of a column with values, IN and BETWEEN, joined by AND, OR and NOT"
+)
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.EQ: exp.EQ,
-    exp.NEQ: exp.NEQ,
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
     exp.GT: exp.LT,
@@ -158,41 +160,16 @@ def read_question(statement: Statement, fields: Fields) -> Question:
 def keep_cells(question: Question, sizes: Mapping[str, int]) -> NDArray[np.bool_]:
     """Which cells of its columns a question keeps, as an array that broadcasts to their sizes."""
 
-    def keep(node: exp.Expr) -> NDArray[np.bool_]:
-        match node:
-            case exp.Paren():
-                return keep(node.this)
-            case exp.And():
-                return keep(node.this) & keep(node.expression)
-            case exp.Or():
-                return keep(node.this) | keep(node.expression)
-            case exp.Not():
-                return ~keep(node.this)
-            case exp.Boolean():
-                return np.full((1,) * len(question.columns), bool(node.this))
-            case exp.Between() if isinstance(node.this, exp.Column) and not node.args.get("symmetric"):
-                low, high = node.args["low"], node.args["high"]
-                return compare(exp.GTE, node.this, low) & compare(exp.LTE, node.this, high)
-            case exp.In() if isinstance(node.this, exp.Column) and node.expressions:
-                any_of: NDArray[np.bool_] = np.logical_or.reduce(
-                    [compare(exp.EQ, node.this, each) for each in node.expressions]
-                )
-                return any_of
-            case _ if type(node) in _FLIPPED and isinstance(node.this, exp.Column):
-                return compare(type(node), node.this, node.expression)
-            case _ if type(node) in _FLIPPED and isinstance(node.expression, exp.Column):
-                return compare(_FLIPPED[type(node)], node.expression, node.this)
-        raise refuse(
-            f"WHERE {node.sql()[:60]!r}; a model is asked by comparisons of a column with values, IN and "
-            "BETWEEN, joined by AND, OR and NOT"
-        )
-
-    def compare(kind: type[exp.Expr], column: exp.Column, value: exp.Expr) -> NDArray[np.bool_]:
-        field = question.fields.find(column)
+    def compare(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
+        if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
+            left, right, kind = right, left, _FLIPPED.get(kind, kind)
+        if not isinstance(left, exp.Column):
+            raise refuse(f"WHERE compares {left.sql()[:60]!r}, {_ASKED}")
+        field = question.fields.find(left)
         shape = [sizes[name] if name == field.column else 1 for name in question.columns]
-        return np.array(_test(kind, field, value), np.bool_).reshape(shape)
+        return np.array(_test(kind, field, right), np.bool_).reshape(shape)
 
-    return keep(question.condition)
+    return fold_condition(question.condition, compare, where=f"in WHERE, {_ASKED}")
 
 
 def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
