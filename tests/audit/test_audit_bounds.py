@@ -73,6 +73,7 @@ def test_equal_sides_prove_nothing(first, second):
     assert epsilon_bound(first, 1000, second, 1000, delta=0.0, miss=0.05) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_false_alarms_of_one_event_are_as_rare_as_said(epsilon):
     """Exactly, over all outcomes of the tight case: p = e^epsilon q."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.accounting import Cost
 from sfumato.audit import AuditError, audit, audit_recipe, audit_sql
 from sfumato.audit.canaries import try_canaries
@@ -26,44 +26,26 @@ from sfumato.audit.watch import Watch
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import query
-from sfumato.questions import measurement
+from sfumato.questions import CapChoice, measurement
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_project, read_project
 
 SURE = 1 - 1e-6
 ONE, NONE = (Fraction(1),), Fraction(0)
-PROJECT = """
-[budget]
-epsilon = 1
-delta = 1e-5
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = {max_records}
-neighbours = "{neighbours}"
-bounding = "{bounding}"
-[tables.t.columns.c]
-range = [0, 4]
-[tables.t.columns.d]
-values = ["x", "y", "z"]
-outside = "other"
-[tables.t.columns.b]
-bins = [0, 10, 20]
-bounds = [0, 20]
-outside = "clamp"
-"""
+DESCRIBED = {
+    "c": {"range": [0, 4]},
+    "d": {"values": ["x", "y", "z"], "outside": "other"},
+    "b": {"bins": [0, 10, 20], "bounds": [0, 20], "outside": "clamp"},
+}
 COLUMNS = {"p": pa.string(), "c": pa.int64(), "d": pa.string(), "b": pa.float64(), "o": pa.string()}
 
 
 @pytest.fixture
 def project(tmp_path):
     def make(*, max_records=3, neighbours="add-remove", bounding="truncate"):
-        file = tmp_path / "sfumato.toml"
-        file.write_text(PROJECT.format(max_records=max_records, neighbours=neighbours, bounding=bounding))
-        pq.write_table(
-            pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()}), tmp_path / "t.parquet"
-        )
-        return file
+        empty = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()})
+        unit = {"unit": "p", "max_records": max_records, "neighbours": neighbours, "bounding": bounding}
+        return write_project(tmp_path, DESCRIBED, rows=empty, epsilon=1, delta=1e-5, **unit)
 
     return make
 
@@ -80,6 +62,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_shipped_recipe_is_refuted(project, name):
@@ -90,6 +73,7 @@ def test_no_shipped_recipe_is_refuted(project, name):
     assert result.pairs > 20
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "bounding"), [("cell-counts", "weight"), ("user-counts", "truncate")])
 def test_no_shipped_recipe_is_refuted_under_replacement(project, name, bounding):
@@ -109,6 +93,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_no_statement_is_refuted(project, statement):
@@ -125,6 +110,7 @@ def test_nothing_is_read_and_nothing_is_spent(project):
     assert sorted(path.name for path in file.parent.iterdir()) == ["sfumato.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_calibration_as_written_is_caught_in_every_layer(project):
     specimen = UserCountsAsWritten(table="t", by=("c", "d", "b"))
@@ -150,6 +136,7 @@ def wide(tmp_path):
     return parse_project(document, folder=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_canaries_catch_it_in_one_run(tmp_path):
     project = wide(tmp_path)
@@ -257,8 +244,8 @@ def test_an_error_that_depends_on_a_record_is_caught(project, monkeypatch):
 def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
     original = engine_module.DuckDBEngine.count
 
-    def tell(self, table, marginals, *, progress, **options):
-        counts = original(self, table, marginals, progress=progress, **options)
+    def tell(self, table, questions, *, progress):
+        counts = original(self, table, questions, progress=progress)
         progress(f"{int(counts[0].true_values.sum())} records read")
         return counts
 
@@ -267,13 +254,8 @@ def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
 
 
 def test_a_choice_at_twice_the_rate_is_caught(project, monkeypatch):
-    original = conversation._score_caps
-
-    def twice(table, choice, true_lost):
-        scores, rate = original(table, choice, true_lost)
-        return scores, 4 * rate
-
-    monkeypatch.setattr(conversation, "_score_caps", twice)
+    original = CapChoice.rate
+    monkeypatch.setattr(CapChoice, "rate", lambda choice, table: 4 * original(choice, table))
     assert "scores move by epsilon" in catch(RECIPES["capped-counts"][0], project())
 
 
@@ -299,6 +281,7 @@ def test_rows_that_are_not_bounded_are_caught(project, monkeypatch):
     assert "L1 distance" in catch("DP-SELECT 1 d, SUM(b) FROM t GROUP BY d", project())
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_of_another_law_is_caught(project, monkeypatch):
     def narrow(values, *, kind, scale):
@@ -311,6 +294,7 @@ def test_noise_of_another_law_is_caught(project, monkeypatch):
     assert any("does not have its law" in each.text for each in result.findings if each.violated)
 
 
+@pytest.mark.slow
 def test_the_same_noise_twice_is_caught(project, monkeypatch):
     monkeypatch.setattr(
         conversation, "add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
@@ -322,6 +306,7 @@ def test_the_same_noise_twice_is_caught(project, monkeypatch):
 # What audits are made of.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 def test_rows_as_individuals(tmp_path, neighbours):
     document = {
@@ -376,6 +361,7 @@ def test_the_second_table_hears_the_answers_of_the_first(project):
     assert all(np.array_equal(a[0], b[0]) for a, b in zip(watch.given, base.watch.given, strict=True))
 
 
+@pytest.mark.slow
 def test_costs_that_are_fewer_than_the_answers_are_caught(project):
     recipe = sf.recipes.FieldGroups(table="t", groups=(("c",), ("b",)))
     subject = RecipeSubject(
@@ -391,6 +377,7 @@ def test_costs_that_are_fewer_than_the_answers_are_caught(project):
     assert any("costs of 1 were declared" in each.text for each in found.findings)
 
 
+@pytest.mark.slow
 def test_drafted_domains_are_named(project):
     file = project()
     text = file.read_text().replace(
@@ -421,6 +408,7 @@ def test_a_recipe_needs_an_epsilon(project):
         audit(COUNTS, project=project())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 50])
 def test_tiny_and_large_claims(project, epsilon):
     result = audit(
@@ -434,6 +422,7 @@ def test_tiny_and_large_claims(project, epsilon):
     assert result.epsilon_lower == pytest.approx(epsilon)
 
 
+@pytest.mark.slow
 def test_a_statement_about_two_tables(project):
     file = project()
     more = '[tables.u]\nsource = "u.csv"\nunit = "q"\nmax_records = 2\n[tables.u.columns.e]\nrange = [1, 3]\n'

@@ -16,25 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project as write_file
 from sfumato.audit.watch import Watch
 from sfumato.curator import Curator
 from sfumato.schema import read_project
 
-PROJECT = """
-[budget]
-epsilon = 1000
-[tables.t]
-source = "{source}"
-unit = "p"
-max_records = {most}
-[tables.t.columns.g]
-values = ["a", "b", "c"]
-"""
-
 
 def write_project(folder, table, *, source="t.parquet", most=3):
     folder.mkdir()
-    (folder / "sfumato.toml").write_text(PROJECT.format(source=source, most=most))
+    columns = {"g": {"values": ["a", "b", "c"]}}
+    write_file(folder, columns, source=source, unit="p", max_records=most, epsilon=1000)
     if isinstance(table, bytes):
         (folder / source).write_bytes(table)
     else:
@@ -97,6 +88,7 @@ def long_file(note, *, without=None):
     return ("p,g,note\n" + "".join(rows)).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
 def test_line_breaks_in_quotes_make_and_lose_no_record_of_a_long_file(tmp_path, note):
     content = long_file(note)
@@ -106,6 +98,7 @@ def test_line_breaks_in_quotes_make_and_lose_no_record_of_a_long_file(tmp_path, 
     assert ask(folder, "DP-SELECT 1 g, COUNT(*) FROM t GROUP BY g")[0] == [[LINES // 3] * 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("person", [0, 11_234])
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
 def test_a_person_moves_a_long_file_by_their_own_records(tmp_path, note, person):

@@ -75,6 +75,7 @@ def test_taxi_scores_of_samples_and_of_disorder(shared):
     )
 
 
+@pytest.mark.slow
 def test_adult_halves_are_close_and_shuffled_columns_are_not(shared):
     people = pq.read_table(shared / "data" / "adult" / "adult.parquet").drop_columns(["split", "fnlwgt"])
     generator = np.random.default_rng(1)

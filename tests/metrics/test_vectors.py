@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from vectors import cases, entries, holding
 
+from helpers.vectors import cases, entries, holding
 from sfumato.metrics import k_marginal, match3, pie_chart, taxi
 from sfumato.metrics.conjunction import Trips, draw_rounds, measure_conjunction
 from sfumato.metrics.k_marginal import bin_census, draw_column_sets

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from sfumato.accounting import Cost
 from sfumato.errors import AuditError
-from sfumato.questions.measurement import Measurement
+from sfumato.questions import Measurement
 from sfumato.recipes import Plan, Product
 from sfumato.sql import read_statement
 

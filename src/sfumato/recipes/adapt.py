@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -37,12 +37,13 @@ from sfumato.inference import (
 )
 from sfumato.inference import Measurement as Noisy
 from sfumato.inference.model import draw_codes
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     Answer,
     Ask,
+    Candidate,
     Choice,
     Chosen,
-    Gap,
+    Marginal,
     Measurement,
     Queries,
     Request,
@@ -223,11 +224,11 @@ class Purse:
         self, name: str, columns: Columns, squared: Fraction, *, queries: Queries | None = None
     ) -> Request:
         """A request for the counts of a marginal, or for sums of them, that costs at most `squared`."""
-        probe = Request(name=name, columns=columns, noise="gaussian", scale=Fraction(1), queries=queries)
+        probe = Request(name=name, counted=Marginal(columns, queries), noise="gaussian", scale=Fraction(1))
         sensitivity = float(request_sensitivity(self.table, probe))
         sigma = math.sqrt(sensitivity**2 / float(squared) + SMOOTHING)
         scale = round_up(Fraction(sigma * (1 + 1e-9)), places=6)
-        return Request(name=name, columns=columns, noise="gaussian", scale=scale, queries=queries)
+        return replace(probe, scale=scale)
 
     def buy_epsilon(self, squared: Fraction) -> Fraction:
         """The epsilon of a choice that costs at most `squared`."""
@@ -399,11 +400,11 @@ def _offer(
     return Choice(name=name, candidates=tuple(gaps), epsilon=epsilon)
 
 
-def offer_gap(purse: Purse, fitting: Fitting, columns: Columns, *, weight: int, penalty: float) -> Gap:
+def offer_gap(purse: Purse, fitting: Fitting, columns: Columns, *, weight: int, penalty: float) -> Candidate:
     """A candidate by its distance from the model, less what noise would add to it."""
     model, grid = fitting.model, purse.table.grid
     assert model is not None
-    return Gap(
+    return Candidate(
         columns=columns,
         estimate=lambda: np.rint(model.flat_marginal(columns) * grid).astype(np.int64),
         weight=weight,

@@ -15,7 +15,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact
 from sfumato.inference import LARGEST_TREE, Domain, Model
 from sfumato.inference.files import pack_model, quantise
-from sfumato.questions.measurement import Choice, Chosen
+from sfumato.questions import Choice, Chosen
 from sfumato.recipes.adapt import (
     Asking,
     Fitting,

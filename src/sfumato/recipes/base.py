@@ -13,15 +13,16 @@ import numpy as np
 from sfumato.accounting import Cost, Spent, add_costs
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, parse_positive
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     Answer,
     Ask,
     CapChoice,
     Choice,
+    IndividualCounts,
+    Marginal,
     NormChoice,
     Request,
     ask_cost,
-    is_dense,
     request_cost,
     request_size,
 )
@@ -114,7 +115,11 @@ class Plan:
         """Every combination of columns that is counted, once."""
         if self.counted is not None:
             return self.counted
-        return tuple(dict.fromkeys(request.columns for request in self.requests if is_dense(request)))
+        return tuple(
+            dict.fromkeys(
+                request.columns for request in self.requests if isinstance(request.counted, Marginal)
+            )
+        )
 
     @property
     def occupied(self) -> tuple[tuple[str, ...], ...]:
@@ -288,7 +293,7 @@ class _Asked:
         plan = self.plan
         if isinstance(ask, Choice):
             known = {each.columns for each in ask.candidates} <= set(plan.marginals)
-        elif isinstance(ask, Request) and is_dense(ask):
+        elif isinstance(ask, Request) and isinstance(ask.counted, Marginal):
             known = ask.columns in plan.marginals
         elif isinstance(ask, Request) and ask.threshold is not None:
             known = ask.columns in plan.occupied
@@ -300,11 +305,10 @@ class _Asked:
             self._refuse(f"asked {ask.name!r} among bounds beyond max_records")
         if not isinstance(ask, Request):
             return
-        if ask.heads is not None and ask.heads.cells[-1] >= plan.table.cells(ask.columns):
+        counted, cells = ask.counted, plan.table.cells(ask.columns)
+        if isinstance(counted, IndividualCounts) and counted.cells[-1] >= cells:
             self._refuse(f"asked {ask.name!r} about individuals in cells that its columns do not have")
-        if ask.queries is None:
-            return
-        if ask.queries.cells != plan.table.cells(ask.columns):
+        if ask.queries is not None and ask.queries.cells != cells:
             self._refuse(f"asked {ask.name!r} with queries over another number of cells")
 
     def _refuse(self, reason: str) -> NoReturn:

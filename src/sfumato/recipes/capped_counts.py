@@ -13,9 +13,11 @@ import numpy as np
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     CapChoice,
+    CappedMarginal,
     Chosen,
+    Marginal,
     Measurement,
     Queries,
     Request,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.accounting import Cost
-    from sfumato.questions.measurement import Ask
+    from sfumato.questions import Ask
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
@@ -183,10 +185,9 @@ class CappedCounts:
         )
         total = Request(
             name=f"{label}number of records",
-            columns=tuple(self.by),
+            counted=Marginal(tuple(self.by), _sum_all(cells)),
             noise="laplace",
             scale=Fraction(1),
-            queries=_sum_all(cells),
         )
         return choice, replace(total, scale=request_sensitivity(table, total) / half)
 
@@ -194,10 +195,9 @@ class CappedCounts:
         def ask(scale: Fraction) -> Request:
             return Request(
                 name=f"{label}counts of at most {bound} records",
-                columns=tuple(self.by),
+                counted=CappedMarginal(tuple(self.by), bound),
                 noise="laplace",
                 scale=scale,
-                records=bound,
             )
 
         return ask(request_sensitivity(table, ask(Fraction(1))) / (epsilon * (1 - _exact(self.share))))

@@ -13,14 +13,14 @@ import pyarrow as pa
 from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, round_up
-from sfumato.questions.measurement import Answer, Measurement, Request, request_sensitivity
+from sfumato.questions import Answer, Marginal, Measurement, Request, request_sensitivity
 from sfumato.recipes.base import Conversation, Plan, Product, cell_columns, refuse_clash, released_names
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.questions.measurement import HeadCounts
+    from sfumato.questions import IndividualCounts
     from sfumato.schema import Table
 
 
@@ -60,13 +60,12 @@ def parse_threshold(value: object, *, kind: str) -> Fraction:
 
 def request_counts(
     name: str,
-    columns: tuple[str, ...],
+    counted: Marginal | IndividualCounts,
     *,
     noise: Noise,
     epsilon: Fraction,
     delta: Fraction,
     sensitivity: Callable[[Request], Fraction],
-    heads: HeadCounts | None = None,
 ) -> Request:
     """The request for counts whose noise, of those allowed, has the smaller standard deviation.
 
@@ -75,7 +74,7 @@ def request_counts(
     """
 
     def ask(kind: Literal["laplace", "gaussian"], scale: Fraction) -> Request:
-        return Request(name=name, columns=columns, noise=kind, scale=scale, heads=heads)
+        return Request(name=name, counted=counted, noise=kind, scale=scale)
 
     laplace = ask("laplace", sensitivity(ask("laplace", Fraction(1))) / epsilon)
     if delta == 0 or noise == "laplace":
@@ -219,7 +218,7 @@ class CellCounts:
     def _request(self, table: Table, epsilon: Fraction, delta: Fraction) -> Request:
         return request_counts(
             f"counts at epsilon {format_exact(epsilon)}",
-            tuple(self.by),
+            Marginal(tuple(self.by)),
             noise=self.noise,
             epsilon=epsilon,
             delta=delta,

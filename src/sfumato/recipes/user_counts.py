@@ -19,7 +19,7 @@ import numpy as np
 
 from sfumato.errors import RecipeError, SourceError
 from sfumato.exact import format_exact
-from sfumato.questions.measurement import HeadCounts, Measurement, Request, request_sensitivity
+from sfumato.questions import IndividualCounts, Measurement, Request, request_sensitivity
 from sfumato.recipes.base import (
     MOST_ANSWERS,
     Conversation,
@@ -310,21 +310,20 @@ class UserCounts:
             recipe = replace(self, public=read_occurring(self.public, table, by))
         elif isinstance(self.asked, str):
             recipe = replace(self, asked=read_asked(self.asked, table, by))
-        heads = recipe._list_heads(table)
-        self._refuse_large(heads.rows * len(epsilons))
+        asked_cells = recipe._list_asked(table)
+        self._refuse_large(asked_cells.rows * len(epsilons))
         requests = tuple(
             request_counts(
                 f"individuals at epsilon {format_exact(epsilon)}",
-                by,
+                asked_cells,
                 noise=self.noise,
                 epsilon=epsilon,
                 delta=delta,
                 sensitivity=lambda probe: request_sensitivity(table, probe),
-                heads=heads,
             )
             for epsilon in epsilons
         )
-        _refuse_large_sums(requests, heads)
+        _refuse_large_sums(requests, asked_cells)
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
@@ -338,9 +337,9 @@ class UserCounts:
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
-        heads = plan.requests[0].heads
-        assert heads is not None
-        table, asked = plan.table, _starts(heads).size
+        asked_cells = plan.requests[0].counted
+        assert isinstance(asked_cells, IndividualCounts)
+        table, asked = plan.table, _starts(asked_cells).size
         cells = table.cells(tuple(self.by))
         sizes = ", ".join(f"{name} ({table.column(name).size})" for name in self.by)
         order = (
@@ -354,8 +353,8 @@ class UserCounts:
             "idea": (
                 f"The release is a histogram of the records of table `{table.name}` over {sizes}, {cells:,} "
                 "cells in all. It is made of counts of individuals: so many individuals have so many records "
-                f"in a cell. {heads.rows:,} such numbers about {asked:,} cells are asked, each gets noise of "
-                "its own, and each, times its records, is added back to its cell."
+                f"in a cell. {asked_cells.rows:,} such numbers about {asked:,} cells are asked, each gets "
+                "noise of its own, and each, times its records, is added back to its cell."
             ),
             "preprocessing": (
                 f"{self._tell_asked()} No record is touched, so the step costs nothing. A cell that is not "
@@ -366,7 +365,7 @@ class UserCounts:
                 "All records of an individual are read: `max_records` is not what bounds this release. The "
                 "number of cells in which an individual is counted does, as the proof below says."
             ),
-            "sensitivity": _tell_sensitivity(table, heads.max_cells),
+            "sensitivity": _tell_sensitivity(table, asked_cells.max_cells),
             "postprocessing": (
                 f"{order}{tell_threshold(self.threshold)} This uses noisy numbers and public facts only, so "
                 "it costs nothing; `measurements.parquet` keeps the numbers as they were."
@@ -387,7 +386,7 @@ class UserCounts:
             told += f" The same is asked up to {self.reach} codes of `{self.period}` away."
         return told + (f" Every cell so named is asked about for {times} records." if times else "")
 
-    def _list_heads(self, table: Table) -> HeadCounts:
+    def _list_asked(self, table: Table) -> IndividualCounts:
         if self.public is None and self.asked is None:
             self._refuse_large(table.cells(tuple(self.by)) * len(self.times))
         cells, times = list_questions(
@@ -401,7 +400,9 @@ class UserCounts:
         # Nobody is in more cells than are asked about, and a row is in one.
         most = 1 if table.unit.column is None else self.max_cells or table.unit.max_records
         distinct = 1 + int(np.count_nonzero(np.diff(cells)))
-        return HeadCounts(max_cells=min(most, distinct), cells=cells, times=times)
+        return IndividualCounts(
+            columns=tuple(self.by), max_cells=min(most, distinct), cells=cells, times=times
+        )
 
     def _refuse_large(self, size: int) -> None:
         if size > MOST_ANSWERS:
@@ -412,16 +413,16 @@ class UserCounts:
 
     def _add_up(self, measurement: Measurement, size: int) -> NDArray[np.int64]:
         """The count of every cell: numbers of individuals, each times its records, added up."""
-        heads = measurement.request.heads
-        assert heads is not None
+        asked_cells = measurement.request.counted
+        assert isinstance(asked_cells, IndividualCounts)
         values = measurement.noisy_values
         if self.rounding == "before":
             values = np.maximum(values, 0)
-        starts = _starts(heads)
-        sums = np.add.reduceat(heads.times * values, starts)
-        squares = np.add.reduceat(heads.times.astype(np.float64) ** 2, starts)
+        starts = _starts(asked_cells)
+        sums = np.add.reduceat(asked_cells.times * values, starts)
+        squares = np.add.reduceat(asked_cells.times.astype(np.float64) ** 2, starts)
         counts = np.zeros(size, np.int64)
-        counts[heads.cells[starts]] = finish_counts(
+        counts[asked_cells.cells[starts]] = finish_counts(
             sums,
             threshold=self.threshold,
             deviation=np.sqrt(squares) * measurement.request.standard_deviation,
@@ -454,14 +455,14 @@ def _tell_sensitivity(table: Table, max_cells: int) -> str:
     return text
 
 
-def _starts(heads: HeadCounts) -> NDArray[np.int64]:
+def _starts(asked_cells: IndividualCounts) -> NDArray[np.int64]:
     """The first question of every cell that is asked about."""
-    return np.flatnonzero(np.diff(heads.cells, prepend=-1))
+    return np.flatnonzero(np.diff(asked_cells.cells, prepend=-1))
 
 
-def _refuse_large_sums(requests: tuple[Request, ...], heads: HeadCounts) -> None:
+def _refuse_large_sums(requests: tuple[Request, ...], asked_cells: IndividualCounts) -> None:
     """Raises an error if noise times records, added up in a cell, may leave 64 bits."""
-    largest = float(np.add.reduceat(heads.times.astype(np.float64), _starts(heads)).max())
+    largest = float(np.add.reduceat(asked_cells.times.astype(np.float64), _starts(asked_cells)).max())
     if max(float(request.scale) for request in requests) * largest * _FAR > _LARGEST_SUM:
         raise RecipeError(
             "user-counts: the noise of a cell would go beyond 2^62; spend more epsilon or ask fewer times"

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from sqlglot import exp
 
 from sfumato.errors import LedgerError, ReleaseError
-from sfumato.questions.measurement import note_total
+from sfumato.questions import note_total
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.choices import cell_edges
 from sfumato.sql.intervals import Term, ratio_interval, variance_interval

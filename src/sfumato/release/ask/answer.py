@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from sfumato.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.inference.files import unpack_models
-from sfumato.questions.measurement import Request, request_grid
+from sfumato.questions import ClippedMarginal, Marginal, Request, request_grid
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.release.ask.question import Field, Output, Question, keep_cells, read_fields, read_question
 from sfumato.release.folder import failing_closed, open_folder
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.inference.model import Model
-    from sfumato.questions.measurement import NoiseKind
+    from sfumato.questions import NoiseKind
     from sfumato.schema import Table
 
     _Numbers = NDArray[np.float64]
@@ -125,7 +125,8 @@ class ReleasedModel:
         for request in self._requests:
             if set(columns) <= set(request.columns):
                 # Measurements of the same counts may be averaged.
-                groups.setdefault((frozenset(request.columns), request.norm), []).append(request)
+                norm = request.counted.norm if isinstance(request.counted, ClippedMarginal) else None
+                groups.setdefault((frozenset(request.columns), norm), []).append(request)
         if not groups:
             return None
 
@@ -220,14 +221,15 @@ def _read_requests(table: Table, asks: list[Any]) -> tuple[Request, ...]:
             raise TypeError("a measurement is not described")
         if "columns" not in ask or "queries" in ask:
             continue
+        columns = tuple(ask["columns"])
+        counted: Marginal | ClippedMarginal = Marginal(columns)
+        if "contribution_norm" in ask:
+            counted = ClippedMarginal(columns, parse_positive(ask["contribution_norm"], name="norm"))
         request = Request(
             name=str(ask["name"]),
-            columns=tuple(ask["columns"]),
+            counted=counted,
             noise=ask["kind"],
             scale=parse_positive(ask["scale"], name="scale"),
-            norm=parse_positive(ask["contribution_norm"], name="norm")
-            if "contribution_norm" in ask
-            else None,
         )
         table.cells(request.columns)
         requests.append(request)
