@@ -165,7 +165,7 @@ class _Modelled:
 
 
 def _announce(curator: Curator, text: str) -> None:
-    """Says what a statement will spend whose epsilon follows from a wanted error."""
+    """Says what a statement will spend whose epsilon follows from the error to stay within."""
     from sfumato.sql import read_statement
 
     statement = read_statement(text)

@@ -30,7 +30,7 @@ _ENDS = np.array([*(_STARTS[1:] - 1), 2 ** _LAST.bit_length() - 1])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """One choice: how far from the wanted rank it aims, and the rate of the exponential mechanism."""
+    """One choice: how far from the target rank it aims, and the rate of the exponential mechanism."""
 
     shift: int
     rate: Fraction
@@ -77,8 +77,8 @@ def quantile_scores(
     if answers is not None:
         lower, upper = _blocks(answers, ranks)
         first, last = np.take_along_axis(first, lower, axis=1), np.take_along_axis(last, upper, axis=1)
-    wanted = share.numerator * total + ranks.shift
-    scores: NDArray[np.int64] = -np.maximum(0, np.maximum(first - wanted, wanted - last))
+    target = share.numerator * total + ranks.shift
+    scores: NDArray[np.int64] = -np.maximum(0, np.maximum(first - target, target - last))
     if answers is not None:
         return np.repeat(scores, _ENDS - _STARTS + 1, axis=1)
     return scores

@@ -69,9 +69,9 @@ class NoisyAggregates:
 class Answer:
     """The answer to a statement.
 
-    Aggregates have their 95 % interval beside them, in `<name>_low` and `<name>_high`. `scales` names
-    the noise behind each column, `spent` what was charged now: nothing for a repeated statement, `notes`
-    what should be known of the answer before it is used.
+    Aggregates have their 95 % confidence interval beside them, in `<name>_low` and `<name>_high`. `scales`
+    names the noise behind each column, `spent` what was charged now: nothing for a repeated statement,
+    `notes` what should be known of the answer before it is used.
     """
 
     table: pa.Table

@@ -1,4 +1,4 @@
-"""Intervals: where the noise-free value of an answer lies, with a stated confidence.
+"""Confidence intervals: where the noise-free value of an answer lies, with a stated confidence.
 
 They speak of the noise alone. The value they enclose is the exact answer to the bounded question:
 clamped values, and no more records of an individual than the bounds let count.

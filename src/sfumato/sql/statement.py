@@ -117,7 +117,7 @@ def select_texts(body: str) -> tuple[str, ...]:
 
 
 def mask_text(text: str, *, quotes: bool = True) -> str:
-    """`text` with comments, and unless told otherwise quoted parts, blanked: what is outside can be found.
+    """`text` with comments blanked, and with `quotes` quoted parts too, so that what is outside can be found.
 
     >>> mask_text("a 'b' -- c")
     'a         '
