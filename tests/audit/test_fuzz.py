@@ -64,11 +64,11 @@ def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
 
 
 def outcome(*vectors):
-    watch = fuzz.Watch()
+    noise = fuzz.RecordingNoise()
     for values in vectors:
-        watch.add_noise(np.array(values), kind="laplace", scale=2)
+        noise.add_noise(np.array(values), kind="laplace", scale=2)
     cost = Cost(kind="laplace", scale=Fraction(2), sensitivity=Fraction(2))
-    return fuzz.Outcome(watch, shown="same", charged=(cost,) * len(vectors), declared=(cost,) * len(vectors))
+    return fuzz.Outcome(noise, shown="same", charged=(cost,) * len(vectors), declared=(cost,) * len(vectors))
 
 
 @pytest.mark.parametrize(

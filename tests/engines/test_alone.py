@@ -13,7 +13,7 @@ import pytest
 import sfumato as sf
 from helpers import nasty_tables as nasty
 from helpers.projects import write_project
-from sfumato.audit.watch import Watch
+from sfumato.audit.noise_off import RecordingNoise
 from sfumato.curator import Curator
 from sfumato.schema import read_project
 
@@ -112,12 +112,12 @@ class Grid:
         nasty.write_table(folder / f"t.{self.form}", columns, rows, size, dictionary=dictionary)
         columns = {"id": {"range": [0, len(self.values) - 1]}}
         file = write_project(folder, columns, source=f"t.{self.form}", unit="p", max_records=1, epsilon=1e9)
-        watch = Watch()
-        curator = Curator(read_project(file), noise=watch)
+        noise = RecordingNoise()
+        curator = Curator(read_project(file), noise=noise)
         listed = ", ".join(f"COUNT_IF({probe}) AS a{number}" for number, probe in enumerate(probes))
         curator.sql(f"DP-SELECT 1 id, {listed} FROM t GROUP BY id")
-        assert len(watch.asked) == len(probes)
-        return [each.true_values for each in watch.asked]
+        assert len(noise.requests) == len(probes)
+        return [each.true_values for each in noise.requests]
 
     def accepted(self):
         """The probes that the planner accepts; most are."""

@@ -49,9 +49,7 @@ def write(folder, rows):
 
 
 def count(folder, rows, *, choice=None, table=None):
-    found = write(folder, rows).count(
-        table or describe(), cells((choice or ask(),)), progress=lambda _: None
-    )[0]
+    found = write(folder, rows).count(table or describe(), (choice or ask(),), progress=lambda _: None)[0]
     return found.true_values.tolist()
 
 
@@ -116,9 +114,7 @@ def test_the_order_of_records_does_not_matter(tmp_path):
 
 
 def test_counts_print_no_value_and_are_read_only(tmp_path):
-    found = write(tmp_path, [("ana", 1, "x")] * 9).count(
-        describe(), cells((ask(),)), progress=lambda _: None
-    )[0]
+    found = write(tmp_path, [("ana", 1, "x")] * 9).count(describe(), (ask(),), progress=lambda _: None)[0]
     assert "withheld" in repr(found)
     with pytest.raises(ValueError, match="read-only"):
         found.true_values[0] = 3
@@ -127,7 +123,7 @@ def test_counts_print_no_value_and_are_read_only(tmp_path):
 def test_a_table_of_rows_has_no_bound_to_choose(tmp_path):
     engine = write(tmp_path, [("ana", 1, "x")])
     with pytest.raises(RecipeError, match="every row is an individual"):
-        engine.count(describe(unit="row"), cells((ask(),)), progress=lambda _: None)[0]
+        engine.count(describe(unit="row"), (ask(),), progress=lambda _: None)[0]
 
 
 def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project as write_file
-from sfumato.audit.watch import Watch
+from sfumato.audit.noise_off import RecordingNoise
 from sfumato.curator import Curator
 from sfumato.schema import read_project
 
@@ -35,13 +35,13 @@ def write_project(folder, table, *, source="t.parquet", most=3):
 
 def ask(folder, statement):
     """The exact values that were about to be noised, or the error, and whether anything was charged."""
-    watch = Watch()
-    curator = Curator(read_project(folder / "sfumato.toml"), noise=watch)
+    noise = RecordingNoise()
+    curator = Curator(read_project(folder / "sfumato.toml"), noise=noise)
     try:
         curator.sql(statement)
     except sf.SfumatoError as error:
         return f"{type(error).__name__}: {error}", curator.budget().spent > 0
-    return [each.true_values.tolist() for each in watch.asked], curator.budget().spent > 0
+    return [each.true_values.tolist() for each in noise.requests], curator.budget().spent > 0
 
 
 def as_text(values):
@@ -185,12 +185,12 @@ def test_text_that_is_not_utf_8_fails_for_nobody(tmp_path, statement, broken):
 
 def test_text_that_is_not_utf_8_fails_for_no_recipe(tmp_path):
     table = pa.table({"p": ["u", "v"], "g": as_text([b"a", b"\xff"])})
-    watch = Watch()
+    noise = RecordingNoise()
     folder = write_project(tmp_path / "one", table)
-    Curator(read_project(folder / "sfumato.toml"), noise=watch).release(
+    Curator(read_project(folder / "sfumato.toml"), noise=noise).release(
         sf.recipes.CellCounts(table="t", by=("g",)), epsilon=1
     )
-    assert [each.true_values.tolist() for each in watch.asked] == [[1, 0, 0]]
+    assert [each.true_values.tolist() for each in noise.requests] == [[1, 0, 0]]
 
 
 JOINED = """

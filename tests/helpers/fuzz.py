@@ -26,9 +26,8 @@ import pyarrow.parquet as pq
 
 import sfumato as sf
 from helpers import nasty_tables as nasty
-from sfumato.audit.differences import find_excess, measure_move
-from sfumato.audit.subjects import RecipeSubject
-from sfumato.audit.watch import Asked, Watch
+from sfumato.audit.noise_off import NoiseRequest, RecordingNoise, find_excess, measure_difference
+from sfumato.audit.targets import RecipeTarget
 from sfumato.curator import Curator
 from sfumato.errors import SfumatoError
 from sfumato.exact import parse_positive
@@ -508,41 +507,41 @@ def make_recipe(world, draw):
     except SfumatoError:
         recipe = recipes.CellCounts(table="t", by=by)
     needs = isinstance(recipe, (recipes.AdaptiveGrid, recipes.Tree, recipes.Adaptive)) or gaussian
-    return RecipeSubject(
+    return RecipeTarget(
         recipe=recipe, epsilons=(Fraction(1),), delta=Fraction(1, 10**6) if needs else Fraction(0)
     )
 
 
 @dataclass
-class Opened(Watch):
-    """A watch that tells every open group, so that their values can be compared by name."""
+class Opened(RecordingNoise):
+    """A noise source that releases every open group, so that their values can be compared by name."""
 
     opened: bool = False
 
     def add_noise(self, values, *, kind, scale):
-        if not self.opened or self.asked:
-            return Watch.add_noise(self, values, kind=kind, scale=scale)
+        if not self.opened or self.requests:
+            return RecordingNoise.add_noise(self, values, kind=kind, scale=scale)
         exact = parse_positive(scale, name="scale")
-        self.asked.append(Asked(kind=kind, scale=exact, true_values=np.sort(values)))
-        self.given.append((np.full(values.shape, TOLD), None))
+        self.requests.append(NoiseRequest(kind=kind, scale=exact, true_values=np.sort(values)))
+        self.answers.append((np.full(values.shape, TOLD), None))
         return np.full(values.shape, TOLD)
 
 
 class Door:
-    """The noise source of a curator, whose watch is exchanged for every case."""
+    """The noise source of a curator, exchanged for every case."""
 
     def __init__(self):
-        self.watch = None
+        self.noise = None
 
     def __getattr__(self, name):
-        return getattr(self.watch, name)
+        return getattr(self.noise, name)
 
 
 @dataclass
 class Outcome:
     """What came of one case on one side."""
 
-    watch: Watch
+    noise: RecordingNoise
     error: str | None = None
     known: bool = True
     shown: object = None
@@ -561,9 +560,9 @@ class Side:
         self.outcomes = []
 
     def ask(self, case, *, opened=0, answers=None, mode="off"):
-        watch = Opened(mode=mode, answers=answers, opened=bool(opened))
-        self.door.watch = watch
-        found, stages = Outcome(watch), []
+        noise = Opened(mode=mode, replay=answers or (), opened=bool(opened))
+        self.door.noise = noise
+        found, stages = Outcome(noise), []
         try:
             if isinstance(case, str):
                 answer = self.curator.sql(case, progress=stages.append)
@@ -600,20 +599,20 @@ def find_fault(one, two, *, opened, is_statement):
         return "the sides are charged differently"
     if one.error is not None and one.charged and (is_statement or one.error.startswith("SourceError")):
         return f"an error after the charge: {one.error[:300]}"
-    if len(one.watch.asked) != len(two.watch.asked):
+    if len(one.noise.requests) != len(two.noise.requests):
         return "the sides ask for noise a different number of times"
-    if one.error is not None or not one.watch.asked:
+    if one.error is not None or not one.noise.requests:
         return None
-    if len(one.declared) != len(one.watch.asked):
-        return f"{len(one.watch.asked)} noisy answers, but {len(one.declared)} costs"
+    if len(one.declared) != len(one.noise.requests):
+        return f"{len(one.noise.requests)} noisy answers, but {len(one.declared)} costs"
     if opened:
         return find_open_fault(one, two, keys=opened)
     for turn, (first, second, cost) in enumerate(
-        zip(one.watch.asked, two.watch.asked, one.declared, strict=True)
+        zip(one.noise.requests, two.noise.requests, one.declared, strict=True)
     ):
         if first.terms != second.terms:
             return f"answer {turn}: different noise, {first.terms} / {second.terms}"
-        wrong = find_other_noise(first, cost) or find_excess(first, measure_move(first, second), cost)
+        wrong = find_other_noise(first, cost) or find_excess(first, measure_difference(first, second), cost)
         if wrong:
             return f"answer {turn}: {wrong}"
     if one.shown != two.shown:
@@ -638,12 +637,12 @@ def find_open_fault(one, two, *, keys):
         names = list(zip(*columns, strict=True))
         if len(set(names)) != len(names):
             return "two groups have one name"
-        if any(asked.true_values.shape != (len(names),) for asked in each.watch.asked):
+        if any(asked.true_values.shape != (len(names),) for asked in each.noise.requests):
             return "groups were told that are not in the answer"
         named.append(names)
     lone = set(named[0]) ^ set(named[1])
     for turn, (first, second, cost) in enumerate(
-        zip(one.watch.asked, two.watch.asked, one.declared, strict=True)
+        zip(one.noise.requests, two.noise.requests, one.declared, strict=True)
     ):
         if first.terms[:2] != second.terms[:2]:
             return f"answer {turn}: different noise"
@@ -681,10 +680,10 @@ def find_change(one, again, *, opened):
         )
     if one.error is None and one.shown != again.shown and not opened:
         return "the output depends on the order of rows"
-    if len(one.watch.asked) != len(again.watch.asked):
+    if len(one.noise.requests) != len(again.noise.requests):
         return "the order of rows changes how often noise is asked for"
-    for turn, (first, second) in enumerate(zip(one.watch.asked, again.watch.asked, strict=True)):
-        if first.terms != second.terms or measure_move(first, second).amounts:
+    for turn, (first, second) in enumerate(zip(one.noise.requests, again.noise.requests, strict=True)):
+        if first.terms != second.terms or measure_difference(first, second).amounts:
             return f"answer {turn}: the order of rows changes the exact values"
     return None
 
@@ -721,10 +720,10 @@ def run_case(world, sides, draw):
     one = sides[0].ask(asked, opened=opened)
     if one.error is not None and one.charges and not is_statement:
         one = sides[0].ask(asked, mode="on")  # exact answers may be more than a recipe was made for
-    two = sides[1].ask(asked, opened=opened, answers=one.watch.given)
+    two = sides[1].ask(asked, opened=opened, answers=one.noise.answers)
     again = None
     if one.error is None and draw.random() < 0.15:
-        again = sides[2].ask(asked, opened=opened, answers=one.watch.given)
+        again = sides[2].ask(asked, opened=opened, answers=one.noise.answers)
     return asked, opened, one, two, again
 
 

@@ -364,7 +364,7 @@ def test_a_label_that_a_spreadsheet_would_run_is_guarded_in_text_files(tmp_path)
     import csv
 
     from sfumato.attack import open_published
-    from sfumato.metrics.tables import read_table
+    from sfumato.metrics.columns import read_side
 
     labels = ["=1+1", "-5", "+", "-", "@x", "+a(b)", "-5-3", "\tx", "'=y", "'plain", "a=b", "\uff1dz"]
     file = write_project(tmp_path, {"=c": {"values": labels}}, rows=pa.table({"=c": labels}))
@@ -390,6 +390,6 @@ def test_a_label_that_a_spreadsheet_would_run_is_guarded_in_text_files(tmp_path)
     assert pq.read_table(out / "table.parquet")["=c"].to_pylist() == labels
     sf.verify(out, ledger=tmp_path / "ledger.db")
     # Who reads the text file back has the labels again; the records themselves are read as they are.
-    assert read_table(out / "table.csv", side="release")["=c"].to_pylist() == labels
+    assert read_side(out / "table.csv", side="release")["=c"].to_pylist() == labels
     assert open_published(out / "table.csv").table["=c"].to_pylist() == labels
-    assert read_table(out / "table.csv", side="truth")["'=c"].to_pylist()[0] == "'=1+1"
+    assert read_side(out / "table.csv", side="truth")["'=c"].to_pylist()[0] == "'=1+1"

@@ -12,7 +12,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import project_text
-from sfumato.contest import make_submission
+from sfumato.cli.contest import make_submission
 
 pytestmark = pytest.mark.shared
 

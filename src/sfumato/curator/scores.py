@@ -19,8 +19,7 @@ from sfumato.curator.door import Bill, answer_under_charge
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, format_exact, parse_positive
 from sfumato.metrics.pie import pie_chart
-from sfumato.metrics.released import open_release, split_epsilons
-from sfumato.metrics.stored import code_released
+from sfumato.metrics.released import code_released, open_release, split_epsilons
 from sfumato.questions import Marginal, measure_distance
 from sfumato.schema import table_spec
 

@@ -572,7 +572,8 @@ def count_within(
     _create_shares(connection, table, columns, choice.columns, None)
     within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
     (row,) = connection.execute(
-        f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i)"
+        f"SELECT {', '.join([*within, 'count(*)'])} "
+        f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i)"
     ).fetchall()
     values = np.array(row, np.int64)
     values.flags.writeable = False

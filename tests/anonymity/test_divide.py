@@ -1,0 +1,160 @@
+"""Cuts under models: every class has k people and satisfies all models, judged from the rows."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.anonymity.divide import cut_with_models
+from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
+from sfumato.anonymity.hierarchy import Prefixes
+from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
+from sfumato.anonymity.models import (
+    Closeness,
+    DeltaDisclosure,
+    DistinctL,
+    EntropyL,
+    Models,
+    RecursiveL,
+    count_values,
+)
+from sfumato.errors import AnonymityError
+
+
+def make(rows):
+    numbers, words, codes, sensitive = zip(*rows, strict=True)
+    columns = [
+        encode_quasi_identifier("number", pa.chunked_array([numbers])),
+        encode_quasi_identifier("word", pa.chunked_array([words])),
+        encode_quasi_identifier("code", pa.chunked_array([codes]), hierarchy=Prefixes(keep=[1])),
+    ]
+    tuples = collapse_rows([column.codes for column in columns], [column.size for column in columns])
+    held = count_values("s", tuples.tuple_of_row, np.array(sensitive, np.int32), tuples=tuples.size)
+    return tuples, build_space(columns), held
+
+
+def satisfies(model, values, table):
+    domain = sorted(set(table))
+    p = np.array([values.count(value) / len(values) for value in domain])
+    q = np.array([table.count(value) / len(table) for value in domain])
+    counts = sorted((values.count(value) for value in set(values)), reverse=True)
+    if isinstance(model, DistinctL):
+        return len(counts) >= model.l
+    if isinstance(model, EntropyL):
+        return -sum(x * math.log(x) for x in p if x) >= math.log(model.l) - 1e-9
+    if isinstance(model, RecursiveL):
+        return counts[0] < model.c * sum(counts[model.l - 1 :]) + 1e-9
+    if isinstance(model, DeltaDisclosure):
+        return p.min() > 0 and np.abs(np.log(p / q)).max() < model.delta + 1e-9
+    if model.distance == "equal":
+        return np.abs(p - q).sum() / 2 <= model.t + 1e-9
+    return np.abs(np.cumsum(p - q)).sum() / max(1, len(domain) - 1) <= model.t + 1e-9
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.integers(0, 9)),
+        st.sampled_from("abcd"),
+        st.sampled_from(["10", "11", "20", "21", "31"]),
+        st.integers(0, 3),
+    ),
+    min_size=8,
+    max_size=60,
+)
+# The first rows give every column two values, as encoding asks for.
+SEED = [(1, "a", "10", 0), (2, "b", "20", 1)]
+MODELS = st.sampled_from(
+    [
+        (),
+        (DistinctL("s", 2),),
+        (EntropyL("s", 1.5),),
+        (RecursiveL("s", 3, 2),),
+        (Closeness("s", 0.2),),
+        (Closeness("s", 0.15, "ordered"),),
+        (DeltaDisclosure("s", 1.2),),
+        (DistinctL("s", 2), Closeness("s", 0.3)),
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=ROWS, models=MODELS, k=st.integers(1, 6))
+def test_every_class_holds(rows, models, k):
+    rows = SEED + rows
+    tuples, space, held = make(rows)
+    table = [row[3] for row in rows]
+    if not all(satisfies(model, table, table) for model in models):
+        return
+    try:
+        ready = Models(models, (held,))
+    except AnonymityError:  # a recursive tie
+        return
+    found = cut_with_models(tuples, tuples.rows, space, k, ready)
+    assert found.classes.min() == 0
+    assert set(found.classes.tolist()) == set(range(found.count))
+    class_of_row = found.classes[tuples.tuple_of_row]
+    for each in range(found.count):
+        values = [table[row] for row in np.flatnonzero(class_of_row == each)]
+        assert len(values) >= k
+        assert all(satisfies(model, values, table) for model in models)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS, k=st.integers(1, 6))
+def test_without_models_it_is_the_cuts_with_the_lowest_loss(rows, k):
+    tuples, space, _ = make(SEED + rows)
+    found = cut_with_models(tuples, tuples.rows, space, k, Models((), ()))
+    rows = tuples.rows
+    order, starts = cut_tuples(
+        tuples.codes, rows, rows, space, k, True, make_scratch(space), make_cuts(space)
+    )
+    parts = np.split(order, np.sort(starts)[1:])
+    assert {frozenset(part.tolist()) for part in parts} == {
+        frozenset(np.flatnonzero(found.classes == each).tolist()) for each in range(found.count)
+    }
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS, data=st.data())
+def test_the_order_of_rows_does_not_matter(rows, data):
+    rows = SEED + rows
+    shuffled = data.draw(st.permutations(range(len(rows))))
+    results = []
+    for each in (range(len(rows)), range(len(rows)), shuffled):
+        tuples, space, held = make([rows[row] for row in each])
+        found = cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("s", 2),), (held,)))
+        results.append(found.classes.tolist())
+    assert results[0] == results[1] == results[2]
+
+
+def test_a_cut_that_fits_is_found_behind_many_that_do_not():
+    # The sensitive value is the word's; only the number parts the table with both values on both sides.
+    rows = [
+        (number, word, "10" if number < 5 else "20", "ab".index(word))
+        for number in range(10)
+        for word in "ab"
+    ]
+    tuples, space, held = make(rows)
+    found = cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("s", 2),), (held,)))
+    assert found.count == 10
+
+
+def test_k_may_count_people_of_a_register():
+    tuples, space, held = make(SEED + [(number, "a", "10", number % 2) for number in range(8)])
+    people = np.zeros(tuples.size, np.int64)
+    people[[0, -1]] = 5
+    found = cut_with_models(tuples, people, space, 5, Models((DistinctL("s", 2),), (held,)))
+    assert np.bincount(found.classes, people).min() >= 5
+    with pytest.raises(AnonymityError, match="only 10 people"):
+        cut_with_models(tuples, people, space, 11, Models((), ()))
+
+
+def test_progress_is_told():
+    rows = SEED + [(number, "a", "10", 0) for number in range(1200)]
+    tuples, space, _ = make(rows)
+    told = []
+    cut_with_models(tuples, tuples.rows, space, 1, Models((), ()), told.append)
+    assert told == ["1,000 classes"]
