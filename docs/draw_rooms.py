@@ -1,7 +1,7 @@
 """Draws docs/images/rooms.svg from the imports of the code: a box for each room, an arrow for what it needs.
 
-The floors are the layers of the contract in pyproject.toml. Arrows that follow from others are left out: a room
-that needs the schema through the questions is drawn with one arrow, to the questions.
+The floors are the layers of the contract in pyproject.toml. Arrows that follow from others are left out: a
+room that needs the schema through the questions is drawn with one arrow, to the questions.
 """
 
 import tomllib
@@ -28,7 +28,9 @@ def find_needs() -> dict[str, set[str]]:
     needs: dict[str, set[str]] = {}
     for module in graph.modules - {"sfumato"}:
         room = module.split(".")[1]
-        found = {each.split(".")[1] for each in graph.find_modules_directly_imported_by(module) if "." in each}
+        found = {
+            each.split(".")[1] for each in graph.find_modules_directly_imported_by(module) if "." in each
+        }
         needs[room] = needs.get(room, set()) | found - {room}
     return needs
 
