@@ -83,7 +83,9 @@ class Entry:
         recipe = description.get("recipe") or {}
         kind, by = str(recipe.get("recipe", "")), recipe.get("by")
         return str(
-            description.get("statement", f"{kind} by {', '.join(by)}" if isinstance(by, list) else kind)
+            description.get(
+                "statement", f"{kind} by {', '.join(map(str, by))}" if isinstance(by, list) else kind
+            )
         )
 
     def to_record(self) -> dict[str, Any]:

@@ -205,7 +205,7 @@ class Ledger:
 
     @contextmanager
     def exclusively(self, *, plan_digest: str, table_version: str = "") -> Iterator[None]:
-        """Holds one question, from the look for an answer to its storage, against all who ask the same.
+        """Locks one question, from the look for an answer to its storage, against all who ask the same.
 
         Of equal questions the first is charged; the others wait, and find its answer.
 
@@ -217,9 +217,9 @@ class Ledger:
         True
         """
         key = int.from_bytes(hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()[:8]) >> 2
-        with take_turn(str(self._store.place), key) as first, ExitStack() as held:
+        with take_turn(str(self._store.place), key) as first, ExitStack() as lock:
             if first:
-                held.enter_context(self._store.hold_question(key, timeout=self._timeout))
+                lock.enter_context(self._store.lock_question(key, timeout=self._timeout))
             yield
 
     def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:

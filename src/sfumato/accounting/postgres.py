@@ -154,7 +154,7 @@ class PostgresStore:
     def exists(self, *, timeout: float) -> bool:
         """Whether the schema holds anything, a whole ledger or not."""
         with self._connect(timeout=timeout) as connection:
-            return self._holds_any(connection)
+            return self._has_relations(connection)
 
     def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
         """Makes schema and tables in one transaction, or leaves what is already there.
@@ -172,7 +172,7 @@ class PostgresStore:
                 (f"sfumato ledger {schema}",),
             )
             self._check_server(connection)
-            if self._holds_any(connection):
+            if self._has_relations(connection):
                 return
             known = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
             if known.fetchone() is None:
@@ -191,8 +191,8 @@ class PostgresStore:
                 # Lost: it was made whole or not at all, and whoever opens it next sees which.
 
     @contextmanager
-    def hold_question(self, key: int, *, timeout: float) -> Iterator[None]:
-        """Holds one question against all others on this server, by a lock that ends with its connection.
+    def lock_question(self, key: int, *, timeout: float) -> Iterator[None]:
+        """Locks one question on this server, until the block ends; the lock ends with its connection.
 
         The lock is that of a transaction, since a pooler may give every transaction another session.
         """
@@ -354,7 +354,7 @@ class PostgresStore:
         if encoding != "UTF8":
             raise LedgerError(f"ledger {self.name!r}: create its database with ENCODING 'UTF8'")
 
-    def _holds_any(self, connection: psycopg.Connection[Row]) -> bool:
+    def _has_relations(self, connection: psycopg.Connection[Row]) -> bool:
         return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
 
 

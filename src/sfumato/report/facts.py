@@ -22,7 +22,7 @@ from sfumato.report.fields import Field, encode_column, read_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-About = Literal["cells", "held", "sums", "individuals", "large cells", "choice"]
+About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]
 
 _UNKNOWN_UNIT = {"column": "row", "max_records": 1, "neighbours": "unknown", "bounding": "unknown"}
 _EPSILON = re.compile(r"\bepsilon ([0-9][0-9./e-]*[0-9]|[0-9])")
@@ -153,8 +153,8 @@ class Facts:
     @property
     def shown(self) -> tuple[Field, ...]:
         """The described columns that the table holds."""
-        held = set(self.table.column_names)
-        return tuple(field for field in self.fields if set(field.released) <= held)
+        released = set(self.table.column_names)
+        return tuple(field for field in self.fields if set(field.released) <= released)
 
     def field(self, name: str) -> Field | None:
         """The described column `name`, if there is one."""
@@ -205,8 +205,8 @@ class Facts:
 
 
 def read_facts(folder: Path | str) -> Facts:
-    """The release in `folder`, with every file held to the digest that the certificate states."""
-    opened = open_folder(folder, wanted=("table.parquet", "measurements.parquet"))
+    """The release in `folder`, with every file compared with the digest that the certificate states."""
+    opened = open_folder(folder, load=("table.parquet", "measurements.parquet"))
     certificate = dict(opened.certificate)
     with failing_closed("certificate.json does not describe the table and its measurements"):
         spec: dict[str, Any] = next(iter((certificate["plan"].get("table") or {}).values()), {})
@@ -276,7 +276,7 @@ def _about(record: Mapping[str, Any]) -> About:
     if record.get("individuals") is not None:
         return "individuals"
     if record.get("records") is not None:
-        return "held"
+        return "bounded"
     return "cells" if record.get("threshold") is None else "large cells"
 
 

@@ -48,15 +48,15 @@ def read_header(path: Path, *, encoding: str) -> str | None:
 
 
 def read_text(
-    path: Path, *, columns: tuple[str, ...], wanted: tuple[str, ...], delimiter: str, encoding: str
+    path: Path, *, columns: tuple[str, ...], include: tuple[str, ...], delimiter: str, encoding: str
 ) -> Iterator[pa.RecordBatch]:
-    """The `wanted` columns of all records, in order, as bytes; an empty field is missing."""
+    """The `include` columns of all records, in order, as bytes; an empty field is missing."""
     options = csv_options(dict.fromkeys(columns, pa.binary()), delimiter=delimiter)
     options["read_options"] = pyarrow.csv.ReadOptions(
         column_names=list(columns), block_size=4 * LONGEST_RECORD, use_threads=True
     )
     options["parse_options"].invalid_row_handler = lambda _: "skip"
-    options["convert_options"].include_columns = list(wanted) or [columns[0]]
+    options["convert_options"].include_columns = list(include) or [columns[0]]
     for block in _split_records(_read_chunks(path, encoding), delimiter.encode()[0], fields=len(columns)):
         if block:
             yield from pyarrow.csv.read_csv(pa.BufferReader(block), **options).to_batches()
