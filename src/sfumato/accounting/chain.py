@@ -165,6 +165,9 @@ def make_entry(
 ) -> Entry:
     """The entry that comes next after `history`, recorded now and sealed; None begins a chain.
 
+    `kind` says what the entry is and `description` all about it, as plain JSON. A charge names the digest of
+    its plan (`plan_digest`), its `table` and the digest of the records (`table_version`).
+
     >>> first = make_entry(history=None, kind="open", description={})
     >>> first.sequence, first.hash == first.seal()
     (1, True)

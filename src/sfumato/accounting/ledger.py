@@ -111,6 +111,8 @@ class Ledger:
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
 
+        `costs` is what is spent and `description`, plain JSON, on what. `plan_digest` and `table_version`
+        are digests of the plan and of the records of `table`; `find_answer` finds the answer by them.
         With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
         `units` has the unit of every private table, the column or "row", where `table` names several;
         otherwise the costs say it.

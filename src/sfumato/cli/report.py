@@ -113,9 +113,11 @@ def _compare(
         return record, maps
     import pyarrow.compute as pc
 
+    from sfumato.report.facts import read_epsilon
+
     comparisons, maps = [], None
-    for epsilon in sorted(facts.epsilons, key=_number):
-        mine = facts.table.filter(pc.equal(facts.table["epsilon"], _number(epsilon)))
+    for epsilon in sorted(facts.epsilons, key=read_epsilon):
+        mine = facts.table.filter(pc.equal(facts.table["epsilon"], read_epsilon(epsilon)))
         record, maps = _compare_one(facts, axes, truth, table, mine.drop_columns(["epsilon"]), stage)
         comparisons.append({"epsilon": epsilon, "comparison": record})
     return comparisons, maps
@@ -142,9 +144,3 @@ def _compare_one(
     shape = tuple(field.size for field in drawn)
     counts = np.bincount(cells, pair.truth.weights, minlength=int(np.prod(shape)))
     return record, {"truth": counts.reshape(shape).tolist()}
-
-
-def _number(text: str) -> float:
-    from fractions import Fraction
-
-    return float(Fraction(text))

@@ -110,7 +110,10 @@ class NoiseSource(Protocol):
         scale: ExactLike,
         threshold: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cells whose noisy value reaches `threshold`, and these values."""
+        """The cells whose noisy value reaches `threshold`, and these values.
+
+        `values` are those of the occupied `cells`, of `size` in all; `scale` is that of the noise.
+        """
 
     def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
         """An index for every row of `scores`."""
@@ -149,9 +152,10 @@ def draw_wide(
     bits: int = WORD_BITS,
     block_bits: int | None = None,
 ) -> None:
-    """Fill `out` with draws from `law`, in blocks.
+    """Fills `out` with draws from `law`, in blocks, from the words of `source`.
 
-    Many blocks make a draw cheap and their table dear, so few draws take few. The law is the same.
+    The scale is about 2^`block_bits` blocks long. Many blocks make a draw cheap and their table dear, so few
+    draws take few. The table's thresholds have `bits` bits. The law is the same.
 
     A negative zero is drawn again, like a pair that is not kept: otherwise zero, which has two
     signs, would come up twice as often as its weight allows.

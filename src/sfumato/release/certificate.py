@@ -42,9 +42,10 @@ def build_certificate(
     facts: Mapping[str, Any],
     notes: list[str],
 ) -> dict[str, Any]:
-    """The certificate of a release of `plan`, charged as the `ledger` entry says, with these files.
+    """The certificate of a release: its `plan`, noisy `answers`, and the `ledger` entry of its charge.
 
-    `facts` is what the recipe states of its post-processing, `notes` what `list_notes` finds.
+    `files` are the release's other files by name, `facts` what the recipe states of its post-processing,
+    `notes` what `list_notes` finds.
     """
     table = plan.table
     return {

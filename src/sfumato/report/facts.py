@@ -128,7 +128,7 @@ class Facts:
         """The largest epsilon of a release of several; None if there is one only."""
         if len(self.epsilons) < 2:
             return None
-        return max(self.epsilons, key=_number)
+        return max(self.epsilons, key=read_epsilon)
 
     @property
     def described(self) -> frozenset[str]:
@@ -170,7 +170,7 @@ class Facts:
         mine = None
         if self.has_epsilon and self.best is not None:
             values = self.table["epsilon"].to_numpy()
-            mine = np.isclose(values, _number(self.best), rtol=1e-12)
+            mine = np.isclose(values, read_epsilon(self.best), rtol=1e-12)
         weights = None
         if self.weight is not None:
             weights = self.table[self.weight].cast(pa.float64()).to_numpy()
@@ -304,7 +304,12 @@ def _cut(answers: pa.Table) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np
         yield str(names[which[start]]), values[start:stop], places[start:stop]
 
 
-def _number(text: str) -> float:
+def read_epsilon(text: str) -> float:
+    """The number that an epsilon of a certificate stands for, 0 if it is none.
+
+    >>> read_epsilon("0.5"), read_epsilon("1/4")
+    (0.5, 0.25)
+    """
     try:
         top, _, bottom = text.partition("/")
         return float(top) / float(bottom or 1)

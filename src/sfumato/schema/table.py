@@ -78,8 +78,10 @@ class PrivacyUnit:
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace"):
             raise SchemaError(f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}")
-        most = parse_whole(self.max_records, name="max_records", high=10**9, error=SchemaError)
-        object.__setattr__(self, "max_records", most)
+        if isinstance(self.max_records, bool) or not isinstance(self.max_records, int):
+            raise SchemaError("max_records must be a whole number")
+        if not 1 <= self.max_records <= 10**9:
+            raise SchemaError(f"max_records must lie between 1 and 10^9, got {self.max_records}")
         if self.max_groups is not None:
             groups = parse_whole(self.max_groups, name="max_groups", error=SchemaError)
             object.__setattr__(self, "max_groups", groups)
