@@ -72,30 +72,30 @@ WHERE n.nspname = %s
 # One line for everything that decides what a row written to the schema becomes. Foreign keys and
 # rules, policies, triggers, heirs and further indexes can all run another's code or hide rows.
 _LAYOUT = """
-WITH held AS (
+WITH relations AS (
     SELECT c.* FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s
 )
 SELECT pg_catalog.concat_ws(' ', 'relation', relname, relkind, relpersistence,
         relrowsecurity, relforcerowsecurity)
-    FROM held
+    FROM relations
 UNION ALL
 SELECT pg_catalog.concat_ws(' ', 'column', c.relname, a.attnum, a.attname,
         pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef,
         a.attidentity, a.attgenerated)
-    FROM held c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+    FROM relations c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
     WHERE c.relkind <> 'i' AND a.attnum > 0
 UNION ALL
 SELECT pg_catalog.concat_ws(' ', 'constraint', c.relname, pg_catalog.pg_get_constraintdef(k.oid))
-    FROM held c JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid WHERE k.contype <> 'n'
+    FROM relations c JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid WHERE k.contype <> 'n'
 UNION ALL
-SELECT 'trigger' FROM held c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
+SELECT 'trigger' FROM relations c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
 UNION ALL
-SELECT 'rule' FROM held c JOIN pg_catalog.pg_rewrite r ON r.ev_class = c.oid
+SELECT 'rule' FROM relations c JOIN pg_catalog.pg_rewrite r ON r.ev_class = c.oid
 UNION ALL
-SELECT 'policy' FROM held c JOIN pg_catalog.pg_policy p ON p.polrelid = c.oid
+SELECT 'policy' FROM relations c JOIN pg_catalog.pg_policy p ON p.polrelid = c.oid
 UNION ALL
-SELECT 'heir' FROM held c JOIN pg_catalog.pg_inherits i ON c.oid IN (i.inhrelid, i.inhparent)
+SELECT 'heir' FROM relations c JOIN pg_catalog.pg_inherits i ON c.oid IN (i.inhrelid, i.inhparent)
 """
 _LOST = "the connection was lost; nothing was written; run it again"
 _GONE = "does not exist, is not a ledger, or its tables were changed; restore it from a backup"

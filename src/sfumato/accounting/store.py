@@ -239,7 +239,7 @@ class FileStore:
 
     @contextmanager
     def lock_question(self, key: int, *, timeout: float) -> Iterator[None]:
-        """Holds one question against other processes on this machine, by a file beside the ledger's."""
+        """Locks one question against other processes on this machine, by a file beside the ledger's."""
         path = self.place.resolve()
         with lock_byte(path.with_name(path.name + ".lock"), key):
             yield

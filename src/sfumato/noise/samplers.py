@@ -74,7 +74,7 @@ def discrete_gaussian(*, sigma: ExactLike, size: int) -> NDArray[np.int64]:
 
 
 def add_noise(values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
-    """`values` plus independent noise, each sum held at the ends of the 64-bit integers.
+    """`values` plus independent noise, each sum clamped to the ends of the 64-bit integers.
 
     Holding the exact sum at fixed ends is post-processing, so it costs no privacy; an error or
     a wrapped sum would tell whether a value lay near an end.

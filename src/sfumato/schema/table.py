@@ -259,7 +259,7 @@ def cap_records(table: Table, most: int) -> Table:
 
 
 def find_place(location: str) -> Place:
-    """The kind of place that `location` names, told by how it begins.
+    """The kind of place that `location` names, by how it begins.
 
     >>> find_place("postgresql://db.example.org/city?table=public.trips"), find_place("trips.parquet")
     ('postgres', 'file')
