@@ -1,8 +1,13 @@
-"""A fitted model: exact marginals of its cliques, any other by elimination, likelihoods and rows."""
+"""A fitted model: exact marginals of its cliques, any other by elimination, likelihoods and rows.
+
+Rows are dealt clique after clique: values are used as often as the model expects, rounded, and given out at
+random among the rows that agree on what the cliques share.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,19 +16,122 @@ from sfumato.errors import RecipeError
 from sfumato.inference.kernels import find_steps, marginalise, rearrange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from sfumato.inference.domain import Domain
+    from sfumato.inference.domain import Columns, Domain
     from sfumato.inference.tree import Tree
-
-
-Columns = tuple[str, ...]
 
 _LARGEST = 2**27
 _REMEMBERED = 2**15  # cells of a table that is kept for the next question
 _LARGE = 2**20  # cells from which it pays to look for a better root
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Model:
+    """Calibrated tables of a tree's cliques, which sum to `total` records each.
+
+    `loss` is half the weighted squared distance to the measurements it was fitted to, `path_length` how
+    far the fit went from the uniform model, `seed` the default seed of rows.
+    """
+
+    tree: Tree
+    values: NDArray[np.float64]
+    _: KW_ONLY
+    total: float
+    loss: float = 0.0
+    evaluations: int = 0
+    path_length: float = 0.0
+    seed: int = 0
+    _ends: list[int] = field(init=False)
+    _elimination: Elimination | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        domain = self.tree.domain
+        self._ends = np.cumsum([0, *(domain.cells(clique) for clique in self.tree.cliques)]).tolist()
+        if self._ends[-1] != self.values.size:
+            raise RecipeError(
+                f"the tables of the model have {self.values.size:,} cells, its tree {self._ends[-1]:,}"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({len(self.tree.cliques)} cliques, {self.values.size:,} cells, {self.total:,.0f} records)"
+        )
+
+    @property
+    def domain(self) -> Domain:
+        """The columns of the model."""
+        return self.tree.domain
+
+    def table(self, place: int) -> NDArray[np.float64]:
+        """The flat marginal of one clique."""
+        return self.values[self._ends[place] : self._ends[place + 1]]
+
+    def marginal(self, columns: Columns) -> NDArray[np.float64]:
+        """The expected counts of every combination of `columns`, shaped by their sizes in that order."""
+        columns = tuple(columns)
+        ordered = self.domain.order(columns)
+        if len(ordered) != len(columns):
+            unknown = [name for name in columns if name not in self.domain]
+            raise RecipeError(
+                f"the model has no column {unknown[0]!r}" if unknown else "a column is named twice"
+            )
+        flat = self.flat_marginal(ordered)
+        shaped = flat.reshape(self.domain.shape(ordered))
+        return shaped.transpose([ordered.index(name) for name in columns])
+
+    def flat_marginal(self, columns: Columns) -> NDArray[np.float64]:
+        """The expected counts of `columns`, which are in the order of the domain, as a flat array."""
+        if not columns:
+            return np.array([self.total])
+        home = self.tree.home(columns)
+        if home is not None:
+            steps = find_steps(self.domain, self.tree.cliques[home], columns)
+            return marginalise(self.table(home), steps)
+        if self._elimination is None:
+            self._elimination = Elimination(self.tree, self.table)
+        return self._elimination.marginal(columns)
+
+    def log_likelihood(self, columns: Mapping[str, NDArray[np.int64]]) -> float:
+        """The logarithm of the probability that the model gives to rows, all together."""
+        domain, tree = self.domain, self.tree
+        missing = [name for name in domain if name not in columns]
+        if missing:
+            raise RecipeError(f"the rows have no column {missing[0]!r}")
+        result = 0.0
+        with np.errstate(divide="ignore"):
+            for place, clique in enumerate(tree.cliques):
+                codes = number_cells(columns, clique, domain)
+                result += float(np.log(self.table(place) / self.total)[codes].sum())
+                if result == -np.inf:
+                    return result
+                separator = tree.separators[place]
+                if separator:
+                    shared = marginalise(self.table(place), find_steps(domain, clique, separator))
+                    codes = number_cells(columns, separator, domain)
+                    result -= float(np.log(shared / self.total)[codes].sum())
+        return result
+
+    def sample(self, rows: int | None = None, *, seed: int | None = None) -> dict[str, NDArray[np.int64]]:
+        """`rows` rows, by default as many as the model has records, as codes by column.
+
+        The marginals of cliques agree with the model to within rounding; columns that no clique joins
+        are independent given what separates them. The same seed gives the same rows.
+        """
+        count = round(self.total) if rows is None else rows
+        return sample_rows(self, count, seed=self.seed if seed is None else seed)
+
+
+def number_cells(
+    codes: Mapping[str, NDArray[np.int64]], columns: Sequence[str], sizes: Mapping[str, int]
+) -> NDArray[np.int64]:
+    """The cell of every row in the marginal of `columns`, in row-major order, from their codes."""
+    cells = np.zeros(len(codes[columns[0]]), np.int64)
+    for name in columns:
+        cells = cells * sizes[name] + codes[name]
+    return cells
 
 
 class Elimination:
@@ -197,113 +305,6 @@ class Elimination:
         return (*batch, *left, *right), product.reshape(-1)
 
 
-class Model:
-    """Calibrated tables of a tree's cliques, which sum to `total` records each.
-
-    `loss` is half the weighted squared distance to the measurements it was fitted to, `depth` how far the
-    fit went.
-    """
-
-    __slots__ = ("_elimination", "_ends", "depth", "evaluations", "loss", "seed", "total", "tree", "values")
-
-    def __init__(
-        self,
-        tree: Tree,
-        values: NDArray[np.float64],
-        *,
-        total: float,
-        loss: float = 0.0,
-        evaluations: int = 0,
-        depth: float = 0.0,
-        seed: int = 0,
-    ) -> None:
-        self.tree = tree
-        self.values = values
-        self.total = total
-        self.loss = loss
-        self.evaluations = evaluations
-        self.depth = depth
-        self.seed = seed
-        self._ends = np.cumsum([0, *(tree.domain.cells(clique) for clique in tree.cliques)]).tolist()
-        if self._ends[-1] != values.size:
-            raise RecipeError(
-                f"the tables of the model have {values.size:,} cells, its tree {self._ends[-1]:,}"
-            )
-        self._elimination: Elimination | None = None
-
-    def __repr__(self) -> str:
-        return (
-            f"Model({len(self.tree.cliques)} cliques, {self.values.size:,} cells, {self.total:,.0f} records)"
-        )
-
-    @property
-    def domain(self) -> Domain:
-        """The columns of the model."""
-        return self.tree.domain
-
-    def table(self, place: int) -> NDArray[np.float64]:
-        """The flat marginal of one clique."""
-        return self.values[self._ends[place] : self._ends[place + 1]]
-
-    def marginal(self, columns: Columns) -> NDArray[np.float64]:
-        """The expected counts of every combination of `columns`, shaped by their sizes in that order."""
-        columns = tuple(columns)
-        ordered = self.domain.order(columns)
-        if len(ordered) != len(columns):
-            unknown = [name for name in columns if name not in self.domain]
-            raise RecipeError(
-                f"the model has no column {unknown[0]!r}" if unknown else "a column is named twice"
-            )
-        flat = self.flat_marginal(ordered)
-        shaped = flat.reshape(self.domain.shape(ordered))
-        return shaped.transpose([ordered.index(name) for name in columns])
-
-    def flat_marginal(self, columns: Columns) -> NDArray[np.float64]:
-        """The expected counts of `columns`, which are in the order of the domain, as a flat array."""
-        if not columns:
-            return np.array([self.total])
-        home = self.tree.home(columns)
-        if home is not None:
-            steps = find_steps(self.domain, self.tree.cliques[home], columns)
-            return marginalise(self.table(home), steps)
-        if self._elimination is None:
-            self._elimination = Elimination(self.tree, self.table)
-        return self._elimination.marginal(columns)
-
-    def log_likelihood(self, columns: Mapping[str, NDArray[np.int64]]) -> float:
-        """The logarithm of the probability that the model gives to rows, all together."""
-        domain, tree = self.domain, self.tree
-        missing = [name for name in domain if name not in columns]
-        if missing:
-            raise RecipeError(f"the rows have no column {missing[0]!r}")
-        result = 0.0
-        with np.errstate(divide="ignore"):
-            for place, clique in enumerate(tree.cliques):
-                result += float(np.log(self.table(place) / self.total)[self._codes(columns, clique)].sum())
-                if result == -np.inf:
-                    return result
-                separator = tree.separators[place]
-                if separator:
-                    shared = marginalise(self.table(place), find_steps(domain, clique, separator))
-                    result -= float(np.log(shared / self.total)[self._codes(columns, separator)].sum())
-        return result
-
-    def sample(self, rows: int | None = None, *, seed: int | None = None) -> dict[str, NDArray[np.int64]]:
-        """`rows` rows, by default as many as the model has records, as codes by column.
-
-        The marginals of cliques agree with the model to within rounding; columns that no clique joins
-        are independent given what separates them. The same seed gives the same rows.
-        """
-        count = round(self.total) if rows is None else rows
-        return sample_rows(self, count, seed=self.seed if seed is None else seed)
-
-    def _codes(self, columns: Mapping[str, NDArray[np.int64]], names: Columns) -> NDArray[np.int64]:
-        codes = np.zeros(len(columns[names[0]]), np.int64)
-        for name in names:
-            codes = codes * self.domain[name] + columns[name]
-        return codes
-
-
 def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.int64]]:
     """`rows` rows of `model`, as codes by column in the order of its domain."""
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
@@ -328,9 +329,7 @@ def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.i
         axes = [clique.index(name) for name in (*separator, *new)]
         table = model.table(place).reshape(sizes).transpose(axes)
         weights = np.ascontiguousarray(table).reshape(domain.cells(separator), domain.cells(new))
-        group = np.zeros(rows, np.int64)
-        for name in separator:
-            group = group * domain[name] + columns[name]
+        group = number_cells(columns, separator, domain) if separator else np.zeros(rows, np.int64)
         codes = _deal(weights, group, rank, generator)
         for name in reversed(new):
             columns[name] = codes % domain[name]
@@ -388,81 +387,3 @@ def _rerank(rank: NDArray[np.int64], columns: list[NDArray[np.int64]], sizes: li
         if int(rank.max(initial=0)) > 2**31:
             rank = np.unique(rank, return_inverse=True)[1].astype(np.int64)
     return np.unique(rank, return_inverse=True)[1].astype(np.int64)
-
-
-def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
-    """`count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
-
-    >>> draw_places(3, seed=0, turn=1).size
-    3
-    """
-    return _generator(seed, turn).random(count)
-
-
-def assign_identifiers(
-    groups: NDArray[np.int64],
-    *,
-    most: int,
-    seed: int,
-    public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-) -> NDArray[np.int64]:
-    """An identifier for every row, none on more than `most` rows.
-
-    `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
-    they are shuffled, repeated as often as needed, and paired with the shuffled rows. A row whose group
-    has no public row, or whose identifier has `most` rows already, gets a new one of its own. Without
-    `public` new identifiers are dealt to shuffled rows, `most` rows each.
-
-    >>> assign_identifiers(np.zeros(4, np.int64), most=2, seed=0).tolist().count(0)
-    2
-    """
-    if most < 1:
-        raise RecipeError("an identifier needs at least one row")
-    rows = groups.size
-    generator = _generator(seed, 0)
-    shuffled = generator.permutation(rows)
-    result = np.empty(rows, np.int64)
-    if public is None:
-        result[shuffled] = np.arange(rows) // most
-        return result
-    order = shuffled[np.argsort(groups[shuffled], kind="stable")]
-    public_groups, public_identifiers = public
-    stirred = generator.permutation(public_groups.size)
-    stirred = stirred[np.argsort(public_groups[stirred], kind="stable")]
-    wanted = groups[order]
-    first = np.searchsorted(public_groups[stirred], wanted, side="left")
-    offered = np.searchsorted(public_groups[stirred], wanted, side="right") - first
-    place = np.arange(rows) - np.searchsorted(wanted, wanted, side="left")
-    found = offered > 0
-    given = np.full(rows, -1, np.int64)
-    given[found] = public_identifiers[stirred[(first + place % np.maximum(offered, 1))[found]]]
-    # Which rows an identifier keeps is decided by chance, not by their group.
-    stirred_rows = generator.permutation(rows)
-    by_identifier = stirred_rows[np.argsort(given[stirred_rows], kind="stable")]
-    sorted_given = given[by_identifier]
-    turn = np.arange(rows) - np.searchsorted(sorted_given, sorted_given, side="left")
-    new = np.empty(rows, np.bool_)
-    new[by_identifier] = (turn >= most) | (sorted_given < 0)
-    next_free = int(public_identifiers.max(initial=-1)) + 1
-    given[new] = next_free + np.arange(int(new.sum()))
-    result[order] = given
-    return result
-
-
-def _generator(seed: int, turn: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
-
-
-def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
-    """`count` places in `shares`, in these proportions to within rounding, in random order.
-
-    >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
-    [0, 1, 1, 1]
-    """
-    generator = _generator(seed, 2**16 + turn)
-    total = float(shares.sum())
-    running = np.cumsum(shares) / total if total > 0 else np.arange(1, shares.size + 1) / shares.size
-    ends = np.floor(running * count + generator.random())
-    ends[-1] = count
-    uses = np.diff(np.minimum(ends, count), prepend=0).astype(np.int64)
-    return generator.permutation(np.repeat(np.arange(shares.size), uses))

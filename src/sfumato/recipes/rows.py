@@ -1,42 +1,65 @@
-"""Synthetic rows: what all recipes share that make a table of rows out of a model's codes."""
+"""Synthetic rows: what recipes share that make a table of rows out of codes.
+
+All draws here are post-processing from a public seed: the same codes and the same seed give the same rows.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from sfumato.errors import RecipeError
 from sfumato.inference import Domain
-from sfumato.inference.model import assign_identifiers, draw_places
-from sfumato.recipes.base import column_labels, released_names
+from sfumato.recipes.base import Options, column_labels, require_whole
+from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.schema import Bins
 from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from fractions import Fraction
-
     from numpy.typing import NDArray
 
     from sfumato.schema import Column, Table
 
-__all__ = [
-    "WithinBins",
-    "assign_identifiers",
-    "build_rows",
-    "find_zeros",
-    "has_numbers",
-    "mark_epsilon",
-    "model_domain",
-    "name_rows",
-    "tell_bins",
-]
-
-WithinBins = dict[str, tuple[tuple[float, ...], ...]]
-"""By column, for every bin, the values of a public table that fall into it, evenly spaced and sorted."""
-
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOptions(Options):
+    """What recipes that release synthetic rows have in common.
+
+    `public` names a table for values within bins; in a planned recipe it is what was read of that table.
+    `seed` is the public seed of all draws, `rows` the number of rows, by default the estimated one.
+    """
+
+    public: Any = None
+    seed: int = 0
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        self._keep(public=parse_public(self.public, where=f"{self.kind}: public"))
+        require_whole(self.seed, f"{self.kind}: seed")
+        if self.rows is not None:
+            require_whole(self.rows, f"{self.kind}: rows")
+
+    @property
+    def within_bins(self) -> WithinBins:
+        """The public values within bins, once the recipe is planned."""
+        return public_values(self.public if isinstance(self.public, Mapping) else None)
+
+    def with_public(
+        self, table: Table, columns: Sequence[str], *, identifiers_by: Sequence[str] | None = None
+    ) -> Self:
+        """The recipe with what it needs of its public table in place of the file's name.
+
+        So the plan alone states all that the release depends on.
+        """
+        if not isinstance(self.public, str):
+            return self
+        return replace(self, public=read_public(self.public, table, columns, groups=identifiers_by))
 
 
 def model_domain(table: Table, columns: Sequence[str]) -> Domain:
@@ -55,11 +78,6 @@ def find_zeros(table: Table, columns: Sequence[str]) -> list[tuple[tuple[str, ..
                 mask = np.logical_and.outer(mask, listed).reshape(-1)
             zeros.append((tuple(rule), mask))
     return zeros
-
-
-def name_rows(table: Table, columns: Sequence[str]) -> list[str]:
-    """The names of the columns that `build_rows` makes."""
-    return released_names(table, tuple(columns))
 
 
 def build_rows(
@@ -85,7 +103,7 @@ def build_rows(
     for place, name in enumerate(columns, start=turn + 1):
         column = table.column(name)
         if has_numbers(column):
-            places = draw_places(codes[name].size, seed=seed, turn=place)
+            places = _generator(seed, place).random(codes[name].size)
             known = (public or {}).get(name)
             released[name] = to_arrow(_place_in_bins(column, codes[name], places, known))
             continue
@@ -94,17 +112,7 @@ def build_rows(
     return pa.table(released)
 
 
-def mark_epsilon(rows: pa.Table, epsilon: Fraction) -> pa.Table:
-    """The rows with their epsilon as the first column, for releases of several."""
-    return rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
-
-
-def has_numbers(column: Column) -> bool:
-    """Whether rows hold a number within a bin of `column`."""
-    return isinstance(column.domain, Bins) and not column.extras
-
-
-def tell_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
+def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
     """A sentence for the write-up about where numbers within bins come from, if there are any."""
     numbers = [name for name in columns if has_numbers(table.column(name))]
     if not numbers:
@@ -117,6 +125,76 @@ def tell_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -
     if drawn:
         parts.append(f"with equal chance ({', '.join(drawn)})")
     return f"Numbers within bins are drawn {' or '.join(parts)}."
+
+
+def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
+    """`count` places in `shares`, in these proportions to within rounding, in random order.
+
+    >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
+    [0, 1, 1, 1]
+    """
+    generator = _generator(seed, 2**16 + turn)
+    total = float(shares.sum())
+    running = np.cumsum(shares) / total if total > 0 else np.arange(1, shares.size + 1) / shares.size
+    ends = np.floor(running * count + generator.random())
+    ends[-1] = count
+    uses = np.diff(np.minimum(ends, count), prepend=0).astype(np.int64)
+    return generator.permutation(np.repeat(np.arange(shares.size), uses))
+
+
+def assign_identifiers(
+    groups: NDArray[np.int64],
+    *,
+    most: int,
+    seed: int,
+    public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> NDArray[np.int64]:
+    """An identifier for every row, none on more than `most` rows.
+
+    `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
+    they are shuffled, repeated as often as needed, and paired with the shuffled rows. A row whose group
+    has no public row, or whose identifier has `most` rows already, gets a new one of its own. Without
+    `public` new identifiers are dealt to shuffled rows, `most` rows each.
+
+    >>> assign_identifiers(np.zeros(4, np.int64), most=2, seed=0).tolist().count(0)
+    2
+    """
+    if most < 1:
+        raise RecipeError("an identifier needs at least one row")
+    rows = groups.size
+    generator = _generator(seed, 0)
+    shuffled = generator.permutation(rows)
+    result = np.empty(rows, np.int64)
+    if public is None:
+        result[shuffled] = np.arange(rows) // most
+        return result
+    order = shuffled[np.argsort(groups[shuffled], kind="stable")]
+    public_groups, public_identifiers = public
+    stirred = generator.permutation(public_groups.size)
+    stirred = stirred[np.argsort(public_groups[stirred], kind="stable")]
+    wanted = groups[order]
+    first = np.searchsorted(public_groups[stirred], wanted, side="left")
+    offered = np.searchsorted(public_groups[stirred], wanted, side="right") - first
+    place = np.arange(rows) - np.searchsorted(wanted, wanted, side="left")
+    found = offered > 0
+    given = np.full(rows, -1, np.int64)
+    given[found] = public_identifiers[stirred[(first + place % np.maximum(offered, 1))[found]]]
+    # Which rows an identifier keeps is decided by chance, not by their group.
+    stirred_rows = generator.permutation(rows)
+    by_identifier = stirred_rows[np.argsort(given[stirred_rows], kind="stable")]
+    sorted_given = given[by_identifier]
+    turn = np.arange(rows) - np.searchsorted(sorted_given, sorted_given, side="left")
+    new = np.empty(rows, np.bool_)
+    new[by_identifier] = (turn >= most) | (sorted_given < 0)
+    next_free = int(public_identifiers.max(initial=-1)) + 1
+    given[new] = next_free + np.arange(int(new.sum()))
+    result[order] = given
+    return result
+
+
+def _generator(seed: int, turn: int) -> np.random.Generator:
+    """A generator for one column; every `turn` has draws of its own."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
 
 
 def _place_in_bins(
