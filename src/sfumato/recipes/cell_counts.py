@@ -56,7 +56,46 @@ _MOST_CAPPED_CELLS = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellCounts(Options):
+class CountOptions(Options):
+    """What recipes that release a histogram over the columns `by` have in common.
+
+    Counts below `threshold` standard deviations of their noise become 0.
+    """
+
+    by: Sequence[str]
+    threshold: Any = 0
+
+    def __post_init__(self) -> None:
+        by = self.by
+        if not isinstance(by, (list, tuple)) or not all(isinstance(name, str) for name in by):
+            raise RecipeError(f"{self.kind}: by must be a list of columns, such as ['district', 'month']")
+        if not by or len(set(by)) != len(by):
+            raise RecipeError(f"{self.kind}: by must list at least one column, and none twice")
+        threshold = parse_exact(self.threshold, name=f"{self.kind}: threshold")
+        if not 0 <= threshold <= _LARGEST_THRESHOLD:
+            raise RecipeError(
+                f"{self.kind}: threshold counts standard deviations of the noise, from 0 to "
+                f"{_LARGEST_THRESHOLD}"
+            )
+        self._keep(by=tuple(by), threshold=threshold)
+
+    def check_names(self, table: Table) -> None:
+        """Raises an error if two columns of the release would have one name."""
+        refuse_clash(self.kind, ["epsilon", "count", *released_names(table, tuple(self.by))])
+
+    def tabulate(self, plan: Plan, counts: Sequence[NDArray[np.int64]]) -> pa.Table:
+        """Every cell with its count; one table for all epsilons, named in a column if several."""
+        columns = cell_columns(plan.table, tuple(self.by))
+        tables = [pa.table({**columns, "count": to_arrow(each)}) for each in counts]
+        return stack_epsilons(plan.epsilons, tables)
+
+    def describe_threshold(self) -> str:
+        """A sentence about the threshold for a write-up, or nothing if there is none."""
+        return _THRESHOLD.format(threshold=format_exact(self.threshold)) if self.threshold else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellCounts(CountOptions):
     """A histogram over every combination of the columns `by`.
 
     Privacy: one individual adds at most max_records to the counts, so Laplace noise of scale
@@ -69,15 +108,13 @@ class CellCounts(Options):
     """
 
     kind: ClassVar[str] = "cell-counts"
+    record_keys: ClassVar[tuple[str, ...]] = ("table", "by", "noise", "threshold")
 
-    by: Sequence[str]
     noise: Noise = "auto"
-    threshold: Any = 0
 
     def __post_init__(self) -> None:
-        self._keep(by=parse_by(self.by, kind=self.kind))
-        parse_noise(self.noise, kind=self.kind)
-        self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
+        CountOptions.__post_init__(self)
+        check_noise(self.noise, kind=self.kind)
 
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record; a threshold of 0 is left out."""
@@ -90,7 +127,7 @@ class CellCounts(Options):
         """One request per epsilon, all for the same marginal."""
         by = tuple(self.by)
         table.cells(by)
-        refuse_clash(self.kind, ["epsilon", "count", *released_names(table, by)])
+        self.check_names(table)
         if self.noise == "gaussian" and delta == 0:
             raise RecipeError("cell-counts: Gaussian noise needs delta above zero")
         requests = tuple(
@@ -112,16 +149,11 @@ class CellCounts(Options):
         counts = []
         for measurement in answers:
             assert isinstance(measurement, Measurement)
-            deviation = measurement.request.standard_deviation
+            values, deviation = measurement.noisy_values, measurement.request.standard_deviation
             counts.append(
-                finish_counts(
-                    measurement.noisy_values,
-                    threshold=self.threshold,
-                    deviation=deviation,
-                    grid=measurement.grid,
-                )
+                finish_counts(values, threshold=self.threshold, deviation=deviation, grid=measurement.grid)
             )
-        return Product(table=tabulate_counts(plan, tuple(self.by), counts), varied=("count",))
+        return Product(table=self.tabulate(plan, counts), varied=("count",))
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
@@ -130,13 +162,13 @@ class CellCounts(Options):
             "cells": plan.table.cells(tuple(self.by)),
             "sizes": ", ".join(f"{name} ({plan.table.column(name).size})" for name in self.by),
             "rounded": "" if plan.table.grid == 1 else "divided by the weight grid and rounded, then ",
-            "threshold": describe_threshold(self.threshold),
+            "threshold": self.describe_threshold(),
         }
         return {key: text.format(**facts) for key, text in _CELL_COUNTS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CappedCounts(Options):
+class CappedCounts(CountOptions):
     """A histogram over every combination of the columns `by`, held to as few records as serve it best.
 
     Noise grows with the bound on an individual's records, and a lower bound cuts records off. Half of
@@ -151,24 +183,21 @@ class CappedCounts(Options):
     """
 
     kind: ClassVar[str] = "capped-counts"
+    record_keys: ClassVar[tuple[str, ...]] = ("table", "by", "share", "threshold")
 
-    by: Sequence[str]
     share: Any = "0.1"
     threshold: Any = 3
 
     def __post_init__(self) -> None:
-        self._keep(
-            by=parse_by(self.by, kind=self.kind),
-            share=parse_positive(self.share, name="capped-counts: share"),
-            threshold=parse_threshold(self.threshold, kind=self.kind),
-        )
+        CountOptions.__post_init__(self)
+        self._keep(share=parse_positive(self.share, name="capped-counts: share"))
         if self.share >= 1:
             raise RecipeError("capped-counts: share is a part of epsilon, below 1")
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """All of every epsilon, charged before the first question."""
         by = tuple(self.by)
-        refuse_clash(self.kind, ["epsilon", "count", *released_names(table, by)])
+        self.check_names(table)
         if table.cells(by) > _MOST_CAPPED_CELLS:
             raise RecipeError(
                 f"capped-counts: {' x '.join(by)} has {table.cells(by):,} cells, more than "
@@ -206,8 +235,7 @@ class CappedCounts(Options):
             kept = finish_counts(counts.noisy_values, threshold=self.threshold, deviation=deviation)
             released.append(np.asarray(np.floor(kept * (factor / counts.grid) + 0.5), np.int64))
             facts.append({"epsilon": format_exact(epsilon), "records": bound, "scaled_by": f"{factor:.6f}"})
-        table = tabulate_counts(plan, tuple(self.by), released)
-        return Product(table=table, varied=("count",), facts={"bounds": facts})
+        return Product(table=self.tabulate(plan, released), varied=("count",), facts={"bounds": facts})
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
@@ -219,7 +247,7 @@ class CappedCounts(Options):
             "most": most,
             "moved": most - 1,
             "half": format_exact(self.share / 2),
-            "threshold": describe_threshold(self.threshold),
+            "threshold": self.describe_threshold(),
         }
         return {key: text.format(**facts) for key, text in _CAPPED_COUNTS.items()}
 
@@ -266,33 +294,10 @@ class CappedCounts(Options):
         return replace(probe, scale=request_sensitivity(table, probe) / (epsilon * (1 - self.share)))
 
 
-def parse_by(value: object, *, kind: str) -> tuple[str, ...]:
-    """The columns that `by` lists."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
-        raise RecipeError(f"{kind}: by must be a list of columns, such as ['district', 'month']")
-    if not value or len(set(value)) != len(value):
-        raise RecipeError(f"{kind}: by must list at least one column, and none twice")
-    return tuple(value)
-
-
-def parse_noise(value: object, *, kind: str) -> None:
+def check_noise(value: object, *, kind: str) -> None:
     """Raises an error if `value` names no noise."""
     if value not in ("auto", "laplace", "gaussian"):
         raise RecipeError(f"{kind}: noise must be auto, laplace or gaussian, got {value!r}")
-
-
-def parse_threshold(value: object, *, kind: str) -> Fraction:
-    """The threshold that `value` stands for, in standard deviations of the noise.
-
-    >>> parse_threshold(2.5, kind="cell-counts")
-    Fraction(5, 2)
-    """
-    threshold = parse_exact(value, name=f"{kind}: threshold")
-    if not 0 <= threshold <= _LARGEST_THRESHOLD:
-        raise RecipeError(
-            f"{kind}: threshold counts standard deviations of the noise, from 0 to {_LARGEST_THRESHOLD}"
-        )
-    return threshold
 
 
 def request_counts(
@@ -345,17 +350,6 @@ def finish_counts(
     if threshold:
         counts[noisy_values < float(threshold) * deviation] = 0
     return counts
-
-
-def tabulate_counts(plan: Plan, by: tuple[str, ...], counts: Sequence[NDArray[np.int64]]) -> pa.Table:
-    """Every cell of `by` with its count; one table for all epsilons, named in a column if several."""
-    columns = cell_columns(plan.table, by)
-    return stack_epsilons(plan.epsilons, [pa.table({**columns, "count": to_arrow(each)}) for each in counts])
-
-
-def describe_threshold(threshold: Fraction) -> str:
-    """A sentence about `threshold` for a write-up, or nothing if there is none."""
-    return _THRESHOLD.format(threshold=format_exact(threshold)) if threshold else ""
 
 
 def list_caps(most: int) -> tuple[int, ...]:

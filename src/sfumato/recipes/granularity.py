@@ -72,15 +72,30 @@ class Rounds:
 
     @property
     def choices(self) -> tuple[NormChoice, ...]:
-        """The choices of norms, if they are not stated."""
+        """One choice of a norm for every number of columns, if norms are not stated.
+
+        Each looks at the marginal with the fewest cells, where contributions are most concentrated.
+        """
         if self.norms != "auto":
             return ()
-        return norm_choices(
-            self.domain,
-            tuple(self.times),
-            most=self.table.unit.max_records,
-            squared=_CHOICE_SHARE * self._squared,
-            label=self.label,
+        domain, marginals = self.domain, tuple(self.times)
+        sizes = sorted({len(columns) for columns in marginals})
+        # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
+        epsilon = 2 * mu_to_pure(_CHOICE_SHARE * self._squared / len(sizes))
+        if epsilon <= 0:
+            raise RecipeError("epsilon is too small to choose norms privately; state them as numbers")
+        return tuple(
+            NormChoice(
+                name=f"norm of {size} column{'s' if size > 1 else ''}{self.label}",
+                columns=min(
+                    (columns for columns in marginals if len(columns) == size),
+                    key=lambda columns: (domain.cells(columns), columns),
+                ),
+                norms=_list_norms(self.table.unit.max_records),
+                quantile=_QUANTILE,
+                epsilon=epsilon,
+            )
+            for size in sizes
         )
 
     @property
@@ -219,7 +234,11 @@ class Blocks:
         to less where weights are rounded down.
         """
         if columns not in self.plausible:
-            self.plausible[columns] = find_plausible(self.domain, columns, self.flags)
+            # Those that all marginals with one column less have flagged.
+            plausible = np.ones(self.domain.shape(columns), np.bool_)
+            for child in children(columns):
+                plausible &= _extend(self.domain, self.flags[child], child, columns)
+            self.plausible[columns] = plausible.reshape(-1)
         size = len(columns)
         found = [(block, GRID) for block in self._cells("cell", columns)]
         for part in (part for parts in range(1, size) for part in combinations(columns, parts)):
@@ -272,16 +291,6 @@ class Blocks:
 def children(columns: Columns) -> tuple[Columns, ...]:
     """The marginals with one column less, none for a single column."""
     return tuple(combinations(columns, len(columns) - 1)) if len(columns) > 1 else ()
-
-
-def find_plausible(
-    domain: Domain, columns: Columns, flags: Mapping[Columns, NDArray[np.bool_]]
-) -> NDArray[np.bool_]:
-    """Which cells of a marginal all its children have flagged."""
-    result = np.ones(domain.shape(columns), np.bool_)
-    for child in children(columns):
-        result &= _extend(domain, flags[child], child, columns)
-    return result.reshape(-1)
 
 
 def expand_blocks(domain: Domain, columns: Columns, blocks: Sequence[tuple[Block, int]]) -> Queries:
@@ -401,33 +410,6 @@ def stated_norm(norms: Norms, size: int) -> Fraction | None:
     return norms if isinstance(norms, Fraction) else None
 
 
-def norm_choices(
-    domain: Domain, marginals: Sequence[Columns], *, most: int, squared: Fraction, label: str
-) -> tuple[NormChoice, ...]:
-    """One choice for every number of columns, all together within `squared` of Gaussian privacy.
-
-    Each looks at the marginal with the fewest cells of its size, where contributions are most concentrated.
-    """
-    sizes = sorted({len(columns) for columns in marginals})
-    # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
-    epsilon = 2 * mu_to_pure(squared / len(sizes))
-    if epsilon <= 0:
-        raise RecipeError("epsilon is too small to choose norms privately; state them as numbers")
-    return tuple(
-        NormChoice(
-            name=f"norm of {size} column{'s' if size > 1 else ''}{label}",
-            columns=min(
-                (columns for columns in marginals if len(columns) == size),
-                key=lambda columns: (domain.cells(columns), columns),
-            ),
-            norms=_candidates(most),
-            quantile=_QUANTILE,
-            epsilon=epsilon,
-        )
-        for size in sizes
-    )
-
-
 def mix_norms(share: Fraction, fine: Fraction, coarse: Sequence[Fraction]) -> Fraction:
     """The norm of answers of which about `share` of all records is counted cell by cell, the rest in sums.
 
@@ -501,7 +483,7 @@ def _offsets(domain: Domain, names: Sequence[str], strides: Mapping[str, int]) -
     return places
 
 
-def _candidates(most: int) -> tuple[Fraction, ...]:
+def _list_norms(most: int) -> tuple[Fraction, ...]:
     """Norms from 1 to `most`, each about sqrt(2) times the one before."""
     norms = [Fraction(1)]
     square = 2

@@ -1,4 +1,4 @@
-"""What synthetic rows take from a public table: the values within bins, and who has rows like these.
+"""What recipes take from a public table: codes, values within bins, and who has rows like these.
 
 A recipe names the file. When the recipe is planned the file is read once, and what is needed of it takes its
 place in the recipe. So the plan, its digest, the certificate and every verification hold the facts
@@ -11,14 +11,13 @@ import base64
 import hashlib
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from sfumato.errors import RecipeError, SourceError
 from sfumato.inference.model import number_cells
@@ -181,10 +180,15 @@ def _look_up(values: pa.Array, labels: tuple[int | str, ...]) -> NDArray[np.int6
     if isinstance(labels[0], int) and pa.types.is_string(values.type):
         values = pa.array(_to_numbers(values, ""))
     known = {str(label): code for code, label in enumerate(labels)}
+    return np.asarray(_translate(values, lambda value: known.get(_plain(value), -1), missing=-1), np.int64)
+
+
+def _translate(values: pa.Array, translate: Callable[[Any], float], *, missing: float) -> NDArray[Any]:
+    """Every value translated; each distinct one is looked at once."""
     encoded = values.dictionary_encode()
     # The last entry is that of a missing value, whose index is -1.
-    codes = [known.get(_plain(value), -1) for value in encoded.dictionary.to_pylist()]
-    return np.asarray(np.array([*codes, -1])[to_numpy(encoded.indices.fill_null(-1))], np.int64)
+    translated = np.array([*map(translate, encoded.dictionary.to_pylist()), missing])
+    return np.asarray(translated[to_numpy(encoded.indices.fill_null(-1))])
 
 
 def _plain(value: object) -> str:
@@ -199,10 +203,7 @@ def _plain(value: object) -> str:
 def _to_numbers(values: pa.Array, name: str) -> NDArray[np.float64]:
     try:
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            encoded = values.dictionary_encode()
-            # The last entry is that of a missing value, whose index is -1.
-            numbers = np.array([*map(_read_number, encoded.dictionary.to_pylist()), np.nan])
-            return np.asarray(numbers[to_numpy(encoded.indices.fill_null(-1))], np.float64)
+            return np.asarray(_translate(values, _read_number, missing=math.nan), np.float64)
         return np.asarray(to_numpy(values.cast(pa.float64(), safe=False).fill_null(np.nan)), np.float64)
     except pa.ArrowException:
         raise RecipeError(

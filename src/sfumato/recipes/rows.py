@@ -207,39 +207,27 @@ def _place_in_bins(
     edges = column.domain.edges
     whole = all(edge.denominator == 1 for edge in edges) and max(map(abs, edges)) < 2**53
     if whole:
-        first, count = _whole_numbers([int(edge) for edge in edges])
+        ends = np.array([int(edge) for edge in edges], np.int64)
+        first, count = _clip_outer_bins(ends)
+        if count[-1] == ends[-1] - ends[-2]:
+            count[-1] += 1  # the last bin holds its upper edge
         values = first[codes] + np.floor(places * count[codes]).astype(np.int64)
         return values if public is None else _replace_known(values, codes, places, public)
-    low, width = _widths([float(edge) for edge in edges])
+    ends = np.array([float(edge) for edge in edges])
+    low, width = _clip_outer_bins(ends)
     digits = int(max(0, np.ceil(-np.log10(width.min() / _FINE))))
     numbers = low[codes] + places * width[codes]
     if digits <= 15:
         numbers = np.round(numbers, digits)
-    ends = np.array([float(edge) for edge in edges])
     last = codes == ends.size - 2
     highest = np.where(last, ends[codes + 1], np.nextafter(ends[codes + 1], -np.inf))
     numbers = np.clip(numbers, ends[codes], highest)
     return numbers if public is None else _replace_known(numbers, codes, places, public)
 
 
-def _whole_numbers(edges: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first whole number of every bin, and how many may be drawn."""
-    ends = np.array(edges, np.int64)
-    first, count = ends[:-1].copy(), ends[1:] - ends[:-1]
-    if count.size > 1:
-        if count[0] > count[1]:
-            first[0] += count[0] - count[1]
-            count[0] = count[1]
-        if count[-1] > count[-2]:
-            count[-1] = count[-2]
-            return first, count
-    count[-1] += 1  # the last bin holds its upper edge
-    return first, count
-
-
-def _widths(edges: list[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The lower end of every bin, and how far above it numbers are drawn."""
-    low, width = np.array(edges[:-1]), np.diff(np.array(edges))
+def _clip_outer_bins(ends: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The lower end of every bin, and its width; the outer bins are as wide as their neighbours at most."""
+    low, width = ends[:-1].copy(), np.diff(ends)
     if width.size > 1:
         if width[0] > width[1]:
             low[0] += width[0] - width[1]

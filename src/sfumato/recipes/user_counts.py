@@ -16,27 +16,8 @@ import numpy as np
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact
 from sfumato.questions.measurement import HeadCounts, Measurement, Request, request_sensitivity
-from sfumato.recipes.base import (
-    MOST_ANSWERS,
-    Conversation,
-    Options,
-    Plan,
-    Product,
-    refuse_clash,
-    refuse_no_delta,
-    released_names,
-    require_whole,
-)
-from sfumato.recipes.cell_counts import (
-    Noise,
-    describe_threshold,
-    finish_counts,
-    parse_by,
-    parse_noise,
-    parse_threshold,
-    request_counts,
-    tabulate_counts,
-)
+from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta, require_whole
+from sfumato.recipes.cell_counts import CountOptions, Noise, check_noise, finish_counts, request_counts
 from sfumato.recipes.public import (
     encode_public,
     locate_rows,
@@ -68,7 +49,7 @@ _FAR = 128  # no noise is so many scales away from 0, but with a chance of e^-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserCounts(Options):
+class UserCounts(CountOptions):
     """A histogram of records over the columns `by`, made of noisy counts of individuals.
 
     Individuals are counted by cell and by how many records they have there; each number of individuals,
@@ -85,8 +66,11 @@ class UserCounts(Options):
     """
 
     kind: ClassVar[str] = "user-counts"
+    record_keys: ClassVar[tuple[str, ...]] = (
+        "table", "by", "max_cells", "noise", "times", "public", "asked", "period", "reach", "rounding",
+        "threshold",
+    )  # fmt: skip
 
-    by: Sequence[str]
     max_cells: int | None = None
     noise: Noise = "auto"
     times: Sequence[int] = (1, 2)
@@ -95,12 +79,10 @@ class UserCounts(Options):
     period: str | None = None
     reach: int | None = None
     rounding: Rounding = "after"
-    threshold: Any = 0
 
     def __post_init__(self) -> None:
-        self._keep(by=parse_by(self.by, kind=self.kind))
-        parse_noise(self.noise, kind=self.kind)
-        self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
+        CountOptions.__post_init__(self)
+        check_noise(self.noise, kind=self.kind)
         if self.max_cells is not None:
             require_whole(self.max_cells, "user-counts: max_cells", least=1, most=_MOST_CELLS)
         self._keep(
@@ -142,7 +124,7 @@ class UserCounts(Options):
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One request per epsilon, all with the same questions."""
         by = tuple(self.by)
-        refuse_clash(self.kind, ["epsilon", "count", *released_names(table, by)])
+        self.check_names(table)
         if self.noise == "gaussian":
             refuse_no_delta(self.kind, delta)
         self._refuse_large(table.cells(by) * len(epsilons))
@@ -175,7 +157,7 @@ class UserCounts(Options):
         for measurement in answers:
             assert isinstance(measurement, Measurement)
             counts.append(self._add_up(measurement, plan.table.cells(tuple(self.by))))
-        return Product(table=tabulate_counts(plan, tuple(self.by), counts), varied=("count",))
+        return Product(table=self.tabulate(plan, counts), varied=("count",))
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
@@ -190,7 +172,7 @@ class UserCounts(Options):
             "asked": _starts(heads).size,
             "laid_out": self._describe_asked(),
             "order": _ORDER[self.rounding],
-            "threshold": describe_threshold(self.threshold),
+            "threshold": self.describe_threshold(),
         }
         described = {key: text.format(**facts) for key, text in _TEXTS.items()}
         return {**described, "sensitivity": _describe_sensitivity(table, heads.max_cells)}
