@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
+from sfumato.inference.model import assign_identifiers
 from sfumato.recipes.base import released_names
 from sfumato.recipes.public import public_identifiers, public_values, read_public
-from sfumato.recipes.rows import assign_identifiers, build_rows, model_domain
+from sfumato.recipes.rows import build_rows, model_domain
 from sfumato.schema import parse_table
 
 COLUMNS = {

@@ -74,8 +74,8 @@ class Domain(Mapping[str, int]):
 
     def order(self, columns: Iterable[str]) -> Columns:
         """`columns` in the order of the domain."""
-        wanted = set(columns)
-        return tuple(name for name in self._sizes if name in wanted)
+        chosen = set(columns)
+        return tuple(name for name in self._sizes if name in chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

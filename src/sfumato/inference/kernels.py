@@ -1,7 +1,9 @@
 """Loops over cells, compiled once and kept on disk.
 
 A clique's table is a flat array in row-major order. Marginalising keeps some axes and sums the others;
-neighbouring axes of one kind are merged, so that every pattern is (keep, sum) up to three times.
+neighbouring axes of one kind are merged, so that every pattern is (keep, sum) up to three times. The loops
+over patterns treat a last sum over one cell apart: then cells lie side by side, and the loop is vectorised,
+which makes it twice as fast. For the same reason adding and multiplying are two kernels and not one.
 """
 
 from __future__ import annotations
@@ -26,8 +28,7 @@ _PAIRS = 3
 
 def find_steps(domain: Domain, columns: Columns, kept: Columns) -> tuple[Pattern, ...]:
     """The kernel calls from a table over `columns` to its marginal over `kept`, in the same order."""
-    wanted = set(kept)
-    return _steps(domain.shape(columns), tuple(name in wanted for name in columns))
+    return _steps(domain.shape(columns), tuple(name in kept for name in columns))
 
 
 def marginalise(
@@ -52,11 +53,11 @@ def multiply(small: NDArray[np.float64], steps: tuple[Pattern, ...], table: NDAr
     multiply_over(_widen(small, steps), steps[0], table)
 
 
-def rearrange(values: NDArray[Any], names: Columns, wanted: Columns, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The flat table `values` of columns `names`, of this `shape`, with the columns in the order `wanted`."""
-    if names == wanted:
+def rearrange(values: NDArray[Any], names: Columns, order: Columns, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The flat table `values` of columns `names`, of this `shape`, with the columns in the order `order`."""
+    if names == order:
         return values
-    axes = [names.index(name) for name in wanted]
+    axes = [names.index(name) for name in order]
     return np.ascontiguousarray(values.reshape(shape).transpose(axes)).reshape(-1)
 
 

@@ -1,7 +1,8 @@
 """A fitted model: exact marginals of its cliques, any other by elimination, likelihoods and rows.
 
 Rows are dealt clique after clique: values are used as often as the model expects, rounded, and given out at
-random among the rows that agree on what the cliques share.
+random among the rows that agree on what the cliques share. All random numbers that recipes need for rows are
+drawn here too, from public seeds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from sfumato.inference.domain import Columns, Domain
     from sfumato.inference.tree import Tree
+
+    _Schedule = tuple[Columns, list[tuple[int, Columns, set[str]]]]
 
 _LARGEST = 2**27
 _REMEMBERED = 2**15  # cells of a table that is kept for the next question
@@ -137,7 +140,7 @@ def number_cells(
 class Elimination:
     """Answers for one calibrated tree; what single columns pass on is remembered.
 
-    Towards any root, a clique hands over p(separator, wanted columns beyond it). The receiver divides
+    Towards any root, a clique hands over p(separator, query columns beyond it). The receiver divides
     by p(separator), multiplies its own table and sums out what nobody needs any more.
     """
 
@@ -151,12 +154,9 @@ class Elimination:
             components.append(components[parent] if separator else place)
             self._component |= dict.fromkeys(tree.cliques[place], components[place])
             if separator:
-                self._near[place][parent] = separator
-                self._near[parent][place] = separator
+                self._near[place][parent] = self._near[parent][place] = separator
         self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
-        self._schedules: dict[
-            tuple[int, int, Columns], tuple[Columns, list[tuple[int, Columns, set[str]]]]
-        ] = {}
+        self._schedules: dict[tuple[int, int, Columns], _Schedule] = {}
         self._sides: dict[tuple[int, int], set[str]] = {}
         self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
 
@@ -177,11 +177,11 @@ class Elimination:
 
     def _connected(self, columns: Columns) -> NDArray[np.float64]:
         """The same for columns of one component."""
-        wanted = set(columns)
+        query = set(columns)
         cliques = self._tree.cliques
-        best = max(len(wanted & set(clique)) for clique in cliques)
-        roots = [place for place, clique in enumerate(cliques) if len(wanted & set(clique)) == best]
-        root = min(roots, key=lambda place: (self._distance(place, wanted), place))
+        best = max(len(query & set(clique)) for clique in cliques)
+        roots = [place for place, clique in enumerate(cliques) if len(query & set(clique)) == best]
+        root = min(roots, key=lambda place: (self._distance(place, query), place))
         if self._peak(root, -1, columns) > _LARGE:
             component = self._component[columns[0]]
             inside = [
@@ -191,12 +191,12 @@ class Elimination:
         names, values = self._collect(root, -1, columns)
         return rearrange(values, names, columns, self._tree.domain.shape(names))
 
-    def _distance(self, root: int, wanted: set[str]) -> int:
+    def _distance(self, root: int, query: set[str]) -> int:
         """How many other cliques must speak when `root` collects."""
         return sum(
             1
             for place in self._near[root]
-            if (wanted & self._beyond(place, root)) - set(self._tree.cliques[root])
+            if (query & self._beyond(place, root)) - set(self._tree.cliques[root])
         )
 
     def _beyond(self, place: int, sender: int) -> set[str]:
@@ -209,31 +209,29 @@ class Elimination:
             self._sides[place, sender] = found
         return self._sides[place, sender]
 
-    def _collect(self, place: int, towards: int, wanted: Columns) -> tuple[Columns, NDArray[np.float64]]:
-        """p(separator towards the asker, wanted columns from here on), as names and a flat array."""
-        key = (place, towards, wanted)
+    def _collect(self, place: int, towards: int, query: Columns) -> tuple[Columns, NDArray[np.float64]]:
+        """p(separator towards the asker, query columns from here on), as names and a flat array."""
+        key = (place, towards, query)
         if key in self._known:
             return self._known[key]
-        names, turns = self._schedule(place, towards, wanted)
+        names, turns = self._schedule(place, towards, query)
         values = self._project(place, names)
         for other, there, needed in turns:
             below, table = self._collect(other, place, there)
             separator = self._near[place][other]
             names, values = self._join(names, values, below, table, separator, needed)
-        if len(wanted) == 1 and towards >= 0 and values.size <= _REMEMBERED:
+        if len(query) == 1 and towards >= 0 and values.size <= _REMEMBERED:
             self._known[key] = (names, values)
         return names, values
 
-    def _schedule(
-        self, place: int, towards: int, wanted: Columns
-    ) -> tuple[Columns, list[tuple[int, Columns, set[str]]]]:
+    def _schedule(self, place: int, towards: int, query: Columns) -> _Schedule:
         """What a clique keeps of its own, and which neighbours speak in turn: of what, and what stays."""
-        key = (place, towards, wanted)
+        key = (place, towards, query)
         if key in self._schedules:
             return self._schedules[key]
         domain, own, near = self._tree.domain, set(self._tree.cliques[place]), self._near[place]
-        final = set(near.get(towards, ())) | set(wanted)
-        keep, left = final & own, set(wanted) - own
+        final = set(near.get(towards, ())) | set(query)
+        keep, left = final & own, set(query) - own
         asked: list[tuple[int, Columns]] = []
         for other, separator in near.items():
             there = () if other == towards else domain.order(left & self._beyond(other, place))
@@ -255,10 +253,10 @@ class Elimination:
         self._schedules[key] = (names, turns)
         return names, turns
 
-    def _peak(self, place: int, towards: int, wanted: Columns) -> int:
+    def _peak(self, place: int, towards: int, query: Columns) -> int:
         """The cells of the largest table on the way when the clique at `place` collects."""
         domain = self._tree.domain
-        names, turns = self._schedule(place, towards, wanted)
+        names, turns = self._schedule(place, towards, query)
         peak = domain.cells(names)
         for other, there, needed in turns:
             names = (
@@ -336,6 +334,84 @@ def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.i
             codes = codes // domain[name]
         rank = _rerank(rank, [columns[name] for name in new], [domain[name] for name in new])
     return {name: columns[name] for name in domain}
+
+
+def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
+    """`count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
+
+    >>> draw_places(3, seed=0, turn=1).size
+    3
+    """
+    return _generator(seed, turn).random(count)
+
+
+def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
+    """`count` places in `shares`, in these proportions to within rounding, in random order.
+
+    >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
+    [0, 1, 1, 1]
+    """
+    generator = _generator(seed, 2**16 + turn)
+    total = float(shares.sum())
+    running = np.cumsum(shares) / total if total > 0 else np.arange(1, shares.size + 1) / shares.size
+    ends = np.floor(running * count + generator.random())
+    ends[-1] = count
+    uses = np.diff(np.minimum(ends, count), prepend=0).astype(np.int64)
+    return generator.permutation(np.repeat(np.arange(shares.size), uses))
+
+
+def assign_identifiers(
+    groups: NDArray[np.int64],
+    *,
+    most: int,
+    seed: int,
+    public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> NDArray[np.int64]:
+    """An identifier for every row, none on more than `most` rows.
+
+    `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
+    they are shuffled, repeated as often as needed, and paired with the shuffled rows. A row whose group
+    has no public row, or whose identifier has `most` rows already, gets a new one of its own. Without
+    `public` new identifiers are dealt to shuffled rows, `most` rows each.
+
+    >>> assign_identifiers(np.zeros(4, np.int64), most=2, seed=0).tolist().count(0)
+    2
+    """
+    if most < 1:
+        raise RecipeError("an identifier needs at least one row")
+    rows = groups.size
+    generator = _generator(seed, 0)
+    shuffled = generator.permutation(rows)
+    result = np.empty(rows, np.int64)
+    if public is None:
+        result[shuffled] = np.arange(rows) // most
+        return result
+    order = shuffled[np.argsort(groups[shuffled], kind="stable")]
+    public_groups, public_identifiers = public
+    stirred = generator.permutation(public_groups.size)
+    stirred = stirred[np.argsort(public_groups[stirred], kind="stable")]
+    sorted_groups = groups[order]
+    first = np.searchsorted(public_groups[stirred], sorted_groups, side="left")
+    offered = np.searchsorted(public_groups[stirred], sorted_groups, side="right") - first
+    place = np.arange(rows) - np.searchsorted(sorted_groups, sorted_groups, side="left")
+    found = offered > 0
+    given = np.full(rows, -1, np.int64)
+    given[found] = public_identifiers[stirred[(first + place % np.maximum(offered, 1))[found]]]
+    # Which rows an identifier keeps is decided by chance, not by their group.
+    stirred_rows = generator.permutation(rows)
+    by_identifier = stirred_rows[np.argsort(given[stirred_rows], kind="stable")]
+    sorted_given = given[by_identifier]
+    turn = np.arange(rows) - np.searchsorted(sorted_given, sorted_given, side="left")
+    new = np.empty(rows, np.bool_)
+    new[by_identifier] = (turn >= most) | (sorted_given < 0)
+    next_free = int(public_identifiers.max(initial=-1)) + 1
+    given[new] = next_free + np.arange(int(new.sum()))
+    result[order] = given
+    return result
+
+
+def _generator(seed: int, turn: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
 
 
 def _deal(

@@ -48,8 +48,8 @@ class Tree:
 
     def home(self, columns: Iterable[str]) -> int | None:
         """The place of the smallest clique that holds `columns`, if one does."""
-        wanted = set(columns)
-        holding = [place for place, clique in enumerate(self.cliques) if wanted <= set(clique)]
+        names = set(columns)
+        holding = [place for place, clique in enumerate(self.cliques) if names <= set(clique)]
         return min(holding, key=lambda place: self.domain.cells(self.cliques[place]), default=None)
 
 

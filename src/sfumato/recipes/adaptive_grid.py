@@ -20,7 +20,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.inference import LARGEST_TREE, Columns, build_tree, estimate
 from sfumato.inference.files import pack_model, quantise
-from sfumato.inference.model import number_cells
+from sfumato.inference.model import assign_identifiers, number_cells
 from sfumato.recipes.base import (
     Plan,
     Product,
@@ -35,7 +35,6 @@ from sfumato.recipes.granularity import Rounds, parse_norms, stated_norm
 from sfumato.recipes.public import public_identifiers
 from sfumato.recipes.rows import (
     RowOptions,
-    assign_identifiers,
     build_rows,
     describe_bins,
     find_zeros,

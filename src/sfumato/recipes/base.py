@@ -176,10 +176,7 @@ class Plan:
 
 
 def follow_recipe(
-    plan: Plan,
-    *,
-    answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]],
-    progress: Callable[[str], None],
+    plan: Plan, *, answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]], progress: Callable[[str], None]
 ) -> tuple[tuple[Answer, ...], Product]:
     """All answers that the recipe of `plan` asked for, and what it made of them.
 

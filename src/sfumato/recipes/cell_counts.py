@@ -57,13 +57,9 @@ _MOST_CAPPED_CELLS = 2**24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountOptions(Options):
-    """What recipes that release a histogram over the columns `by` have in common.
-
-    Counts below `threshold` standard deviations of their noise become 0.
-    """
+    """What recipes that release a histogram over the columns `by` have in common."""
 
     by: Sequence[str]
-    threshold: Any = 0
 
     def __post_init__(self) -> None:
         by = self.by
@@ -71,13 +67,7 @@ class CountOptions(Options):
             raise RecipeError(f"{self.kind}: by must be a list of columns, such as ['district', 'month']")
         if not by or len(set(by)) != len(by):
             raise RecipeError(f"{self.kind}: by must list at least one column, and none twice")
-        threshold = parse_exact(self.threshold, name=f"{self.kind}: threshold")
-        if not 0 <= threshold <= _LARGEST_THRESHOLD:
-            raise RecipeError(
-                f"{self.kind}: threshold counts standard deviations of the noise, from 0 to "
-                f"{_LARGEST_THRESHOLD}"
-            )
-        self._keep(by=tuple(by), threshold=threshold)
+        self._keep(by=tuple(by))
 
     def check_names(self, table: Table) -> None:
         """Raises an error if two columns of the release would have one name."""
@@ -88,10 +78,6 @@ class CountOptions(Options):
         columns = cell_columns(plan.table, tuple(self.by))
         tables = [pa.table({**columns, "count": to_arrow(each)}) for each in counts]
         return stack_epsilons(plan.epsilons, tables)
-
-    def describe_threshold(self) -> str:
-        """A sentence about the threshold for a write-up, or nothing if there is none."""
-        return _THRESHOLD.format(threshold=format_exact(self.threshold)) if self.threshold else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +94,14 @@ class CellCounts(CountOptions):
     """
 
     kind: ClassVar[str] = "cell-counts"
-    record_keys: ClassVar[tuple[str, ...]] = ("table", "by", "noise", "threshold")
 
     noise: Noise = "auto"
+    threshold: Any = 0
 
     def __post_init__(self) -> None:
         CountOptions.__post_init__(self)
         check_noise(self.noise, kind=self.kind)
+        self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
 
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record; a threshold of 0 is left out."""
@@ -162,7 +149,7 @@ class CellCounts(CountOptions):
             "cells": plan.table.cells(tuple(self.by)),
             "sizes": ", ".join(f"{name} ({plan.table.column(name).size})" for name in self.by),
             "rounded": "" if plan.table.grid == 1 else "divided by the weight grid and rounded, then ",
-            "threshold": self.describe_threshold(),
+            "threshold": describe_threshold(self.threshold),
         }
         return {key: text.format(**facts) for key, text in _CELL_COUNTS.items()}
 
@@ -183,14 +170,16 @@ class CappedCounts(CountOptions):
     """
 
     kind: ClassVar[str] = "capped-counts"
-    record_keys: ClassVar[tuple[str, ...]] = ("table", "by", "share", "threshold")
 
     share: Any = "0.1"
     threshold: Any = 3
 
     def __post_init__(self) -> None:
         CountOptions.__post_init__(self)
-        self._keep(share=parse_positive(self.share, name="capped-counts: share"))
+        self._keep(
+            share=parse_positive(self.share, name="capped-counts: share"),
+            threshold=parse_threshold(self.threshold, kind=self.kind),
+        )
         if self.share >= 1:
             raise RecipeError("capped-counts: share is a part of epsilon, below 1")
 
@@ -247,7 +236,7 @@ class CappedCounts(CountOptions):
             "most": most,
             "moved": most - 1,
             "half": format_exact(self.share / 2),
-            "threshold": self.describe_threshold(),
+            "threshold": describe_threshold(self.threshold),
         }
         return {key: text.format(**facts) for key, text in _CAPPED_COUNTS.items()}
 
@@ -298,6 +287,25 @@ def check_noise(value: object, *, kind: str) -> None:
     """Raises an error if `value` names no noise."""
     if value not in ("auto", "laplace", "gaussian"):
         raise RecipeError(f"{kind}: noise must be auto, laplace or gaussian, got {value!r}")
+
+
+def parse_threshold(value: object, *, kind: str) -> Fraction:
+    """The threshold that `value` stands for, in standard deviations of the noise.
+
+    >>> parse_threshold(2.5, kind="cell-counts")
+    Fraction(5, 2)
+    """
+    threshold = parse_exact(value, name=f"{kind}: threshold")
+    if not 0 <= threshold <= _LARGEST_THRESHOLD:
+        raise RecipeError(
+            f"{kind}: threshold counts standard deviations of the noise, from 0 to {_LARGEST_THRESHOLD}"
+        )
+    return threshold
+
+
+def describe_threshold(threshold: Fraction) -> str:
+    """A sentence about `threshold` for a write-up, or nothing if there is none."""
+    return _THRESHOLD.format(threshold=format_exact(threshold)) if threshold else ""
 
 
 def request_counts(

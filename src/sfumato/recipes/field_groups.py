@@ -14,6 +14,7 @@ import pyarrow as pa
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.inference import Columns
+from sfumato.inference.model import draw_codes
 from sfumato.questions.measurement import Measurement, Request, in_records, request_sensitivity
 from sfumato.recipes.base import (
     Options,
@@ -26,7 +27,7 @@ from sfumato.recipes.base import (
     stack_epsilons,
 )
 from sfumato.recipes.cell_counts import finish_counts
-from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, draw_codes
+from sfumato.recipes.rows import RowOptions, build_rows, describe_bins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from sfumato.schema import Table
 
 LARGEST_LISTED = 2**16
-"""Histograms up to this size are told whole; of larger ones, only what passes the cut."""
+"""Histograms up to this size are released whole; of larger ones, only what passes the cut."""
 
 _LARGEST_GROUP = 2**63 - 1
 _MOST_EMPTY = 2**22
@@ -279,7 +280,7 @@ def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
 def _estimate_total(measurements: list[Measurement]) -> float:
     """The number of records: the mean of what whole histograms sum up to, the less noisy the weightier.
 
-    Where no histogram was told whole, the largest sum of what passed.
+    Where no histogram was released whole, the largest sum of what passed.
     """
     whole = [each for each in measurements if each.cells is None]
     if not whole:

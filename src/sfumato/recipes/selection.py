@@ -34,6 +34,7 @@ from sfumato.inference import (
 )
 from sfumato.inference import Measurement as Noisy
 from sfumato.inference.files import pack_model, quantise
+from sfumato.inference.model import draw_codes
 from sfumato.questions.measurement import (
     Answer,
     Ask,
@@ -57,14 +58,7 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.rows import (
-    RowOptions,
-    build_rows,
-    describe_bins,
-    draw_codes,
-    find_zeros,
-    model_domain,
-)
+from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, find_zeros, model_domain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,10 +167,7 @@ class Selection(RowOptions):
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
         columns = self._find_columns(plan.table)
-        facts = {
-            "columns": ", ".join(columns),
-            "bins": describe_bins(plan.table, columns, self.within_bins),
-        }
+        facts = {"columns": ", ".join(columns), "bins": describe_bins(plan.table, columns, self.within_bins)}
         texts = {**self.texts, "postprocessing": _POSTPROCESSING}
         return {key: text.format(**facts) for key, text in texts.items()}
 

@@ -17,7 +17,15 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact
 from sfumato.questions.measurement import HeadCounts, Measurement, Request, request_sensitivity
 from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta, require_whole
-from sfumato.recipes.cell_counts import CountOptions, Noise, check_noise, finish_counts, request_counts
+from sfumato.recipes.cell_counts import (
+    CountOptions,
+    Noise,
+    check_noise,
+    describe_threshold,
+    finish_counts,
+    parse_threshold,
+    request_counts,
+)
 from sfumato.recipes.public import (
     encode_public,
     locate_rows,
@@ -66,10 +74,6 @@ class UserCounts(CountOptions):
     """
 
     kind: ClassVar[str] = "user-counts"
-    record_keys: ClassVar[tuple[str, ...]] = (
-        "table", "by", "max_cells", "noise", "times", "public", "asked", "period", "reach", "rounding",
-        "threshold",
-    )  # fmt: skip
 
     max_cells: int | None = None
     noise: Noise = "auto"
@@ -79,10 +83,12 @@ class UserCounts(CountOptions):
     period: str | None = None
     reach: int | None = None
     rounding: Rounding = "after"
+    threshold: Any = 0
 
     def __post_init__(self) -> None:
         CountOptions.__post_init__(self)
         check_noise(self.noise, kind=self.kind)
+        self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
         if self.max_cells is not None:
             require_whole(self.max_cells, "user-counts: max_cells", least=1, most=_MOST_CELLS)
         self._keep(
@@ -172,7 +178,7 @@ class UserCounts(CountOptions):
             "asked": _starts(heads).size,
             "laid_out": self._describe_asked(),
             "order": _ORDER[self.rounding],
-            "threshold": self.describe_threshold(),
+            "threshold": describe_threshold(self.threshold),
         }
         described = {key: text.format(**facts) for key, text in _TEXTS.items()}
         return {**described, "sensitivity": _describe_sensitivity(table, heads.max_cells)}
