@@ -2,13 +2,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test engines check versions audit bench clean
+# Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: demo test test-rest test-all coverage engines check versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
 
+# What matters, in a few minutes; the tests marked slow are the rest.
 test: .venv/ready
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not slow"
+
+test-rest: .venv/ready
+	$(PYTEST) -m slow
+
+test-all: .venv/ready
+	$(PYTEST)
+
+# Which lines the tests of `make test` reach; fails below the floor in pyproject.toml.
+coverage: .venv/ready
+	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered
 
 # What tables in PostgreSQL and Spark need besides; without it their tests are skipped.
 engines: .venv/engines
@@ -35,7 +49,7 @@ bench: .venv/ready
 	touch .venv/engines
 
 clean:
-	rm -rf .venv .bench demo
+	rm -rf .venv .bench .coverage demo
 
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

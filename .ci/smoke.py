@@ -78,7 +78,11 @@ def make(folder: Path) -> None:
     run("report", "adaptive", folder=folder)
     run("score", "adaptive", "--project", "sfumato.toml", folder=folder)
     run("budget", folder=folder)
-    run("anonymize", "visits.csv", "--quasi", "clinic,month", "--k", "3", "--out", "k.csv", folder=folder)
+    run("explain", "epsilon", "1", "--picture", "explain.svg", folder=folder)
+    (folder / "public.csv").write_text("clinic,month\n" + "North,1\nSouth,2\nHarbour,3\n" * 50)
+    run("groups", "public.csv", "--picture", "groups.svg", folder=folder)
+    anonymize = ("anonymize", "visits.csv", "--quasi", "clinic,month", "--k", "3")
+    run(*anonymize, "--out", "k.csv", "--report", "k.html", folder=folder)
     run("audit", "cell-counts.toml", "--fast", folder=folder)
 
 

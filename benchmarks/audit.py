@@ -3,13 +3,12 @@
 Run with `.venv/bin/python benchmarks/audit.py [specimens|recipes|statements|fuzz] [--cases N] [--seed TEXT]`.
 Exit code 1 if a specimen is missed, something that is shipped is refuted, or a made-up case tells neighbours
 apart. At 95 % about one thorough audit in twenty may be refuted by chance, so that audits of what is shipped
-run at 99.99 %. Made-up cases (tests/audit/fuzz.py) leave nothing to chance; a seed makes them again.
+run at 99.99 %. Made-up cases (tests/helpers/fuzz.py) leave nothing to chance; a seed makes them again.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import secrets
 import sys
 import tempfile
@@ -146,20 +145,13 @@ def bench_shipped(mechanisms):
     return refuted
 
 
-def load_fuzz():
-    """The maker of cases, which is part of the tests."""
-    path = Path(__file__).resolve().parents[1] / "tests" / "audit" / "fuzz.py"
-    spec = importlib.util.spec_from_file_location("fuzz_of_statements", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def bench_fuzz(cases, seed):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from helpers import fuzz  # the maker of cases is part of the tests
+
     start, counts, found = time.perf_counter(), Counter(), 0
     print(f"{cases:,} made-up cases, seed {seed!r}", flush=True)
-    for fault in load_fuzz().run_cases(cases, seed=seed, counts=counts):
+    for fault in fuzz.run_cases(cases, seed=seed, counts=counts):
         found += 1
         print(fault, flush=True)
     took = time.perf_counter() - start

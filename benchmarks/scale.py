@@ -99,12 +99,13 @@ def describe(source: str):
 def bounded(engine: str, folder: Path) -> list[float]:
     """Seconds to count all pairs with every taxi held to its bound."""
     from sfumato.engines import open_engine
+    from sfumato.questions import Marginal
 
     table = describe(f"spark:{folder.resolve()}/*.parquet" if engine == "spark" else "*.parquet")
     opened = open_engine(folder)
     opened.check(table, PAIRS)
     start = time.perf_counter()
-    counted = opened.count(table, PAIRS, progress=lambda _: None)
+    counted = opened.count(table, tuple(map(Marginal, PAIRS)), progress=lambda _: None)
     assert len({int(each.true_values.sum()) for each in counted}) == 1
     return [time.perf_counter() - start]
 

@@ -1,31 +1,17 @@
 """What the tests share: small projects, and the public tables beside the project."""
 
-from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers import probe_recipe
+from helpers.projects import PROJECT
+from helpers.sources import ScriptedSource, SeededSource
 from sfumato.recipes.files import RECIPES
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-
-PROJECT = """
-[budget]
-epsilon = 20.0
-delta = 1e-9
-
-[tables.t]
-source = "t.parquet"
-unit = "person"
-max_records = 3
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-"""
 
 
 @pytest.fixture
@@ -62,7 +48,30 @@ def project(tmp_path, people):
 @pytest.fixture
 def probe(monkeypatch):
     """The module of a recipe that asks by what it has seen, known to recipe files for this test."""
-    monkeypatch.syspath_prepend(Path(__file__).parent / "helpers")
-    module = import_module("probe_recipe")
-    monkeypatch.setitem(RECIPES, "probe", module.Probe)
-    return module
+    monkeypatch.setitem(RECIPES, "probe", probe_recipe.Probe)
+    return probe_recipe
+
+
+@pytest.fixture
+def seeded():
+    return SeededSource
+
+
+@pytest.fixture
+def scripted():
+    return ScriptedSource
+
+
+@pytest.fixture(scope="session")
+def server():
+    """A PostgreSQL server, or a skip that says what is missing."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'sfumato[postgres]'")
+    from helpers import postgres_server
+
+    if missing := postgres_server.why_missing():
+        pytest.skip(missing)
+    server = postgres_server.Server()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSWORD", postgres_server.PASSWORD)
+        yield server
+    server.stop()

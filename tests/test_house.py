@@ -1,6 +1,7 @@
 """The architecture is the privacy proof: these tests fail if a room is left out of it."""
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import sfumato
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "sfumato"
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+
+
+MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 def modules():
@@ -112,7 +116,7 @@ def test_the_public_names_are_these():
 
 def test_no_plan_asks_for_more_noise_than_can_be_drawn():
     from sfumato.noise.laws import MAX_SCALE
-    from sfumato.questions.measurement import LARGEST_SCALE
+    from sfumato.questions import LARGEST_SCALE
 
     assert LARGEST_SCALE == MAX_SCALE
 
@@ -120,3 +124,24 @@ def test_no_plan_asks_for_more_noise_than_can_be_drawn():
 def test_modules_hold_one_idea():
     for path in SOURCE.rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 800, path
+
+
+def test_every_test_runs_exactly_once_in_ci():
+    recipes = dict(re.findall(r"^([\w-]+): .venv/ready\n\t(.*)$", MAKEFILE, re.MULTILINE))
+    assert recipes["test"] == '$(PYTEST) -m "not slow"'
+    assert recipes["test-rest"] == "$(PYTEST) -m slow"
+    assert recipes["test-all"] == "$(PYTEST)"
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
+    assert not {"-m", "-k", "--ignore", "--deselect"} & set(re.split(r"[ =]", options))
+    steps = re.findall(r"^make (.*)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert [each for each in steps if each.startswith("test")] == ["test", "test-rest"]
+
+
+def test_hooks_are_part_of_the_checks():
+    hooks = re.findall(
+        r"^ +entry: \.venv/bin/(.*)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.MULTILINE
+    )
+    assert len(hooks) == 3
+    for hook in hooks:
+        program, *words = hook.split()
+        assert re.search(rf"^\t\$\(BIN\)/{program} *{' '.join(words)}", MAKEFILE, re.MULTILINE), hook

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any
 
-from sfumato.errors import RecipeError
+from sfumato.errors import RecipeError, SfumatoError
 
 _PLAIN = re.compile(r"\s*[+-]?[0-9.eE+-]{1,400}(/[0-9]{1,400})?\s*", re.ASCII)
 
 _LEAST_DELTA, _LARGEST_DELTA = Fraction(1, 10**100), Fraction(1, 10)
+
+NORMAL_95 = 1.959964
+"""Half the width, in standard deviations, of the interval that holds 95 % of normal noise."""
 
 ExactLike = int | float | str | Decimal | Fraction
 
@@ -56,6 +60,33 @@ def parse_positive(value: object, *, name: str) -> Fraction:
     number = parse_exact(value, name=name)
     if number <= 0:
         raise RecipeError(f"{name} must be above zero, got {format_exact(number)}")
+    return number
+
+
+def parse_whole(
+    value: object,
+    *,
+    name: str,
+    low: int = 1,
+    high: int | None = None,
+    error: type[SfumatoError] = RecipeError,
+) -> int:
+    """The whole number that `value` is, not below `low` nor above `high`; `name` is what an error calls it.
+
+    Integers of numpy are whole numbers; booleans, floats and text are not.
+
+    >>> parse_whole(4, name="categories", low=2)
+    4
+    """
+    # Before numpy 2.3 its booleans pass for indices, so they are known by their type.
+    boolean = isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+    try:
+        number = None if boolean else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or number < low or (high is not None and number > high):
+        limits = f"of at least {low:,}" if high is None else f"from {low:,} to {high:,}"
+        raise error(f"{name} must be a whole number {limits}, got {str(value)[:40]!r}")
     return number
 
 

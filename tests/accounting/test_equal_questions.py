@@ -54,6 +54,7 @@ def test_eight_threads_with_one_statement_pay_once_for_one_answer(file):
     assert charges(file) == 1
 
 
+@pytest.mark.slow
 def test_four_processes_with_one_statement_pay_once_for_one_answer(file):
     sf.open(file).sql("DP-SELECT 0.1 COUNT(*) FROM t")  # the ledger is there
     askers = [

@@ -212,6 +212,7 @@ def _most_gaussian(budget, spent):
     return low / 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "delta", "sizes"),
     [

@@ -13,8 +13,6 @@ from sfumato.accounting import Budget, Cost, Ledger, budget
 from sfumato.accounting.postgres import PostgresStore
 from sfumato.errors import LedgerError
 
-pytestmark = pytest.mark.xdist_group("postgres")
-
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))
 PLAN = {"plan_digest": "p", "table_version": "v"}
 LEFT = Fraction(9, 10)

@@ -1,16 +1,12 @@
 """A project whose ledger is in PostgreSQL, through the commands a person types."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 import sfumato as sf
+from helpers.cli import run_main
 from sfumato.accounting import Ledger
-
-pytestmark = pytest.mark.xdist_group("postgres")
 
 
 @pytest.fixture
@@ -21,18 +17,8 @@ def folder(project, server):
     return project.parent
 
 
-def sfumato(folder, *arguments, code=0, **changes):
-    done = subprocess.run(
-        [sys.executable, "-m", "sfumato", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200", **changes},
-    )
-    assert code is None or done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+def sfumato(folder, *arguments, **options):
+    return run_main(*arguments, cwd=folder, **options)
 
 
 def spent(folder):

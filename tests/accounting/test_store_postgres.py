@@ -11,8 +11,6 @@ from sfumato.accounting import Budget, Cost, Ledger, find_store, store
 from sfumato.accounting.store import try_again
 from sfumato.errors import Conflict, LedgerError, SfumatoError
 
-pytestmark = pytest.mark.xdist_group("postgres")
-
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))
 PLAN = {"plan_digest": "p", "table_version": "v"}
 

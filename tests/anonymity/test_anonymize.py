@@ -154,6 +154,7 @@ def test_any_table_and_any_k(made, method):
     assert measure_anonymity(released, quasi_identifiers=names).k >= k
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 10**6), st.integers(2, 9), st.sampled_from(["l", "entropy_l", "t", "delta", "individual"])
 )

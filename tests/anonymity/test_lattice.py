@@ -133,6 +133,7 @@ MODELS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(
     table=tables(),

@@ -128,6 +128,7 @@ def test_the_most_frequent_value_must_be_strictly_less_frequent():
         Models((RecursiveL("s", 3.0, 2),), (column,))
 
 
+@pytest.mark.slow
 def test_tables_of_billions_of_rows_do_not_overflow():
     big = 3_000_000_000
     column = Sensitive(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sfumato.audit.blackbox import certify_samples
+from sfumato.audit.blackbox import Sample, certify_samples, lowest_bits
 from sfumato.audit.bounds import (
     binomial_tail,
     chi_square_tail,
@@ -19,8 +19,7 @@ from sfumato.audit.bounds import (
     one_run_epsilon,
     upper_chance,
 )
-from sfumato.audit.laws import fit_law
-from sfumato.audit.observe import Sample, lowest_bits
+from sfumato.audit.layers import fit_law
 from sfumato.errors import AuditError
 from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace
 
@@ -73,6 +72,7 @@ def test_equal_sides_prove_nothing(first, second):
     assert epsilon_bound(first, 1000, second, 1000, delta=0.0, miss=0.05) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_false_alarms_of_one_event_are_as_rare_as_said(epsilon):
     """Exactly, over all outcomes of the tight case: p = e^epsilon q."""
@@ -184,7 +184,7 @@ def test_an_event_is_certified_on_runs_it_was_not_learned_from(monkeypatch, runs
     class Anything:
         more = 0
 
-        def holds(self, sample):
+        def shown_by(self, sample):
             seen["certified"].append(sample.numbers.ravel().tolist())
             return np.ones(sample.runs, np.bool_)
 
@@ -192,7 +192,7 @@ def test_an_event_is_certified_on_runs_it_was_not_learned_from(monkeypatch, runs
         seen["learned"] = [each.numbers.ravel().tolist() for each in samples]
         return Anything()
 
-    monkeypatch.setattr(blackbox, "learn_event", learn)
+    monkeypatch.setattr(blackbox, "learn_distinguisher", learn)
     sides = [np.arange(count) + 1000 * side for side, count in enumerate(runs)]
     found = certify_samples(*(sample_of(side) for side in sides), delta=0.0, miss=0.05)
     for learned, certified, side in zip(seen["learned"], seen["certified"], sides, strict=True):

@@ -2,16 +2,17 @@
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from sfumato.audit import Audit, AuditError, audit, audit_one_run
-from sfumato.audit.callables import list_pairs
-from sfumato.audit.observe import observe, stack_observations
-from sfumato.audit.runner import RunnerThere
+from sfumato.audit.blackbox import observe, stack_observations
+from sfumato.audit.callables import ProcessRunner, convert_table, list_pairs
 from sfumato.audit.specimens import SPECIMENS, half_scale, syncity_as_written
+from sfumato.errors import SourceError
 from sfumato.noise import add_noise, discrete_gaussian, discrete_laplace, exponential_choice
 
 SURE = 1 - 1e-6
@@ -169,6 +170,7 @@ def test_whatever_a_function_does_is_an_event(mechanism):
         pytest.importorskip("polars").DataFrame({"a": [1.5], "b": ["x"]}),
         object(),
         iter([1]),
+        Path(__file__),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -176,6 +178,15 @@ def test_any_output_can_be_looked_at(output):
     sample = stack_observations([observe(output), observe([1.0, 2.0]), observe(output)])
     assert sample.runs == 3
     assert sample.numbers.shape[0] == 3
+
+
+def test_a_file_is_read_as_everywhere(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("code;n\n07;1\n;2\n")
+    assert convert_table(str(path), "rows") == [{"code": "07", "n": 1}, {"code": None, "n": 2}]
+    assert convert_table(str(path), "path") == str(path)
+    with pytest.raises(SourceError, match=r"'u\.csv'"):
+        convert_table(str(tmp_path / "u.csv"), "arrow")
 
 
 def test_several_pairs_share_the_chance_of_a_false_alarm():
@@ -241,7 +252,7 @@ def runner(tmp_path):
 
     def make(name, timeout=20.0):
         job = {"where": f"{tmp_path}/audited.py:{name}", "neighbours": f"{tmp_path}/audited.py:pair"}
-        made.append(RunnerThere(job, timeout))
+        made.append(ProcessRunner(job, timeout))
         return made[-1]
 
     yield make

@@ -10,60 +10,39 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.accounting import Cost
-from sfumato.audit import AuditError, audit, audit_recipe, audit_sql
-from sfumato.audit.canaries import try_canaries
-from sfumato.audit.desk import Desk
-from sfumato.audit.fields import list_fields
-from sfumato.audit.noise_off import compare_neighbours, run_base
-from sfumato.audit.people import list_people, make_table
-from sfumato.audit.subjects import RecipeSubject, read_subject, show_specimen
-from sfumato.audit.watch import Watch
+from sfumato.audit import AuditError, audit
+from sfumato.audit.neighbours import list_fields, list_individuals, make_table
+from sfumato.audit.noise_off import RecordingNoise, compare_neighbours, run_base
+from sfumato.audit.one_run import try_canaries
+from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_target
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import query
-from sfumato.questions import measurement
+from sfumato.questions import CapChoice, measurement
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_project, read_project
 
 SURE = 1 - 1e-6
 ONE, NONE = (Fraction(1),), Fraction(0)
-PROJECT = """
-[budget]
-epsilon = 1
-delta = 1e-5
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = {max_records}
-neighbours = "{neighbours}"
-bounding = "{bounding}"
-[tables.t.columns.c]
-range = [0, 4]
-[tables.t.columns.d]
-values = ["x", "y", "z"]
-outside = "other"
-[tables.t.columns.b]
-bins = [0, 10, 20]
-bounds = [0, 20]
-outside = "clamp"
-"""
+DESCRIBED = {
+    "c": {"range": [0, 4]},
+    "d": {"values": ["x", "y", "z"], "outside": "other"},
+    "b": {"bins": [0, 10, 20], "bounds": [0, 20], "outside": "clamp"},
+}
 COLUMNS = {"p": pa.string(), "c": pa.int64(), "d": pa.string(), "b": pa.float64(), "o": pa.string()}
 
 
 @pytest.fixture
 def project(tmp_path):
     def make(*, max_records=3, neighbours="add-remove", bounding="truncate"):
-        file = tmp_path / "sfumato.toml"
-        file.write_text(PROJECT.format(max_records=max_records, neighbours=neighbours, bounding=bounding))
-        pq.write_table(
-            pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()}), tmp_path / "t.parquet"
-        )
-        return file
+        empty = pa.table({name: pa.array([], kind) for name, kind in COLUMNS.items()})
+        unit = {"unit": "p", "max_records": max_records, "neighbours": neighbours, "bounding": bounding}
+        return write_project(tmp_path, DESCRIBED, rows=empty, epsilon=1, delta=1e-5, **unit)
 
     return make
 
@@ -80,6 +59,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_shipped_recipe_is_refuted(project, name):
@@ -90,6 +70,7 @@ def test_no_shipped_recipe_is_refuted(project, name):
     assert result.pairs > 20
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "bounding"), [("cell-counts", "weight"), ("user-counts", "truncate")])
 def test_no_shipped_recipe_is_refuted_under_replacement(project, name, bounding):
@@ -109,6 +90,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_no_statement_is_refuted(project, statement):
@@ -125,6 +107,7 @@ def test_nothing_is_read_and_nothing_is_spent(project):
     assert sorted(path.name for path in file.parent.iterdir()) == ["sfumato.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_calibration_as_written_is_caught_in_every_layer(project):
     specimen = UserCountsAsWritten(table="t", by=("c", "d", "b"))
@@ -150,6 +133,7 @@ def wide(tmp_path):
     return parse_project(document, folder=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_canaries_catch_it_in_one_run(tmp_path):
     project = wide(tmp_path)
@@ -157,17 +141,22 @@ def test_canaries_catch_it_in_one_run(tmp_path):
     for recipe, subject in (
         (
             "as written",
-            show_specimen(UserCountsAsWritten(table="t", by=("a", "b")), epsilons=ONE, delta=NONE),
+            specimen_target(UserCountsAsWritten(table="t", by=("a", "b")), epsilons=ONE, delta=NONE),
         ),
         (
             "repaired",
-            RecipeSubject(recipe=sf.recipes.UserCounts(table="t", by=("a", "b")), epsilons=ONE, delta=NONE),
+            RecipeTarget(recipe=sf.recipes.UserCounts(table="t", by=("a", "b")), epsilons=ONE, delta=NONE),
         ),
     ):
         folder = tmp_path / recipe
         folder.mkdir()
         found[recipe] = try_canaries(
-            Desk(project, subject, folder), most=160, epsilon=1, delta=0, miss=1e-6, progress=lambda _: None
+            Harness(project, subject, folder),
+            most=160,
+            epsilon=1,
+            delta=0,
+            miss=1e-6,
+            progress=lambda _: None,
         )
     assert found["as written"].violated
     assert 1 < found["as written"].epsilon < 20
@@ -181,18 +170,16 @@ def catch(mechanism, file):
     """What layer 1 finds wrong, with the few people that it takes."""
     project = read_project(file)
     if isinstance(mechanism, str):
-        subject = read_subject(mechanism, project)
+        subject = read_target(mechanism, project)
     else:
-        subject = RecipeSubject(recipe=mechanism, epsilons=(Fraction(1),), delta=Fraction(0))
+        subject = RecipeTarget(recipe=mechanism, epsilons=(Fraction(1),), delta=Fraction(0))
     folder = file.parent / "made up"
     folder.mkdir()
-    desk = Desk(project, subject, folder)
+    harness = Harness(project, subject, folder)
     words = ("in one cell", "nobody else")
-    people = list_people(desk.fields, desk.table, thorough=False)
+    people = list_individuals(harness.fields, harness.table, thorough=False)
     people = [person for person in people if any(word in person.what for word in words)]
-    found = compare_neighbours(
-        desk, claim=lambda _: (1.0, 0.0), thorough=False, progress=lambda _: None, people=people
-    )
+    found = compare_neighbours(harness, thorough=False, progress=lambda _: None, people=people)
     assert any(each.violated for each in found.findings)
     return " / ".join(each.text for each in found.findings if each.violated)
 
@@ -218,23 +205,20 @@ def test_a_sensitivity_of_half_is_caught(project, monkeypatch):
 
 
 def test_noise_of_half_the_scale_is_caught(project, monkeypatch):
-    class Halved(Watch):
+    class Halved(RecordingNoise):
         def add_noise(self, values, *, kind, scale):
             return super().add_noise(values, kind=kind, scale=Fraction(scale) / 2)
 
-    monkeypatch.setattr("sfumato.audit.noise_off.Watch", Halved)
+    monkeypatch.setattr("sfumato.audit.noise_off.RecordingNoise", Halved)
     assert "noise of scale 1.5, declared 3" in catch(COUNTS, project())
 
 
 def test_an_output_that_looks_past_the_noise_is_caught(project, monkeypatch):
     original = conversation.Conversation._add_noise
 
-    def leak(self, ask, true_values):
-        answer = original(self, ask, true_values)
-        if true_values is None and not hasattr(ask, "candidates"):
-            noisy = answer.noisy_values + (self._count(ask.columns) > 2)
-            return replace(answer, noisy_values=noisy)
-        return answer
+    def leak(self, request, true_counts, noise):
+        answer = original(self, request, true_counts, noise)
+        return replace(answer, noisy_values=answer.noisy_values + (true_counts.true_values > 2))
 
     monkeypatch.setattr(conversation.Conversation, "_add_noise", leak)
     assert "the output depends on more than the noisy answers" in catch(COUNTS, project())
@@ -257,23 +241,18 @@ def test_an_error_that_depends_on_a_record_is_caught(project, monkeypatch):
 def test_a_stage_that_tells_a_count_is_caught(project, monkeypatch):
     original = engine_module.DuckDBEngine.count
 
-    def tell(self, table, marginals, *, progress, **options):
-        counts = original(self, table, marginals, progress=progress, **options)
+    def tell(self, table, questions, *, progress):
+        counts = original(self, table, questions, progress=progress)
         progress(f"{int(counts[0].true_values.sum())} records read")
         return counts
 
     monkeypatch.setattr(engine_module.DuckDBEngine, "count", tell)
-    assert "what is told on the way" in catch(COUNTS, project())
+    assert "the progress messages depend" in catch(COUNTS, project())
 
 
 def test_a_choice_at_twice_the_rate_is_caught(project, monkeypatch):
-    original = conversation._score_caps
-
-    def twice(table, choice, true_lost):
-        scores, rate = original(table, choice, true_lost)
-        return scores, 4 * rate
-
-    monkeypatch.setattr(conversation, "_score_caps", twice)
+    original = CapChoice.rate
+    monkeypatch.setattr(CapChoice, "rate", lambda choice, table: 4 * original(choice, table))
     assert "scores move by epsilon" in catch(RECIPES["capped-counts"][0], project())
 
 
@@ -299,6 +278,7 @@ def test_rows_that_are_not_bounded_are_caught(project, monkeypatch):
     assert "L1 distance" in catch("DP-SELECT 1 d, SUM(b) FROM t GROUP BY d", project())
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_of_another_law_is_caught(project, monkeypatch):
     def narrow(values, *, kind, scale):
@@ -306,14 +286,15 @@ def test_noise_of_another_law_is_caught(project, monkeypatch):
 
         return add_noise(values, kind=kind, scale=Fraction(scale) / 2)
 
-    monkeypatch.setattr("sfumato.audit.laws.add_noise", narrow)
+    monkeypatch.setattr("sfumato.audit.layers.add_noise", narrow)
     result = audit(COUNTS, project=project(), epsilon=1, effort="fast", confidence=SURE)
     assert any("does not have its law" in each.text for each in result.findings if each.violated)
 
 
+@pytest.mark.slow
 def test_the_same_noise_twice_is_caught(project, monkeypatch):
     monkeypatch.setattr(
-        conversation, "add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
+        "sfumato.noise.add_noise", lambda values, *, kind, scale: values + np.arange(values.size) % 5
     )
     result = audit(COUNTS, project=project(max_records=9), epsilon=1, effort="fast", confidence=SURE)
     assert any("seed" in each.text for each in result.findings if each.violated)
@@ -322,6 +303,7 @@ def test_the_same_noise_twice_is_caught(project, monkeypatch):
 # What audits are made of.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 def test_rows_as_individuals(tmp_path, neighbours):
     document = {
@@ -339,7 +321,7 @@ def test_rows_as_individuals(tmp_path, neighbours):
         },
     }
     recipe = sf.recipes.CellCounts(table="t", by=("when", "pair"))
-    result = audit_recipe(
+    result = audit(
         recipe, project=parse_project(document, folder=tmp_path), epsilon=2, effort="fast", confidence=SURE
     )
     assert result.verdict == "not refuted"
@@ -348,7 +330,7 @@ def test_rows_as_individuals(tmp_path, neighbours):
 
 def test_people_cover_what_a_schema_does_not_expect(project):
     table = read_project(project()).table("t")
-    people = list_people(list_fields(table, {}), table, thorough=True)
+    people = list_individuals(list_fields(table, {}), table, thorough=True)
     what = " ".join(person.what for person in people)
     for word in ("over the bound", "every marginal", "without a name", "missing", "end of bounds", "odd"):
         assert word in what
@@ -364,21 +346,22 @@ def test_people_cover_what_a_schema_does_not_expect(project):
 
 def test_the_second_table_hears_the_answers_of_the_first(project):
     recipe, delta = RECIPES["tree"]
-    subject = RecipeSubject(recipe=recipe, epsilons=(Fraction(1),), delta=Fraction(delta))
+    subject = RecipeTarget(recipe=recipe, epsilons=(Fraction(1),), delta=Fraction(delta))
     folder = project().parent / "made up"
     folder.mkdir()
-    desk = Desk(read_project(project()), subject, Path(folder))
-    base = run_base(desk, crowd=True, mode="on")
-    person = list_people(desk.fields, desk.table, thorough=False)[1]
-    watch = Watch(answers=base.watch.given)
-    desk.run((person,), watch)
-    assert [each.terms for each in watch.asked] == [each.terms for each in base.watch.asked]
-    assert all(np.array_equal(a[0], b[0]) for a, b in zip(watch.given, base.watch.given, strict=True))
+    harness = Harness(read_project(project()), subject, Path(folder))
+    base = run_base(harness, crowd=True, mode="on")
+    person = list_individuals(harness.fields, harness.table, thorough=False)[1]
+    noise = RecordingNoise(replay=base.noise.answers)
+    harness.run((person,), noise)
+    assert [each.terms for each in noise.requests] == [each.terms for each in base.noise.requests]
+    assert all(np.array_equal(a[0], b[0]) for a, b in zip(noise.answers, base.noise.answers, strict=True))
 
 
+@pytest.mark.slow
 def test_costs_that_are_fewer_than_the_answers_are_caught(project):
     recipe = sf.recipes.FieldGroups(table="t", groups=(("c",), ("b",)))
-    subject = RecipeSubject(
+    subject = RecipeTarget(
         recipe=recipe,
         epsilons=(Fraction(1),),
         delta=Fraction(0),
@@ -386,11 +369,12 @@ def test_costs_that_are_fewer_than_the_answers_are_caught(project):
     )
     folder = project().parent / "made up"
     folder.mkdir()
-    desk = Desk(read_project(project()), subject, Path(folder))
-    found = compare_neighbours(desk, claim=lambda _: (1.0, 0.0), thorough=False, progress=lambda _: None)
+    harness = Harness(read_project(project()), subject, Path(folder))
+    found = compare_neighbours(harness, thorough=False, progress=lambda _: None)
     assert any("costs of 1 were declared" in each.text for each in found.findings)
 
 
+@pytest.mark.slow
 def test_drafted_domains_are_named(project):
     file = project()
     text = file.read_text().replace(
@@ -421,6 +405,7 @@ def test_a_recipe_needs_an_epsilon(project):
         audit(COUNTS, project=project())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1e-6, 50])
 def test_tiny_and_large_claims(project, epsilon):
     result = audit(
@@ -434,12 +419,13 @@ def test_tiny_and_large_claims(project, epsilon):
     assert result.epsilon_lower == pytest.approx(epsilon)
 
 
+@pytest.mark.slow
 def test_a_statement_about_two_tables(project):
     file = project()
     more = '[tables.u]\nsource = "u.csv"\nunit = "q"\nmax_records = 2\n[tables.u.columns.e]\nrange = [1, 3]\n'
     file.write_text(file.read_text() + more)
     (file.parent / "u.csv").write_text("q,e\n")
-    result = audit_sql(
+    result = audit(
         "DP-SELECT 1 COUNT(*), COUNT(DISTINCT t.p) FROM t JOIN u ON t.p = u.q",
         project=file,
         effort="fast",

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sfumato.noise
+from helpers.asking import cells, converse
 from sfumato.accounting import Cost
-from sfumato.curator import conversation as conversation_module
-from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.errors import RecipeError
 from sfumato.noise import add_noise, exponential_choice
-from sfumato.questions.measurement import CapChoice, Request
+from sfumato.questions import CapChoice, CappedMarginal, Request
 from sfumato.recipes import CappedCounts, Plan, Product
-from sfumato.schema import parse_table
+from sfumato.schema import hold_records, parse_table
 
 MAX_RECORDS = 6
 EPSILON = Fraction(1)
@@ -54,21 +54,6 @@ def describe(neighbours="add-remove", bounding="truncate", **facts):
     return parse_table("t", {**spec, **facts})
 
 
-class Stub:
-    """A ledger and an entry that keep nothing: only noise is audited here."""
-
-    secret = b"0" * 32
-    sequence = 1
-
-    def __init__(self, version):
-        self.table_version = version
-
-    def store_progress(self, entry, payload, *, after):
-        pass
-
-    store_answer = store_progress
-
-
 @dataclass
 class Seen:
     """What was about to be chosen and noised."""
@@ -90,13 +75,10 @@ def write(folder, records):
     return DuckDBEngine(folder)
 
 
-def converse(folder, table, records, recipe=RECIPE, plan=None):
+def run(folder, table, records, recipe=RECIPE, plan=None):
     engine = write(folder, records)
     plan = plan or recipe.plan(table, epsilons=(EPSILON,), delta=Fraction(0))
-    stub = Stub(engine.version(table, secret=Stub.secret))
-    with Conversation(
-        plan, engine=engine, ledger=stub, entry=stub, kept=None, progress=lambda _: None
-    ) as conversation:
+    with converse(plan, engine) as conversation:
         return conversation.run()
 
 
@@ -114,9 +96,9 @@ def record(folder, table, records, monkeypatch, *, index=2):
         return values.copy()
 
     with monkeypatch.context() as patch:
-        patch.setattr(conversation_module, "exponential_choice", choose)
-        patch.setattr(conversation_module, "add_noise", noise)
-        converse(folder, table, records)
+        patch.setattr("sfumato.noise.exponential_choice", choose)
+        patch.setattr("sfumato.noise.add_noise", noise)
+        run(folder, table, records)
     return seen
 
 
@@ -207,7 +189,7 @@ def test_records_that_are_not_held_in_the_choice_are_caught(tmp_path, monkeypatc
 
 
 def test_counts_that_are_held_to_the_wrong_bound_are_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversation_module, "hold_records", lambda table, most: table)
+    monkeypatch.setattr("sfumato.engines.base.hold_records", lambda table, most: table)
     table = describe()
     one = record(tmp_path, table, CROWD + HEAVY, monkeypatch, index=2)
     two = record(tmp_path, table, CROWD, monkeypatch, index=2)
@@ -246,17 +228,19 @@ def plan_of(table, *asks, epsilon=EPSILON):
 
 def test_more_records_than_the_table_counts_buy_no_less_noise(tmp_path, monkeypatch):
     table = describe()
-    ask = Request(name="n", columns=("c", "d"), noise="laplace", scale=Fraction(MAX_RECORDS), records=10**6)
+    ask = Request(
+        name="n", counted=CappedMarginal(("c", "d"), 10**6), noise="laplace", scale=Fraction(MAX_RECORDS)
+    )
     seen = []
     monkeypatch.setattr(
-        conversation_module, "add_noise", lambda values, *, kind, scale: seen.append(values) or values.copy()
+        "sfumato.noise.add_noise", lambda values, *, kind, scale: seen.append(values) or values.copy()
     )
     for records in (CROWD + HEAVY, CROWD):
-        converse(tmp_path, table, records, plan=plan_of(table, ask))
+        run(tmp_path, table, records, plan=plan_of(table, ask))
     assert np.abs(seen[0] - seen[1]).sum() == MAX_RECORDS
-    less = Request(name="n", columns=("c", "d"), noise="laplace", scale=Fraction(5), records=10**6)
+    less = Request(name="n", counted=CappedMarginal(("c", "d"), 10**6), noise="laplace", scale=Fraction(5))
     with pytest.raises(RecipeError, match="more than its plan charges"):
-        converse(tmp_path, table, CROWD, plan=plan_of(table, less))
+        run(tmp_path, table, CROWD, plan=plan_of(table, less))
 
 
 @pytest.mark.parametrize("caps", [(MAX_RECORDS, MAX_RECORDS + 1), (MAX_RECORDS + 3, MAX_RECORDS + 5)])
@@ -264,7 +248,7 @@ def test_bounds_beyond_the_records_of_the_table(tmp_path, caps):
     choice = CapChoice(name="n", columns=("c",), caps=caps, penalties=(0, 0), epsilon=EPSILON)
     table = describe()
     with pytest.raises(RecipeError, match="beyond max_records"):
-        converse(tmp_path, table, CROWD, plan=plan_of(table, choice))
+        run(tmp_path, table, CROWD, plan=plan_of(table, choice))
 
 
 def draw_counts(folder, table, records, runs, *, bound, factor=1):
@@ -272,22 +256,16 @@ def draw_counts(folder, table, records, runs, *, bound, factor=1):
     engine = write(folder, records)
     plan = RECIPE.plan(table, epsilons=(EPSILON,), delta=Fraction(0))
     ask = RECIPE._counts(table, EPSILON, "", bound=bound)
-    stub = Stub(engine.version(table, secret=Stub.secret))
     with (
-        Conversation(
-            plan, engine=engine, ledger=stub, entry=stub, kept=None, progress=lambda _: None
-        ) as conversation,
+        converse(plan, engine) as conversation,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(
-            conversation_module,
-            "add_noise",
+            "sfumato.noise.add_noise",
             lambda values, *, kind, scale: add_noise(values, kind=kind, scale=scale * factor),
         )
-        (held,) = engine.count(
-            conversation_module.hold_records(table, bound), (ask.columns,), progress=lambda _: None
-        )
-        drawn = [conversation._add_noise(ask, held.true_values).noisy_values for _ in range(runs)]
+        (held,) = engine.count(hold_records(table, bound), cells((ask.columns,)), progress=lambda _: None)
+        drawn = [conversation._add_noise(ask, held, sfumato.noise).noisy_values for _ in range(runs)]
     return np.stack(drawn), held.true_values, ask.scale
 
 
@@ -315,8 +293,8 @@ def test_whole_conversations_carry_the_noise_of_the_bound_they_chose(tmp_path):
     table, residuals = describe(), []
     exact = {}
     for _ in range(12):
-        (_, total, counts), _ = converse(tmp_path, table, CROWD)
-        bound = counts.request.records
+        (_, total, counts), _ = run(tmp_path, table, CROWD)
+        bound = counts.request.counted.max_records
         if bound not in exact:
             _, exact[bound], _ = draw_counts(tmp_path, table, CROWD, 1, bound=bound)
         residuals.append((counts.noisy_values - exact[bound]) / float(counts.request.scale))
@@ -368,14 +346,11 @@ def test_conversations_choose_by_the_scores_they_record(tmp_path, monkeypatch):
     seen = record(tmp_path, table, CROWD + HEAVY, monkeypatch)
     chances = np.exp(probabilities(seen.scores, seen.rate))
     choice, _ = RECIPE._first_asks(table, EPSILON, "")
-    lost = DuckDBEngine(tmp_path).count_lost(table, choice, progress=lambda _: None).true_values
     runs = 4000
-    stub = Stub("")
     plan = RECIPE.plan(table, epsilons=(EPSILON,), delta=Fraction(0))
-    with Conversation(
-        plan, engine=DuckDBEngine(tmp_path), ledger=stub, entry=stub, kept=None, progress=lambda _: None
-    ) as conversation:
-        chosen = [conversation._add_noise(choice, lost).index for _ in range(runs)]
+    (lost,) = DuckDBEngine(tmp_path).count(table, (choice,), progress=lambda _: None)
+    with converse(plan, DuckDBEngine(tmp_path)) as conversation:
+        chosen = [conversation._choose(choice, {choice: lost}, sfumato.noise).index for _ in range(runs)]
     shares = np.bincount(chosen, minlength=MAX_RECORDS) / runs
     # 5.5 standard errors: for the six together, less than one false alarm in a million.
     assert (np.abs(shares - chances) < 5.5 * np.sqrt(chances * (1 - chances) / runs)).all()

@@ -15,28 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.curator import conversation as conversation_module
+from helpers.projects import write_project
 from sfumato.engines import duckdb as engine_module
 from sfumato.noise import add_noise
 
 MAX_RECORDS = 4
-PROJECT = """
-[budget]
-epsilon = 100000
-delta = 1e-6
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = {max_records}
-neighbours = "{neighbours}"
-bounding = "{bounding}"
-[tables.t.columns.c]
-range = [0, 4]
-outside = "{outside}"
-[tables.t.columns.d]
-values = ["x", "y"]
-outside = "{other}"
-"""
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
 
 # What one individual brings: each is added to the crowd, or taken from it.
@@ -65,17 +48,14 @@ class Request:
 class Bench:
     """Runs a recipe on tables of choice with a recording stand-in for the noise."""
 
-    def __init__(self, folder, monkeypatch, **facts):
+    def __init__(self, folder, monkeypatch, *, outside="clamp", other="other", **facts):
         self.folder, self.monkeypatch, self.turn = folder, monkeypatch, 0
-        facts = {
-            "max_records": MAX_RECORDS,
-            "neighbours": "add-remove",
-            "bounding": "truncate",
-            "outside": "clamp",
-            "other": "other",
-            **facts,
+        columns = {
+            "c": {"range": [0, 4], "outside": outside},
+            "d": {"values": ["x", "y"], "outside": other},
         }
-        (folder / "sfumato.toml").write_text(PROJECT.format(**facts))
+        unit = {"unit": "p", "max_records": MAX_RECORDS, "neighbours": "add-remove", "bounding": "truncate"}
+        write_project(folder, columns, epsilon=100_000, delta=1e-6, **unit | facts)
 
     def write(self, records):
         table = pa.table(
@@ -101,7 +81,7 @@ class Bench:
             return values
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(conversation_module, "add_noise", stand_in)
+            patch.setattr("sfumato.noise.add_noise", stand_in)
             release = self.release(records, **options)
         return seen, release
 
@@ -189,6 +169,7 @@ def residuals(bench, rounds, *, epsilon):
     return np.concatenate(noisy) - np.tile(exact.values, rounds), release
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_whole_releases_carry_the_declared_noise(tmp_path, monkeypatch):
     # 12 cells x 150 releases: the mean of |noise| is known to 5 standard errors (false alarm 1e-6).

@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.asking import converse
 from sfumato.accounting import Cost
-from sfumato.curator import conversation as conversation_module
-from sfumato.curator.conversation import Conversation
 from sfumato.engines import DuckDBEngine
 from sfumato.noise import exponential_choice
-from sfumato.questions.measurement import Choice, Chosen, Gap, Queries
+from sfumato.questions import Candidate, Choice, Chosen, Queries, choices
 from sfumato.recipes import Plan, Product
 from sfumato.schema import parse_table
 
@@ -75,11 +74,11 @@ def offer(table):
     """Gaps that one individual pulls apart: of some estimates it brings counts nearer, of others farther."""
     far = 10**6 * table.grid
     return (
-        Gap(columns=("c",), estimate=partial(constant, 5, 0), weight=3, penalty=7),
-        Gap(columns=("c",), estimate=partial(constant, 5, far), weight=3, penalty=-(3 * 5 * far)),
-        Gap(columns=("d",), estimate=partial(constant, 3, 10 * table.grid), weight=1),
-        Gap(columns=("c", "d"), estimate=partial(constant, 15, 2 * table.grid), weight=2, penalty=5),
-        Gap(columns=("c", "d"), estimate=partial(constant, 2, 0), weight=3, queries=halves(15)),
+        Candidate(columns=("c",), estimate=partial(constant, 5, 0), weight=3, penalty=7),
+        Candidate(columns=("c",), estimate=partial(constant, 5, far), weight=3, penalty=-(3 * 5 * far)),
+        Candidate(columns=("d",), estimate=partial(constant, 3, 10 * table.grid), weight=1),
+        Candidate(columns=("c", "d"), estimate=partial(constant, 15, 2 * table.grid), weight=2, penalty=5),
+        Candidate(columns=("c", "d"), estimate=partial(constant, 2, 0), weight=3, queries=halves(15)),
     )
 
 
@@ -100,21 +99,6 @@ class Asks:
         return Product(table=pa.table({"index": [chosen.index]}))
 
 
-class Stub:
-    """A ledger and an entry that keep nothing: only scores are audited here."""
-
-    secret = b"0" * 32
-    sequence = 1
-
-    def __init__(self, version):
-        self.table_version = version
-
-    def store_progress(self, entry, payload, *, after):
-        pass
-
-    store_answer = store_progress
-
-
 def write(folder, records):
     table = pa.table(
         {
@@ -127,7 +111,7 @@ def write(folder, records):
     return DuckDBEngine(folder)
 
 
-def converse(folder, table, records, gaps):
+def run(folder, table, records, gaps):
     """The index that one conversation about `records` gives."""
     engine = write(folder, records)
     plan = Plan(
@@ -139,10 +123,7 @@ def converse(folder, table, records, gaps):
         allowance=(Cost(kind="pure", scale=EPSILON, neighbours=table.unit.neighbours, unit="p"),),
         counted=(("c",), ("d",), ("c", "d")),
     )
-    stub = Stub(engine.version(table, secret=Stub.secret))
-    with Conversation(
-        plan, engine=engine, ledger=stub, entry=stub, kept=None, progress=lambda _: None
-    ) as conversation:
+    with converse(plan, engine) as conversation:
         (answer,), _ = conversation.run()
     return answer.index
 
@@ -156,8 +137,8 @@ def record(folder, table, records, gaps, monkeypatch):
         return np.zeros(1, np.int64)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conversation_module, "exponential_choice", stand_in)
-        converse(folder, table, records, gaps)
+        patch.setattr("sfumato.noise.exponential_choice", stand_in)
+        run(folder, table, records, gaps)
     (found,) = seen
     return found
 
@@ -193,8 +174,8 @@ HEAVY = [("somebody", 2, "y")] * 50
 
 def pull(penalty):
     return (
-        Gap(columns=("c",), estimate=partial(constant, 5, 0), penalty=penalty),
-        Gap(columns=("d",), estimate=partial(constant, 3, 1000)),
+        Candidate(columns=("c",), estimate=partial(constant, 5, 0), penalty=penalty),
+        Candidate(columns=("d",), estimate=partial(constant, 3, 1000)),
     )
 
 
@@ -213,12 +194,12 @@ def test_the_claim_is_tight_and_twice_the_rate_is_caught(tmp_path, monkeypatch):
 
 def test_a_sensitivity_that_forgets_weights_is_caught(tmp_path, monkeypatch):
     table = describe("add-remove", "truncate")
-    original = conversation_module.histogram_sensitivity
+    original = choices.histogram_sensitivity
 
     def too_small(**facts):
         return original(**facts) / 3
 
-    monkeypatch.setattr(conversation_module, "histogram_sensitivity", too_small)
+    monkeypatch.setattr(choices, "histogram_sensitivity", too_small)
     one = record(tmp_path, table, CROWD + HEAVY, offer(table), monkeypatch)
     two = record(tmp_path, table, CROWD, offer(table), monkeypatch)
     assert any(2 * one[1] * abs(a - b) > EPSILON for a, b in zip(one[0], two[0], strict=True))
@@ -244,12 +225,12 @@ def test_the_black_box_sees_a_wrong_rate_and_not_a_right_one(tmp_path, monkeypat
 def test_conversations_draw_by_the_scores_they_record(tmp_path, monkeypatch):
     table = describe("add-remove", "truncate")
     gaps = (
-        Gap(columns=("c",), estimate=partial(constant, 5, 0)),
-        Gap(columns=("d",), estimate=partial(constant, 3, 2)),
+        Candidate(columns=("c",), estimate=partial(constant, 5, 0)),
+        Candidate(columns=("d",), estimate=partial(constant, 3, 2)),
     )
     chances = np.exp(probabilities(*record(tmp_path, table, CROWD, gaps, monkeypatch)))
     assert 0.1 < chances[0] < 0.9
     runs = 60
-    share = np.mean([converse(tmp_path, table, CROWD, gaps) == 0 for _ in range(runs)])
+    share = np.mean([run(tmp_path, table, CROWD, gaps) == 0 for _ in range(runs)])
     # Five standard errors: false alarm below 1e-6.
     assert abs(share - chances[0]) < 5 * math.sqrt(chances[0] * chances[1] / runs)

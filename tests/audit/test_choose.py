@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.choose.records import Terms
+from sfumato.choose.mechanisms import Terms
 from sfumato.choose.threshold import noise_scales, split_epsilon
 from sfumato.curator import statements
 
@@ -373,7 +373,7 @@ class Bench:
 
         with self.monkeypatch.context() as patch:
             patch.setattr(statements, "_add_noise", keep)
-            patch.setattr(statements, "exponential_choice", choice)
+            patch.setattr("sfumato.noise.exponential_choice", choice)
             sf.open(self.folder / "sfumato.toml").sql(statement)
         (plan,) = plans
         costs = [cost for cost in plan.costs if cost.kind == "exponential"]

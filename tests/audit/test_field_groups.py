@@ -15,38 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.asking import converse
+from helpers.projects import write_project
 from sfumato.accounting import Cost
-from sfumato.curator import conversation as conversation_module
 from sfumato.engines import DuckDBEngine
 from sfumato.engines import duckdb as engine_module
 from sfumato.noise import add_sparse_noise
-from sfumato.questions.measurement import Measurement, Request
+from sfumato.questions import Measurement, OccupiedCells, Request
 from sfumato.recipes import FieldGroups, Plan, Product, field_groups
 from sfumato.release import pack_measurements
 from sfumato.schema import parse_table
 
 MAX_RECORDS = 4
 EPSILON = Fraction(7, 10)
-PROJECT = """
-[budget]
-epsilon = 100000
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = {max_records}
-neighbours = "{neighbours}"
-bounding = "{bounding}"
-[tables.t.columns.c]
-range = [0, 4]
-outside = "{outside}"
-[tables.t.columns.d]
-values = ["x", "y"]
-outside = "{other}"
-[tables.t.columns.e]
-bins = [0, 1, 3, 5]
-from = "c"
-outside = "clamp"
-"""
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
 INDIVIDUALS = {
     "one record": [(1.0, "x")],
@@ -77,18 +58,16 @@ class Noised:
 class Bench:
     """Runs a recipe on tables of choice with a recording stand-in for the noise."""
 
-    def __init__(self, folder, monkeypatch, *, listed=2**16, **facts):
+    def __init__(self, folder, monkeypatch, *, listed=2**16, outside="clamp", other="other", **facts):
         self.folder, self.monkeypatch = folder, monkeypatch
         monkeypatch.setattr(field_groups, "LARGEST_LISTED", listed)
-        facts = {
-            "max_records": MAX_RECORDS,
-            "neighbours": "add-remove",
-            "bounding": "truncate",
-            "outside": "clamp",
-            "other": "other",
-            **facts,
+        columns = {
+            "c": {"range": [0, 4], "outside": outside},
+            "d": {"values": ["x", "y"], "outside": other},
+            "e": {"bins": [0, 1, 3, 5], "from": "c", "outside": "clamp"},
         }
-        (folder / "sfumato.toml").write_text(PROJECT.format(**facts))
+        unit = {"unit": "p", "max_records": MAX_RECORDS, "neighbours": "add-remove", "bounding": "truncate"}
+        write_project(folder, columns, epsilon=100_000, **unit | facts)
 
     def record(self, records, recipe):
         """What was about to be noised when releasing `records`."""
@@ -114,8 +93,8 @@ class Bench:
             return cells[values >= threshold].copy(), values[values >= threshold].copy()
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(conversation_module, "add_noise", dense)
-            patch.setattr(conversation_module, "add_sparse_noise", sparse)
+            patch.setattr("sfumato.noise.add_noise", dense)
+            patch.setattr("sfumato.noise.add_sparse_noise", sparse)
             release = sf.open(self.folder / "sfumato.toml").release(recipe, epsilon=EPSILON)
         return seen, release
 
@@ -168,24 +147,15 @@ def test_replacing_an_individual_reaches_epsilon_and_no_more(tmp_path, monkeypat
 def test_groups_that_hold_all_integers_are_audited_too(tmp_path, monkeypatch):
     """Histograms that cannot be laid out: distances by occupied cells."""
     sizes = (49, 73, 127, 337, 92_737, 649_657)
-    lines = [
-        "[budget]",
-        "epsilon = 100",
-        "[tables.t]",
-        'source = "t.parquet"',
-        'unit = "p"',
-        "max_records = 3",
-    ]
-    for place, size in enumerate(sizes):
-        lines += [f"[tables.t.columns.c{place}]", f"range = [0, {size - 1}]", 'outside = "clamp"']
-    (tmp_path / "sfumato.toml").write_text("\n".join(lines) + "\n")
+    columns = {f"c{place}": {"range": [0, size - 1], "outside": "clamp"} for place, size in enumerate(sizes)}
+    write_project(tmp_path, columns, epsilon=100, unit="p", max_records=3)
     seen = []
 
     def sparse(cells, values, *, size, scale, threshold):
         seen.append((dict(zip(cells.tolist(), values.tolist(), strict=True)), scale))
         return cells[:0].copy(), values[:0].copy()
 
-    monkeypatch.setattr(conversation_module, "add_sparse_noise", sparse)
+    monkeypatch.setattr("sfumato.noise.add_sparse_noise", sparse)
     recipe = FieldGroups(table="t", groups=[[f"c{place}" for place in range(6)]], rows=1)
     for people in (["ana"] * 9 + ["ben"], ["ben"]):
         columns = {f"c{place}": pa.array([10**12 - i for i in range(len(people))]) for place in range(6)}
@@ -237,27 +207,14 @@ class AskInTurn:
         return Product(table=pa.table({"one": [1]}))
 
 
-class Stub:
-    """A ledger and an entry that keep nothing."""
-
-    secret = b"0" * 32
-    sequence = 1
-
-    def __init__(self, version):
-        self.table_version = version
-
-    def store_progress(self, entry, payload, *, after):
-        pass
-
-    store_answer = store_progress
-
-
 @pytest.mark.parametrize("answered", [1, 2])
 def test_a_kept_answer_in_which_nothing_passed_is_not_drawn_again(tmp_path, monkeypatch, answered):
     pq.write_table(pa.table({"c": [1, 2]}), tmp_path / "t.parquet")
     table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"range": [0, 99]}}})
     requests = tuple(
-        Request(name=f"n{turn}", columns=("c",), noise="laplace", scale=Fraction(2), threshold=500)
+        Request(
+            name=f"n{turn}", counted=OccupiedCells(("c",)), noise="laplace", scale=Fraction(2), threshold=500
+        )
         for turn in range(3)
     )
     empty = np.empty(0, np.int64)
@@ -276,17 +233,9 @@ def test_a_kept_answer_in_which_nothing_passed_is_not_drawn_again(tmp_path, monk
         drawn.append(scale)
         return empty.copy(), empty.copy()
 
-    monkeypatch.setattr(conversation_module, "add_sparse_noise", sparse)
+    monkeypatch.setattr("sfumato.noise.add_sparse_noise", sparse)
     engine = DuckDBEngine(tmp_path)
-    stub = Stub(engine.version(table, secret=Stub.secret))
-    with conversation_module.Conversation(
-        plan,
-        engine=engine,
-        ledger=stub,
-        entry=stub,
-        kept=pack_measurements(kept),
-        progress=lambda _: None,
-    ) as conversation:
+    with converse(plan, engine, kept=pack_measurements(kept)) as conversation:
         conversation.run()
     assert len(drawn) == 3 - answered
 

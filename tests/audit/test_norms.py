@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import discrete_gaussian_sigma, mu_to_epsilon
-from sfumato.curator import conversation
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.exact import parse_exact
 from sfumato.noise import add_noise
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     NORM_GRID,
+    ClippedMarginal,
     NormChoice,
     Queries,
     Request,
@@ -77,7 +77,9 @@ QUERIES = {
 
 
 def ask(queries=None, scale=Fraction(10)):
-    return Request(name="r", columns=("c", "d"), noise="gaussian", scale=scale, queries=queries, norm=NORM)
+    return Request(
+        name="r", counted=ClippedMarginal(("c", "d"), NORM, queries), noise="gaussian", scale=scale
+    )
 
 
 def write(folder, records):
@@ -95,7 +97,7 @@ def write(folder, records):
 def answer(folder, records, request):
     """The exact answers, as whole numbers of any size."""
     engine = write(folder, records)
-    (counted,) = engine.count_clipped(describe(), (request,), progress=lambda _: None)
+    (counted,) = engine.count(describe(), tuple(each.counted for each in (request,)), progress=lambda _: None)
     return counted.true_values.astype(object)
 
 
@@ -220,11 +222,11 @@ def test_no_individual_moves_the_score_of_a_norm_beyond_what_its_rate_covers(tmp
     for replace, neighbours in ((False, [[], person(name)]), (True, [others, person(name)])):
         seen.clear()
         for records in neighbours:
-            counted = write(tmp_path, CROWD + records).count_norms(
-                describe(), choice, progress=lambda _: None
-            )
+            counted = write(tmp_path, CROWD + records).count(describe(), (choice,), progress=lambda _: None)[
+                0
+            ]
             table = describe(neighbours="replace" if replace else "add-remove")
-            seen.append(conversation._score_norms(table, choice, counted.true_values))
+            seen.append((choice.score(counted.true_values), choice.rate(table)))
         (one, rate), (two, same) = seen
         assert rate == same
         assert all(2 * rate * abs(a - b) <= epsilon for a, b in zip(one, two, strict=True))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+import sfumato.noise
 from sfumato.curator import statements
 from sfumato.engines import query
 
@@ -148,11 +149,11 @@ class Bench:
 
         answered = []
         with self.monkeypatch.context() as patch:
-            patch.setattr(statements, "add_noise", add_noise)
-            patch.setattr(statements, "exponential_choice", exponential_choice)
+            patch.setattr("sfumato.noise.add_noise", add_noise)
+            patch.setattr("sfumato.noise.exponential_choice", exponential_choice)
             for plan in plans:
                 true_aggregates = curator._engine.aggregate(plan, tables, progress=lambda _: None)
-                statements._add_noise(plan, true_aggregates)
+                statements._add_noise(plan, true_aggregates, sfumato.noise)
                 answered.append((plan, true_aggregates))
         return answered, requests
 

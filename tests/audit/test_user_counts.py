@@ -16,31 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.curator import conversation as conversation_module
+from helpers.projects import write_project
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.noise import add_noise
+from sfumato.questions import Measurement, request_cost
 from sfumato.questions import measurement as measurement_module
-from sfumato.questions.measurement import Measurement, request_cost
 from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_table
 
 MAX_CELLS = 4
-PROJECT = """
-[budget]
-epsilon = 100000
-delta = 1e-6
-[tables.t]
-source = "t.parquet"
-unit = "p"
-max_records = 9
-neighbours = "{neighbours}"
-[tables.t.columns.c]
-range = [0, {last}]
-outside = "{outside}"
-[tables.t.columns.d]
-values = ["x", "y"]
-outside = "{other}"
-"""
 CROWD = [(f"crowd{i}", float(i % 5), "xy"[i % 2]) for i in range(30)]
 INDIVIDUALS = {
     "one record": [(1.0, "x")],
@@ -69,8 +53,12 @@ class Bench:
         self.recipe = sf.recipes.UserCounts(
             **{"table": "t", "by": ("c", "d"), "max_cells": MAX_CELLS, **keys}
         )
-        text = PROJECT.format(neighbours=neighbours, outside=policy[0], other=policy[1], last=last)
-        (folder / "sfumato.toml").write_text(text)
+        columns = {
+            "c": {"range": [0, last], "outside": policy[0]},
+            "d": {"values": ["x", "y"], "outside": policy[1]},
+        }
+        unit = {"unit": "p", "max_records": 9, "neighbours": neighbours}
+        write_project(folder, columns, epsilon=100_000, delta=1e-6, **unit)
 
     def release(self, records, *, epsilon=1, delta=0):
         table = pa.table(
@@ -92,7 +80,7 @@ class Bench:
             return values.copy()
 
         with self.monkeypatch.context() as patch:
-            patch.setattr(conversation_module, "add_noise", stand_in)
+            patch.setattr("sfumato.noise.add_noise", stand_in)
             return seen, self.release(records, **options)
 
 
@@ -159,13 +147,13 @@ def test_the_charge_is_what_the_noise_is_worth(tmp_path, monkeypatch):
 
 
 def test_a_bound_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
-    original = counts.count_heads
+    original = counts.count_individuals
 
     def unbounded(connection, table, request):
-        loose = replace(request, heads=replace(request.heads, max_cells=10**9))
+        loose = replace(request, max_cells=10**9)
         return original(connection, table, loose)
 
-    monkeypatch.setattr("sfumato.engines.duckdb.count_heads", unbounded)
+    monkeypatch.setattr("sfumato.engines.duckdb.count_individuals", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     person = [("somebody", c, d) for c, d in INDIVIDUALS["one cell too many"]]
     assert "above the declared" in find_violation(bench, CROWD + person, CROWD)
@@ -266,7 +254,7 @@ def test_the_write_up_s_calibration_costs_twenty_times_what_it_claims(tmp_path):
     for records in ([*crowd, *(("somebody", c) for c in range(20))], crowd):
         people, cells = zip(*records, strict=True)
         pq.write_table(pa.table({"p": people, "c": cells}), tmp_path / "t.parquet")
-        counted = DuckDBEngine(tmp_path).count_heads(table, request, progress=lambda _: None)
+        counted = DuckDBEngine(tmp_path).count(table, (request.counted,), progress=lambda _: None)[0]
         vectors.append(counted.true_values)
     moved = vectors[0] - vectors[1]
     claimed = specimen.specimen_cost(table, Fraction(1))

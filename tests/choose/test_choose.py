@@ -21,7 +21,6 @@ from sfumato.choose import (
     noisy_max,
     permute_and_flip,
     quantile,
-    several,
     top,
 )
 
@@ -253,9 +252,6 @@ def test_the_names_that_stay():
     assert all(map(callable, (exponential, permute_and_flip, noisy_max, above_threshold)))
 
 
-# --- several candidates ---------------------------------------------------------------------------------
-
-
 def test_top_shares_epsilon_and_takes_each_candidate_once(ledger):
     picks = top("abcd", [900, 0, 700, 500], 3, epsilon="3/2", sensitivity=1, ledger=ledger)
     assert picks.candidates == ("a", "c", "d")
@@ -275,18 +271,15 @@ def test_top_of_all_is_a_permutation(mechanism):
 def test_top_computes_scores_once_and_draws_among_the_rest(monkeypatch):
     seen, called = [], []
 
-    def stand_in(scores, terms, mechanism):
+    def stand_in(scores, terms, mechanism, noise):
         seen.append((list(scores), terms.rate))
         return len(scores) - 1
 
-    monkeypatch.setattr(several, "draw_index", stand_in)
+    monkeypatch.setattr(mechanisms, "_draw_index", stand_in)
     picks = top("abc", lambda each: called.append(each) or ord(each), 2, epsilon=1, sensitivity=1)
     assert called == list("abc")
     assert seen == [([97, 98, 99], Fraction(1, 4)), ([97, 98], Fraction(1, 4))]
     assert picks.candidates == ("c", "b")
-
-
-# --- quantiles ------------------------------------------------------------------------------------------
 
 
 def test_a_quantile_is_read_after_the_charge_and_once(ledger):
@@ -321,21 +314,21 @@ def slow_scores(values, edges, share):
 )
 def test_scores_of_ranks_are_right_and_move_as_little_as_is_said(values, share, added, other):
     edges = [Fraction(each) for each in (0, 2, 3, 5, 8)]
-    found = several._score_ranks(values, edges, share)
+    found = mechanisms._score_ranks(values, edges, share)
     assert found == slow_scores(values, edges, share)
     most = max(share.numerator, share.denominator - share.numerator)
-    more = several._score_ranks([*values, added], edges, share)
+    more = mechanisms._score_ranks([*values, added], edges, share)
     assert max(abs(a - b) for a, b in zip(found, more, strict=True)) <= most
-    exchanged = several._score_ranks([*values, other], edges, share)
+    exchanged = mechanisms._score_ranks([*values, other], edges, share)
     assert max(abs(a - b) for a, b in zip(more, exchanged, strict=True)) <= share.denominator
 
 
 def test_the_sensitivity_of_a_rank_is_reached():
     edges = [Fraction(0), Fraction(5)]
-    one = several._score_ranks([9, 9, 9, 9], edges, Fraction(9, 10))
-    two = several._score_ranks([9, 9, 9, 9, 9], edges, Fraction(9, 10))
+    one = mechanisms._score_ranks([9, 9, 9, 9], edges, Fraction(9, 10))
+    two = mechanisms._score_ranks([9, 9, 9, 9, 9], edges, Fraction(9, 10))
     assert one[1] - two[1] == 9
-    exchanged = several._score_ranks([9, 9, 9, 5], edges, Fraction(9, 10))
+    exchanged = mechanisms._score_ranks([9, 9, 9, 5], edges, Fraction(9, 10))
     assert exchanged[1] - one[1] == 10
 
 
@@ -350,7 +343,7 @@ def test_what_is_no_number_does_not_count():
     edges = [Fraction(0), Fraction(10)]
     dirty = [5, None, float("nan"), "x", float("inf"), -float("inf"), 5.0]
     clean = [5, 11, -1, 5]
-    assert several._score_ranks(dirty, edges, Fraction(1, 2)) == several._score_ranks(
+    assert mechanisms._score_ranks(dirty, edges, Fraction(1, 2)) == mechanisms._score_ranks(
         clean, edges, Fraction(1, 2)
     )
 

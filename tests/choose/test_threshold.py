@@ -11,7 +11,7 @@ import pytest
 import sfumato as sf
 from sfumato.accounting import Budget, Ledger
 from sfumato.choose import above_threshold, threshold
-from sfumato.choose.records import Terms
+from sfumato.choose.mechanisms import Terms
 from sfumato.choose.threshold import noise_scales, split_epsilon
 
 

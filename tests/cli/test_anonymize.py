@@ -8,42 +8,25 @@ import sys
 import time
 from collections import Counter, defaultdict
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
+from helpers.cli import invoke
 from sfumato.anonymity import METHODS
 from sfumato.anonymity.summary import INTERNAL
 from sfumato.attack import invent_town
-from sfumato.cli.anonymize import anonymize
 from sfumato.errors import SfumatoError
 
 DOOR = sys.modules["sfumato.anonymity.anonymize"]
 NOT_DP = "k-anonymity, not differential privacy"
 QUASI = ("age", "sex", "postcode")
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command()(anonymize)
-
-
-@app.callback()
-def options():
-    """So that the name of the command is typed, as in the program."""
-
-
-def run(*arguments, code=0):
-    """The result of the command, with the exit code that the program would give to an error of ours."""
-    typed = ["anonymize", *(str(each) for each in arguments)]
-    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, typed)
-    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
-    assert exit_code == code, (result.output, result.exception)
-    return result
+run = partial(invoke, "anonymize")
 
 
 def told(result):

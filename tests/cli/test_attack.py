@@ -1,33 +1,16 @@
 """`sfumato attack`, called as the command line calls it."""
 
 import json
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-import typer
-from typer.testing import CliRunner
 
+from helpers.cli import invoke
 from sfumato.attack import INTERNAL, invent_town
-from sfumato.cli.attack import attack
-from sfumato.errors import SfumatoError
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.add_typer(attack, name="attack")
-
-
-@app.callback()
-def options():
-    """So that the name of the group is typed, as in the program."""
-
-
-def run(*arguments, code=0):
-    """The result of the command, with the exit code that the program would give to an error of ours."""
-    typed = ["attack", *(str(each) for each in arguments)]
-    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, typed)
-    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
-    assert exit_code == code, (result.output, result.exception)
-    return result
+run = partial(invoke, "attack")
 
 
 @pytest.fixture

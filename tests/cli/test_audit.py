@@ -1,13 +1,12 @@
 """The command `sfumato audit`."""
 
 import json
+from functools import partial
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
+from helpers.cli import invoke
 from sfumato.audit import AuditError
-from sfumato.cli.audit import audit
 
 FILE = """
 from sfumato.noise import discrete_laplace
@@ -29,9 +28,7 @@ def run(project, monkeypatch):
     (project.parent / "m.py").write_text(FILE)
     (project.parent / "with.csv").write_text("a\n1\n2\n")
     (project.parent / "without.csv").write_text("a\n1\n")
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command()(audit)
-    return lambda *arguments: CliRunner().invoke(app, [str(each) for each in arguments])
+    return partial(invoke, "audit", code=None)
 
 
 TABLES = ("--with", "with.csv", "--without", "without.csv")

@@ -1,26 +1,24 @@
 """`sfumato doctor`: what a description does not read of a table is seen before anything is paid for."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-PROJECT = """
-[budget]
-epsilon = 1.0
-[tables.visits]
-source = "visits.csv"
-unit = "person"
-max_records = 2
-[tables.visits.columns.clinic]
-values = ["North", "Süd"]
-[tables.visits.columns.month]
-from = "visited"
-period = "month"
-[tables.visits.columns.fee]
-bins = [0, 50, 100]
-"""
+from helpers.cli import run_main
+from helpers.projects import project_text
+
+PROJECT = project_text(
+    {
+        "clinic": {"values": ["North", "Süd"]},
+        "month": {"from": "visited", "period": "month"},
+        "fee": {"bins": [0, 50, 100]},
+    },
+    table="visits",
+    source="visits.csv",
+    unit="person",
+    epsilon=1,
+    max_records=2,
+)
 
 
 @pytest.fixture
@@ -33,14 +31,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, *arguments):
-    command = [sys.executable, "-m", "sfumato", "doctor", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def run(folder, *arguments, code=0):
+    return run_main("doctor", *arguments, cwd=folder, code=code)
 
 
 def test_what_is_not_read_is_counted_and_advised(folder):
     done = run(folder, "--json")
-    assert done.returncode == 0, done.stderr
     (table,) = json.loads(done.stdout)["tables"]
     assert "not for publication" in table["internal"]
     assert (table["records"], table["nobody"], table["individuals"], table["over_max_records"]) == (
@@ -72,7 +68,6 @@ def test_a_mended_description_reads_everything(folder):
 
 def test_every_output_says_that_it_is_internal(folder):
     done = run(folder)
-    assert done.returncode == 0, done.stderr
     assert "INTERNAL" in done.stdout
     assert "Do not publish" in done.stderr
-    assert run(folder, "nothing").returncode == 2
+    run(folder, "nothing", code=2)

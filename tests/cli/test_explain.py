@@ -1,24 +1,13 @@
 """`sfumato explain`, called as the command line calls it."""
 
 import json
+from functools import partial
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from sfumato.cli.explain import explain
-from sfumato.errors import SfumatoError
+from helpers.cli import invoke
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command()(explain)
-
-
-def run(*arguments, code=0):
-    """The result of the command, with the exit code that the program would give to an error of ours."""
-    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, [str(each) for each in arguments])
-    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
-    assert exit_code == code, (result.output, result.exception)
-    return result
+run = partial(invoke, "explain")
 
 
 def test_epsilon_in_words():

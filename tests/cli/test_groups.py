@@ -7,37 +7,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from sfumato.cli.groups import groups
+from helpers.cli import invoke
+from helpers.projects import project_text
 from sfumato.errors import RecipeError, ReleaseError, SchemaError, SfumatoError
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(groups)
-
-PROJECT = """
-[budget]
-epsilon = 20.0
-
-[tables.t]
-source = "t.csv"
-unit = "person"
-max_records = 2
-
-[tables.t.columns.state]
-values = ["a", "b", "c", "d"]
-[tables.t.columns.district]
-range = [0, 7]
-[tables.t.columns.hour]
-range = [0, 23]
-[tables.t.columns.wide]
-range = [1, 5000]
-"""
+PROJECT = project_text(
+    {
+        "state": {"values": ["a", "b", "c", "d"]},
+        "district": {"range": [0, 7]},
+        "hour": {"range": [0, 23]},
+        "wide": {"range": [1, 5000]},
+    },
+    source="t.csv",
+    unit="person",
+    max_records=2,
+)
 
 
 def run(*arguments, code=0):
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = invoke("groups", *arguments, code=None)
     if isinstance(done.exception, SfumatoError):
         raise done.exception
     assert done.exit_code == code, done.output

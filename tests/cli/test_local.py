@@ -7,28 +7,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from sfumato.cli.estimate import estimate
-from sfumato.cli.respond import respond
-from sfumato.errors import SfumatoError
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command()(respond)
-app.command()(estimate)
+from helpers.cli import invoke as run
 
 PEOPLE = 6000
 LABELS = ["ash", "birch", "cedar"]
 SECRET = "willow"
-
-
-def run(*arguments, code=0):
-    """The result of the command, with the exit code that the program would give to an error of ours."""
-    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, [str(each) for each in arguments])
-    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
-    assert exit_code == code, (result.output, result.exception)
-    return result
 
 
 def told(result):
@@ -103,19 +87,8 @@ def test_codes_coins_and_booleans(source):
     named = json.loads(run("estimate", out, "--values", "a,b,c", "--json").stdout)
     assert named["values"] == ["a", "b", "c"]
     assert "in number" in told(run("estimate", out, "--values", "a,b", code=2))
-    run(
-        "respond",
-        source,
-        "--column",
-        "tall",
-        "--mechanism",
-        "coin",
-        "--values",
-        "false,true",
-        "-o",
-        out,
-        "--force",
-    )
+    options = ["--column", "tall", "--mechanism", "coin", "--values", "false,true"]
+    run("respond", source, *options, "-o", out, "--force")
     found = json.loads(run("estimate", out, "--json").stdout)
     assert found["mechanism"] == "coin"
     assert abs(found["frequencies"][1] - 0.6) < 10 * found["standard_errors"][1]
@@ -236,38 +209,14 @@ def test_answers_without_a_mechanism_need_options(tmp_path):
     path = tmp_path / "bare.csv"
     path.write_text("x\n" + "0\n1\n" * 500)
     assert "--mechanism" in told(run("estimate", path, code=2))
-    found = json.loads(
-        run("estimate", path, "--mechanism", "krr", "--epsilon", 1, "--values", "n,y", "--json").stdout
-    )
+    shares = ["--epsilon", 1, "--values", "n,y", "--mechanism"]
+    found = json.loads(run("estimate", path, *shares, "krr", "--json").stdout)
     assert found["frequencies"] == pytest.approx([0.5, 0.5])
-    run(
-        "estimate",
-        path,
-        "--mechanism",
-        "krr",
-        "--epsilon",
-        1,
-        "--values",
-        "n,y",
-        "--projection",
-        "odd",
-        code=2,
-    )
-    run(
-        "estimate",
-        path,
-        "--mechanism",
-        "duchi",
-        "--epsilon",
-        1,
-        "--range",
-        "0,1",
-        "--projection",
-        "clip",
-        code=2,
-    )
-    run("estimate", path, "--mechanism", "oue", "--epsilon", 1, "--values", "n,y", code=2)
-    run("estimate", path, "--mechanism", "krr", "--epsilon", 1, "--values", "n,y", "--confidence", 2, code=2)
+    run("estimate", path, *shares, "krr", "--projection", "odd", code=2)
+    run("estimate", path, *shares, "krr", "--confidence", 2, code=2)
+    run("estimate", path, *shares, "oue", code=2)
+    mean = ["--epsilon", 1, "--range", "0,1", "--mechanism", "duchi"]
+    run("estimate", path, *mean, "--projection", "clip", code=2)
 
 
 @pytest.mark.parametrize(
@@ -319,3 +268,36 @@ def test_answers_without_rows_are_refused(tmp_path):
         options = ["--values", "a,b", "--epsilon", 2, "--mechanism", mechanism, "--force"]
         run("respond", source, *options, "-o", out)
         assert "no responses" in told(run("estimate", out, code=2))
+
+
+@pytest.mark.parametrize(("separator", "ending"), [(";", "csv"), ("|", "csv"), ("\t", "tsv"), (",", "csv")])
+def test_any_separator_is_read_and_an_empty_cell_is_missing(tmp_path, separator, ending):
+    source, out = tmp_path / f"a.{ending}", tmp_path / "b.parquet"
+    rows = [["tree", "code", "height"], ["ash", "07", "1.5"], ["", "", ""], ["birch", "12", " 3"]]
+    source.write_text("".join(separator.join(row) + "\n" for row in rows))
+    options = ["--epsilon", 44, "-o", out, "--force"]
+    trees = ["--column", "tree", "--values", "ash,birch"]
+    assert "missing" in told(run("respond", source, *trees, *options, code=2))
+    run("respond", source, *trees, "--default", "birch", *options)
+    assert pq.read_table(out)["tree"].to_pylist() == [0, 1, 1]
+    run("respond", source, "--column", "code", "--values", "07,12", "--default", "12", *options)
+    assert pq.read_table(out)["code"].to_pylist() == [0, 1, 1]
+    heights = ["--column", "height", "--mechanism", "duchi", "--range", "1.5,3"]
+    assert "missing" in told(run("respond", source, *heights, *options, code=2))
+    run("respond", source, *heights, "--default", "3", *options)
+    assert pq.read_table(out)["height"].to_pylist() == [0, 1, 1]
+
+
+def test_a_file_without_names_shows_no_record(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text(f"{SECRET},1\nash,2\n")
+    options = ["--values", "ash,birch", "--epsilon", 1, "-o", tmp_path / "b.csv"]
+    for column in ([], ["--column", "tree"]):
+        assert SECRET not in told(run("respond", source, *column, *options, code=2))
+
+
+def test_answers_are_written_as_parquet_or_csv_only(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("x\na\nb\n")
+    for name in ("b.tsv", "b.csv.gz"):
+        run("respond", source, "--values", "a,b", "--epsilon", 1, "-o", tmp_path / name, code=2)

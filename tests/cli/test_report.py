@@ -1,27 +1,21 @@
 """`sfumato report`: one file beside the release, internal if the truth is given."""
 
 import json
+from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import sfumato as sf
-from sfumato.cli.report import report
+from helpers.cli import invoke
 
-app = typer.Typer()
-app.command()(report)
+run = partial(invoke, "report", code=None)
 
 
 @pytest.fixture
 def out(project, tmp_path):
     sf.open(project).release(tmp_path / "recipe.toml", out=tmp_path / "out")
     return tmp_path / "out"
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
 def test_the_report_lies_beside_the_release(out):

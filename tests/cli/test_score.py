@@ -1,6 +1,8 @@
 """`sfumato score`, called as the command line calls it."""
 
 import json
+from functools import partial
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -8,24 +10,15 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import typer
-from typer.testing import CliRunner
 
 import sfumato as sf
-from sfumato.cli.score import Metric, score
+from helpers.cli import invoke
+from sfumato.cli import app
+from sfumato.cli.score import score
 from sfumato.demo import write_demo
-from sfumato.errors import SfumatoError
 from sfumato.metrics import INTERNAL, pie_chart
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command()(score)
-
-
-def run(*arguments, code=0):
-    """The result of the command, with the exit code that the program would give to an error of ours."""
-    result = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(app, [str(each) for each in arguments])
-    exit_code = result.exception.exit_code if isinstance(result.exception, SfumatoError) else result.exit_code
-    assert exit_code == code, (result.output, result.exception)
-    return result
+run = partial(invoke, "score")
 
 
 def as_json(*arguments):
@@ -226,9 +219,16 @@ def test_the_project_names_the_table_if_the_release_does_not(project, out):
 
 
 def test_every_option_has_a_help_text():
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(app).commands["score"]
     assert all(parameter.help for parameter in command.params if parameter.name != "help")
-    assert {each.value for each in Metric} == {"general", "pie-chart", "k-marginal", "taxi", "match3", "l1"}
+    assert set(get_args(get_type_hints(score)["metric"])) == {
+        "general",
+        "pie-chart",
+        "k-marginal",
+        "taxi",
+        "match3",
+        "l1",
+    }
 
 
 def test_a_noisy_score_is_charged_and_may_be_published(tmp_path):

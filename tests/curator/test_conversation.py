@@ -15,13 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.curator import conversation as conversation_module
+import sfumato.noise
 from sfumato.engines import DuckDBEngine
-from sfumato.questions.measurement import Choice, Chosen, Gap, Measurement, NormChoice, Request
+from sfumato.questions import (
+    Candidate,
+    Choice,
+    Chosen,
+    Marginal,
+    Measurement,
+    NormChoice,
+    Request,
+    choices,
+    measure_distance,
+)
 from sfumato.recipes import Plan, Product, follow_recipe
 from sfumato.schema import parse_table, read_project
 
-HELPERS = Path(__file__).resolve().parents[1] / "helpers"
+TESTS = Path(__file__).resolve().parents[1]
 
 
 def spent(project):
@@ -112,7 +122,7 @@ def test_a_recipe_that_breaks_its_plan_is_refused(project, probe, monkeypatch, m
     def first_of_two(scores, *, rate):
         return np.array([0])
 
-    monkeypatch.setattr(conversation_module, "exponential_choice", first_of_two)
+    monkeypatch.setattr("sfumato.noise.exponential_choice", first_of_two)
     with pytest.raises(sf.RecipeError, match=words):
         sf.open(project).release(probe.Probe(table="t", mode=mode), epsilon=1)
     assert spent(project) == 1, "the charge is kept"
@@ -120,13 +130,13 @@ def test_a_recipe_that_breaks_its_plan_is_refused(project, probe, monkeypatch, m
 
 def test_a_refused_batch_draws_no_noise(project, probe, monkeypatch):
     drawn = []
-    original = conversation_module.add_noise
+    original = sfumato.noise.add_noise
 
     def count_draws(values, **options):
         drawn.append(values.size)
         return original(values, **options)
 
-    monkeypatch.setattr(conversation_module, "add_noise", count_draws)
+    monkeypatch.setattr("sfumato.noise.add_noise", count_draws)
     with pytest.raises(sf.RecipeError):
         sf.open(project).release(probe.Probe(table="t", mode="greedy"), epsilon=1)
     assert len(drawn) == 3
@@ -166,16 +176,16 @@ KINDS = st.tuples(st.sampled_from(["laplace", "gaussian", "choice"]), st.integer
 
 @given(st.lists(KINDS, min_size=1, max_size=8), KINDS)
 def test_what_is_planned_is_answered_and_anything_more_is_refused(drawn, more):
-    from sfumato.questions.measurement import ask_cost
+    from sfumato.questions import ask_cost
     from sfumato.schema import parse_table
 
     table = parse_table("t", PEOPLE)
-    gap = Gap(columns=("region",), estimate=lambda: np.zeros(3, np.int64))
+    gap = Candidate(columns=("region",), estimate=lambda: np.zeros(3, np.int64))
 
     def make(name, kind, scale):
         if kind == "choice":
             return Choice(name=name, candidates=(gap,), epsilon=Fraction(1, scale))
-        return Request(name=name, columns=("region",), noise=kind, scale=Fraction(scale + 2))
+        return Request(name=name, counted=Marginal(("region",)), noise=kind, scale=Fraction(scale + 2))
 
     asks = [make(str(place), kind, scale) for place, (kind, scale, _) in enumerate(drawn)]
     batches = [[]]
@@ -216,7 +226,7 @@ def test_more_values_than_can_be_kept_are_refused(project):
     project.write_text(text)
     table = read_project(project).table("t")
     asks = tuple(
-        Request(name=str(number), columns=("month",), noise="laplace", scale=Fraction(1000))
+        Request(name=str(number), counted=Marginal(("month",)), noise="laplace", scale=Fraction(1000))
         for number in range(4)
     )
     plan = Plan(recipe=Listed([asks]), table=table, requests=asks, epsilons=(Fraction(1),), delta=Fraction(0))
@@ -237,8 +247,8 @@ def test_a_choice_is_made_at_the_rate_its_sensitivity_asks_for(project, probe, m
     def exact(values, **_):
         return values.copy()
 
-    monkeypatch.setattr(conversation_module, "exponential_choice", record)
-    monkeypatch.setattr(conversation_module, "add_noise", exact)
+    monkeypatch.setattr("sfumato.noise.exponential_choice", record)
+    monkeypatch.setattr("sfumato.noise.add_noise", exact)
     sf.open(project).release(probe.Probe(table="t", rounds=1), epsilon=3)
     ((scores, rate),) = seen
     assert rate == Fraction(1) / (2 * 3 * (2 if neighbours == "replace" else 1))
@@ -248,9 +258,9 @@ def test_a_choice_is_made_at_the_rate_its_sensitivity_asks_for(project, probe, m
 def test_scores_are_exact_and_held_within_64_bits():
     values = np.array([2**60, 0, 5], np.int64)
     estimate = np.array([-(2**60), 2**60, 7], np.int64)
-    assert conversation_module.measure_distance(values, estimate) == 3 * 2**60 + 2
-    assert conversation_module._hold(2**70) == 2**63 - 1
-    assert conversation_module._hold(-(2**70)) == -(2**63)
+    assert measure_distance(values, estimate) == 3 * 2**60 + 2
+    assert choices._clamp(2**70) == 2**63 - 1
+    assert choices._clamp(-(2**70)) == -(2**63)
 
 
 @pytest.mark.parametrize(("neighbours", "step"), [("add-remove", 9), ("replace", 10)])
@@ -260,9 +270,8 @@ def test_a_norm_is_scored_by_its_distance_from_the_quantile(neighbours, step):
     choice = NormChoice(
         name="n", columns=("region",), norms=norms, quantile=Fraction(9, 10), epsilon=Fraction(1)
     )
-    scores, rate = conversation_module._score_norms(parse_table("t", spec), choice, np.array([4, 9, 10]))
-    assert scores == [-50, 0]
-    assert rate == Fraction(1, 2 * step)
+    assert choice.score(np.array([4, 9, 10])) == [-50, 0]
+    assert choice.rate(parse_table("t", spec)) == Fraction(1, 2 * step)
 
 
 @pytest.mark.parametrize("batch", range(5))
@@ -289,14 +298,14 @@ def test_an_interrupted_release_is_finished_under_its_charge(project, probe, mon
 
 def test_what_was_answered_before_the_interrupt_stays(project, probe, monkeypatch):
     recipe, seen = probe.Probe(table="t"), []
-    original = conversation_module.add_noise
+    original = sfumato.noise.add_noise
 
     def remember(values, **options):
         noisy = original(values, **options)
         seen.append(noisy.tolist())
         return noisy
 
-    monkeypatch.setattr(conversation_module, "add_noise", remember)
+    monkeypatch.setattr("sfumato.noise.add_noise", remember)
     stop_after(probe, monkeypatch, 2)
     with pytest.raises(Stopped):
         sf.open(project).release(recipe, epsilon=1)
@@ -452,8 +461,8 @@ def run_command(project, *arguments, signal="None", batch=-1):
     """The command line in a process of its own that knows the probe and sends itself a signal."""
     code = (
         "import os, signal, sys\n"
-        f"sys.path.insert(0, {str(HELPERS)!r})\n"
-        "import probe_recipe\n"
+        f"sys.path.insert(0, {str(TESTS)!r})\n"
+        "from helpers import probe_recipe\n"
         "probe_recipe.register()\n"
         "def stop(number):\n"
         f"    if number == {batch}:\n"
@@ -500,11 +509,14 @@ def test_a_stopped_command_is_finished_by_resume(project, probe, signal, code):
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_batch_is_compared_with_its_charge_where_rho_alone_is_known(batches):
     """Gaussian noise this narrow has no epsilon and no mu, so that nothing but rho speaks for it."""
-    from sfumato.questions.measurement import ask_cost
+    from sfumato.questions import ask_cost
     from sfumato.schema import parse_table
 
     table = parse_table("t", PEOPLE)
-    asks = [Request(name=name, columns=("region",), noise="gaussian", scale=Fraction(3, 2)) for name in "ab"]
+    asks = [
+        Request(name=name, counted=Marginal(("region",)), noise="gaussian", scale=Fraction(3, 2))
+        for name in "ab"
+    ]
     costs = [ask_cost(table, ask) for ask in asks]
     assert [(cost.epsilon, cost.mu_squared) for cost in costs] == [(None, None)] * 2
     plan = Plan(

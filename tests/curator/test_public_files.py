@@ -8,20 +8,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import project_text
 
-PROJECT = """
-[budget]
-epsilon = 10
-delta = 1e-6
-[tables.t]
-source = "{source}"
-unit = "person"
-max_records = 2
-[tables.t.columns.place]
-range = [0, 3]
-[tables.t.columns.fare]
-bins = [0, 10, 20]
-"""
+PROJECT = project_text(
+    {
+        "place": {"range": [0, 3]},
+        "fare": {"bins": [0, 10, 20]},
+    },
+    source="{source}",
+    unit="person",
+    epsilon=10,
+    delta=1e-06,
+    max_records=2,
+)
 RECIPES = {
     "user-counts": lambda path: sf.recipes.UserCounts(table="t", by=["place"], public=path),
     "a list": lambda path: sf.recipes.UserCounts(table="t", by=["place"], asked=path),
@@ -51,14 +50,13 @@ def test_the_records_are_not_public_by_another_name(tmp_path, source, name):
 
 
 RECORDS = "person,place\n1,a\n2,b\n3,a\n"
-TABLE = """
-[budget]
-epsilon = 10
-[tables.t]
-source = "{source}"
-unit = "person"
-max_records = 2
-"""
+TABLE = project_text(
+    {},
+    source="{source}",
+    unit="person",
+    epsilon=10,
+    max_records=2,
+)
 PUBLIC = '[tables.p]\npublic = true\nsource = "{file}"\n'
 FILES = {
     "a public table": PUBLIC,

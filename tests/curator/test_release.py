@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato import curator as curator_module
 from sfumato.engines import DuckDBEngine
+from sfumato.tables import write
 
 RECIPE = sf.recipes.CellCounts(table="t", by=("region", "month"))
 
@@ -167,7 +168,7 @@ def test_force_never_removes_a_ledger_a_project_or_records(project):
 class Breaking(DuckDBEngine):
     """An engine that fails while it reads records."""
 
-    def count(self, table, marginals, *, occupied=(), progress):
+    def count(self, table, questions, *, progress):
         raise sf.SourceError("disk gone")
 
 
@@ -183,9 +184,9 @@ def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
     seen = []
 
     class Watching(DuckDBEngine):
-        def count(self, table, marginals, *, occupied=(), progress):
+        def count(self, table, questions, *, progress):
             seen.append(spent(project))
-            return super().count(table, marginals, progress=progress)
+            return super().count(table, questions, progress=progress)
 
     monkeypatch.setattr(curator_module, "open_engine", Watching)
     sf.open(project).release(RECIPE, epsilon=1)
@@ -194,9 +195,9 @@ def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
 
 def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeypatch, people):
     class Racing(DuckDBEngine):
-        def count(self, table, marginals, *, occupied=(), progress):
+        def count(self, table, questions, *, progress):
             pq.write_table(people.slice(2), project.parent / "t.parquet")
-            return super().count(table, marginals, progress=progress)
+            return super().count(table, questions, progress=progress)
 
     monkeypatch.setattr(curator_module, "open_engine", Racing)
     with pytest.raises(sf.SourceError, match="changed while it was read"):
@@ -205,7 +206,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeyp
 
 
 def test_a_full_disk_leaves_no_half_release_and_the_rerun_is_free(project, monkeypatch):
-    original = Path.write_bytes
+    original = write._write_bytes
 
     def full(path, content):
         if path.name == "table.csv":
@@ -214,7 +215,7 @@ def test_a_full_disk_leaves_no_half_release_and_the_rerun_is_free(project, monke
 
     out = project.parent / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(write, "_write_bytes", full)
         with pytest.raises(sf.ReleaseError, match="No space left"):
             sf.open(project).release(RECIPE, epsilon=1, out=out)
     assert not out.exists()
@@ -391,12 +392,6 @@ def test_a_folder_that_cannot_be_written_costs_nothing(project):
 
 def test_large_values_do_not_overflow(tmp_path):
     table = pa.table({"c": pa.array([10**18, -(10**18)], pa.int64())})
-    pq.write_table(table, tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n'
-        "[tables.t.columns.c]\nrange = [0, 3]\noutside = 'clamp'\n"
-    )
-    release = sf.open(tmp_path / "sfumato.toml").release(
-        sf.recipes.CellCounts(table="t", by=("c",)), epsilon=1
-    )
+    file = write_project(tmp_path, {"c": {"range": [0, 3], "outside": "clamp"}}, rows=table)
+    release = sf.open(file).release(sf.recipes.CellCounts(table="t", by=("c",)), epsilon=1)
     assert release.table.num_rows == 4

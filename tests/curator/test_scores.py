@@ -8,24 +8,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.curator import scores as scores_module
+from helpers.projects import project_text
 from sfumato.curator.scores import SCORE_GRID
 from sfumato.metrics import pie_chart
 from sfumato.recipes import CellCounts
 
-PROJECT = """
-[budget]
-epsilon = 100
-[tables.t]
-source = "t.parquet"
-unit = "person"
-max_records = 5
-{more}
-[tables.t.columns.place]
-range = [0, 7]
-[tables.t.columns.kind]
-values = ["a", "b", "c"]
-"""
+PROJECT = project_text(
+    {
+        "place": {"range": [0, 7]},
+        "kind": {"values": ["a", "b", "c"]},
+    },
+    unit="person",
+    epsilon=100,
+    max_records=5,
+    more="{more}",
+)
 
 
 def crowd(people=200, seed=4):
@@ -59,7 +56,7 @@ def without_noise(monkeypatch):
         drawn.append((values.copy(), kind, scale))
         return values
 
-    monkeypatch.setattr(scores_module, "add_noise", record)
+    monkeypatch.setattr("sfumato.noise.add_noise", record)
     return drawn
 
 
@@ -82,6 +79,7 @@ def test_the_noise_is_that_of_the_charge(tmp_path, monkeypatch, metric, bound, n
     curator = lay_out(tmp_path / neighbours, crowd(), more=f'neighbours = "{neighbours}"')
     out = tmp_path / "out"
     curator.release(CellCounts(table="t", by=["place", "kind"]), epsilon=[1, 4], out=out)
+    drawn.clear()
     curator.publish_score(out, epsilon="0.5", metric=metric)
     ((_, kind, scale),) = drawn
     factor = 2 if neighbours == "replace" else 1
@@ -106,6 +104,7 @@ def test_no_individual_moves_a_score_beyond_its_bound(tmp_path, monkeypatch, met
     curator = lay_out(tmp_path / "with", records)
     out = tmp_path / "out"
     curator.release(CellCounts(table="t", by=["place", "kind"]), epsilon=3, out=out)
+    drawn.clear()
     curator.publish_score(out, epsilon=1, metric=metric)
     more = {key: list(values) for key, values in records.items()}
     for place, kind in individual:
@@ -124,6 +123,7 @@ def test_the_bound_of_an_l1_score_is_reached(tmp_path, monkeypatch):
     curator = lay_out(tmp_path / "one", empty)
     out = tmp_path / "out"
     curator.release(CellCounts(table="t", by=["place", "kind"]), epsilon=50, out=out)
+    drawn.clear()
     curator.publish_score(out, epsilon=1, metric="l1")
     busy = {"person": [1] + [2] * 5, "place": [0] + [7] * 5, "kind": ["a"] + ["c"] * 5}
     lay_out(tmp_path / "two", busy).publish_score(out, epsilon=1, metric="l1")

@@ -4,41 +4,19 @@ A grid of awkward values is stored once as a table of all of them, each an indiv
 and once as a table of one record for each. What a statement counts for a record must not depend on the rest.
 """
 
-import importlib.util
 import math
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 import sfumato as sf
-from sfumato.audit.watch import Watch
+from helpers import nasty_tables as nasty
+from helpers.projects import write_project
+from sfumato.audit.noise_off import RecordingNoise
 from sfumato.curator import Curator
 from sfumato.schema import read_project
 
-
-def load(name):
-    """A helper of the tests, by its name."""
-    path = Path(__file__).parents[1] / "helpers" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-nasty = load("nasty_tables")
-
-PROJECT = """
-[budget]
-epsilon = 1e9
-[tables.t]
-source = "t.{format}"
-unit = "p"
-max_records = 1
-[tables.t.columns.id]
-range = [0, {last}]
-"""
 NUMBER_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(9, 2)", "DECIMAL(38, 10)")
 DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DAYOFWEEK", "HOUR", "MINUTE")
 PROBES = {
@@ -132,13 +110,14 @@ class Grid:
         rows = [(f"u{row}", (place, self.values[place])) for row, place in enumerate(places)]
         columns = [("p", "text"), ("id", "integer"), ("v", self.kind)]
         nasty.write_table(folder / f"t.{self.form}", columns, rows, size, dictionary=dictionary)
-        (folder / "sfumato.toml").write_text(PROJECT.format(format=self.form, last=len(self.values) - 1))
-        watch = Watch()
-        curator = Curator(read_project(folder / "sfumato.toml"), noise=watch)
+        columns = {"id": {"range": [0, len(self.values) - 1]}}
+        file = write_project(folder, columns, source=f"t.{self.form}", unit="p", max_records=1, epsilon=1e9)
+        noise = RecordingNoise()
+        curator = Curator(read_project(file), noise=noise)
         listed = ", ".join(f"COUNT_IF({probe}) AS a{number}" for number, probe in enumerate(probes))
         curator.sql(f"DP-SELECT 1 id, {listed} FROM t GROUP BY id")
-        assert len(watch.asked) == len(probes)
-        return [each.true_values for each in watch.asked]
+        assert len(noise.requests) == len(probes)
+        return [each.true_values for each in noise.requests]
 
     def accepted(self):
         """The probes that the planner accepts; most are."""
@@ -186,6 +165,7 @@ GRIDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRIDS)
 def test_a_record_has_the_value_it_has_alone(tmp_path, name):
     kind, values, form = GRIDS[name]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.asking import cells
 from sfumato.engines import DuckDBEngine
 from sfumato.schema import parse_table
 
@@ -42,7 +43,7 @@ def counts_of(records, *, bounding, max_records):
     with tempfile.TemporaryDirectory() as folder:
         pq.write_table(table, Path(folder, "t.parquet"))
         return described, DuckDBEngine(Path(folder)).count(
-            described, (("c", "d"), ("c",)), progress=lambda _: None
+            described, cells((("c", "d"), ("c",))), progress=lambda _: None
         )
 
 

@@ -8,6 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.asking import cells
 from sfumato.engines import DuckDBEngine, TrueCounts
 from sfumato.engines.base import LARGEST_MARGINAL
 from sfumato.errors import SchemaError, SourceError
@@ -27,7 +28,7 @@ def make(folder, table, *, name="t.parquet", unit="row", columns, **facts):
 
 
 def count(folder, table, *columns):
-    (counts,) = DuckDBEngine(folder).count(table, (columns,), **SILENT)
+    (counts,) = DuckDBEngine(folder).count(table, cells((columns,)), **SILENT)
     return counts.true_values
 
 
@@ -172,7 +173,7 @@ def test_many_marginals_come_from_one_call(tmp_path, people):
     columns = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
     described = make(tmp_path, people, unit="person", columns=columns)
     both, region, month = DuckDBEngine(tmp_path).count(
-        described, (("region", "month"), ("region",), ("month",)), **SILENT
+        described, cells((("region", "month"), ("region",), ("month",))), **SILENT
     )
     grid = both.true_values.reshape(3, 12)
     assert (grid.sum(1) == region.true_values).all()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import SfumatoError
-from sfumato.questions.measurement import HeadCounts, Request, request_sensitivity
+from sfumato.questions import IndividualCounts, Request, request_sensitivity
 from sfumato.schema import parse_table
 
 SIZES = {"c": 4, "d": 3}
@@ -38,8 +38,8 @@ def describe(**facts):
 
 def ask(columns, pairs, max_cells, noise="laplace"):
     cells, times = (np.array(each, np.int64) for each in zip(*sorted(pairs), strict=True))
-    heads = HeadCounts(max_cells=max_cells, cells=cells, times=times)
-    return Request(name="r", columns=columns, noise=noise, scale=Fraction(10), heads=heads)
+    asked = IndividualCounts(columns=columns, max_cells=max_cells, cells=cells, times=times)
+    return Request(name="r", counted=asked, noise=noise, scale=Fraction(10))
 
 
 @st.composite
@@ -78,7 +78,7 @@ def count(records, request, *, kind="integer", source="t.parquet", **facts):
             pyarrow.csv.write_csv(table, Path(folder, source))
         engine = DuckDBEngine(Path(folder))
         described = describe(source=source, **facts)
-        return engine.count_heads(described, request, progress=lambda _: None).true_values
+        return engine.count(described, (request.counted,), progress=lambda _: None)[0].true_values
 
 
 def cell_of(columns, c, d):
@@ -93,7 +93,7 @@ def cell_of(columns, c, d):
 
 def reference(records, request, *, rows=False):
     """The answers by plain dictionaries."""
-    heads = request.heads
+    heads = request.counted
     asked = defaultdict(list)
     for question, (cell, times) in enumerate(zip(heads.cells.tolist(), heads.times.tolist(), strict=True)):
         asked[cell].append((times, question))
@@ -148,11 +148,11 @@ def test_one_individual_adds_one_to_few_answers_and_moves_nobody_else(records, r
     others = [record for record in records if record[0] != person]
     difference = count(records, request) - count(others, request)
     assert set(difference.tolist()) <= {0, 1}
-    assert difference.sum() <= request.heads.max_cells
+    assert difference.sum() <= request.counted.max_cells
     # What an individual adds is what it would add to an empty table: nobody else is kept or dropped for it.
     alone = count([record for record in records if record[0] == person], request)
     assert difference.tolist() == alone.tolist()
-    cells = request.heads.cells[difference > 0].tolist()
+    cells = request.counted.cells[difference > 0].tolist()
     assert len(set(cells)) == len(cells)
 
 
@@ -251,15 +251,16 @@ def test_combinations_beyond_64_bits_are_refused_whatever_the_records_hold():
     wide = {name: {"range": [0, 10**7 - 1]} for name in ("c", "e", "f")}
     request = Request(
         name="r",
-        columns=("c", "e", "f"),
+        counted=IndividualCounts(
+            columns=("c", "e", "f"), max_cells=1, cells=np.array([0]), times=np.array([1])
+        ),
         noise="laplace",
         scale=Fraction(1),
-        heads=HeadCounts(max_cells=1, cells=np.array([0]), times=np.array([1])),
     )
     for c in (0, 10**7 - 1):
         with tempfile.TemporaryDirectory() as folder:
             pq.write_table(pa.table({"p": [1], "c": [c], "e": [c], "f": [c]}), Path(folder, "t.parquet"))
             with pytest.raises(SfumatoError):
-                DuckDBEngine(Path(folder)).count_heads(
-                    describe(columns=wide), request, progress=lambda _: None
-                )
+                DuckDBEngine(Path(folder)).count(
+                    describe(columns=wide), (request.counted,), progress=lambda _: None
+                )[0]

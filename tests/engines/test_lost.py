@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.asking import cells
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SourceError
-from sfumato.questions.measurement import CapChoice
+from sfumato.questions import CapChoice
 from sfumato.schema import hold_records, parse_table
 
 MAX_RECORDS = 6
@@ -48,7 +49,7 @@ def write(folder, rows):
 
 
 def count(folder, rows, *, choice=None, table=None):
-    found = write(folder, rows).count_lost(table or describe(), choice or ask(), progress=lambda _: None)
+    found = write(folder, rows).count(table or describe(), (choice or ask(),), progress=lambda _: None)[0]
     return found.true_values.tolist()
 
 
@@ -113,7 +114,7 @@ def test_the_order_of_records_does_not_matter(tmp_path):
 
 
 def test_counts_print_no_value_and_are_read_only(tmp_path):
-    found = write(tmp_path, [("ana", 1, "x")] * 9).count_lost(describe(), ask(), progress=lambda _: None)
+    found = write(tmp_path, [("ana", 1, "x")] * 9).count(describe(), (ask(),), progress=lambda _: None)[0]
     assert "withheld" in repr(found)
     with pytest.raises(ValueError, match="read-only"):
         found.true_values[0] = 3
@@ -122,7 +123,7 @@ def test_counts_print_no_value_and_are_read_only(tmp_path):
 def test_a_table_of_rows_has_no_bound_to_choose(tmp_path):
     engine = write(tmp_path, [("ana", 1, "x")])
     with pytest.raises(RecipeError, match="every row is an individual"):
-        engine.count_lost(describe(unit="row"), ask(), progress=lambda _: None)
+        engine.count(describe(unit="row"), (ask(),), progress=lambda _: None)[0]
 
 
 def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
@@ -155,6 +156,6 @@ def test_holding_records_never_raises_the_bound(most, bound):
 def test_held_counts_stay_within_the_held_bound(tmp_path, bounding, bound):
     table = describe(bounding=bounding)
     engine = write(tmp_path, [("ana", i % 4, "xy"[i % 2]) for i in range(40)])
-    (counts,) = engine.count(hold_records(table, bound), (("c", "d"),), progress=lambda _: None)
+    (counts,) = engine.count(hold_records(table, bound), cells((("c", "d"),)), progress=lambda _: None)
     most = min(bound, MAX_RECORDS) * table.grid
     assert 0.99 * most <= counts.true_values.sum() <= most

@@ -16,25 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.audit.watch import Watch
+from helpers.projects import write_project as write_file
+from sfumato.audit.noise_off import RecordingNoise
 from sfumato.curator import Curator
 from sfumato.schema import read_project
-
-PROJECT = """
-[budget]
-epsilon = 1000
-[tables.t]
-source = "{source}"
-unit = "p"
-max_records = {most}
-[tables.t.columns.g]
-values = ["a", "b", "c"]
-"""
 
 
 def write_project(folder, table, *, source="t.parquet", most=3):
     folder.mkdir()
-    (folder / "sfumato.toml").write_text(PROJECT.format(source=source, most=most))
+    columns = {"g": {"values": ["a", "b", "c"]}}
+    write_file(folder, columns, source=source, unit="p", max_records=most, epsilon=1000)
     if isinstance(table, bytes):
         (folder / source).write_bytes(table)
     else:
@@ -44,13 +35,13 @@ def write_project(folder, table, *, source="t.parquet", most=3):
 
 def ask(folder, statement):
     """The exact values that were about to be noised, or the error, and whether anything was charged."""
-    watch = Watch()
-    curator = Curator(read_project(folder / "sfumato.toml"), noise=watch)
+    noise = RecordingNoise()
+    curator = Curator(read_project(folder / "sfumato.toml"), noise=noise)
     try:
         curator.sql(statement)
     except sf.SfumatoError as error:
         return f"{type(error).__name__}: {error}", curator.budget().spent > 0
-    return [each.true_values.tolist() for each in watch.asked], curator.budget().spent > 0
+    return [each.true_values.tolist() for each in noise.requests], curator.budget().spent > 0
 
 
 def as_text(values):
@@ -97,6 +88,7 @@ def long_file(note, *, without=None):
     return ("p,g,note\n" + "".join(rows)).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
 def test_line_breaks_in_quotes_make_and_lose_no_record_of_a_long_file(tmp_path, note):
     content = long_file(note)
@@ -106,6 +98,7 @@ def test_line_breaks_in_quotes_make_and_lose_no_record_of_a_long_file(tmp_path, 
     assert ask(folder, "DP-SELECT 1 g, COUNT(*) FROM t GROUP BY g")[0] == [[LINES // 3] * 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("person", [0, 11_234])
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
 def test_a_person_moves_a_long_file_by_their_own_records(tmp_path, note, person):
@@ -192,12 +185,12 @@ def test_text_that_is_not_utf_8_fails_for_nobody(tmp_path, statement, broken):
 
 def test_text_that_is_not_utf_8_fails_for_no_recipe(tmp_path):
     table = pa.table({"p": ["u", "v"], "g": as_text([b"a", b"\xff"])})
-    watch = Watch()
+    noise = RecordingNoise()
     folder = write_project(tmp_path / "one", table)
-    Curator(read_project(folder / "sfumato.toml"), noise=watch).release(
+    Curator(read_project(folder / "sfumato.toml"), noise=noise).release(
         sf.recipes.CellCounts(table="t", by=("g",)), epsilon=1
     )
-    assert [each.true_values.tolist() for each in watch.asked] == [[1, 0, 0]]
+    assert [each.true_values.tolist() for each in noise.requests] == [[1, 0, 0]]
 
 
 JOINED = """

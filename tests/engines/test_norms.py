@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.errors import RecipeError, SchemaError, SourceError
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     NORM_GRID,
+    ClippedMarginal,
     NormChoice,
     Queries,
     Request,
@@ -49,7 +50,10 @@ def describe(**facts):
 
 def ask(columns, norm, queries=None):
     return Request(
-        name="r", columns=columns, noise="gaussian", scale=Fraction(10), queries=queries, norm=Fraction(norm)
+        name="r",
+        counted=ClippedMarginal(columns, Fraction(norm), queries),
+        noise="gaussian",
+        scale=Fraction(10),
     )
 
 
@@ -74,8 +78,8 @@ def clip(records, requests, *, source="t.parquet"):
     """The answers of the engine to `requests` about `records`."""
     with tempfile.TemporaryDirectory() as folder:
         write(folder, records, source=source)
-        counted = DuckDBEngine(Path(folder)).count_clipped(
-            describe(source=source), tuple(requests), progress=lambda _: None
+        counted = DuckDBEngine(Path(folder)).count(
+            describe(source=source), tuple(each.counted for each in tuple(requests)), progress=lambda _: None
         )
     return [each.true_values for each in counted]
 
@@ -115,7 +119,7 @@ def individual_answers(records, columns, queries):
 def reference(records, request):
     """The answers by plain Python numbers."""
     grid = 1 if request.queries is None else request.queries.grid
-    bound = request.norm * grid
+    bound = request.counted.norm * grid
     size = math.prod(SIZES[name] for name in request.columns)
     sums = [0] * (size if request.queries is None else request.queries.rows)
     for answers in individual_answers(records, request.columns, request.queries).values():
@@ -174,7 +178,7 @@ def test_one_individual_moves_the_answers_by_at_most_the_norm(records, request, 
         for each in (records, [record for record in records if record[0] != person])
     )
     bound = request_sensitivity(describe(), request)
-    assert bound == request.norm * request_grid(describe(), request)
+    assert bound == request.counted.norm * request_grid(describe(), request)
     assert sum((with_person - without) ** 2) <= bound**2
 
 
@@ -201,7 +205,7 @@ def test_heavy_individuals_stay_within_the_norm_and_use_it(name, norm, queries):
     request = ask(("c", "d"), norm, queries)
     (moved,), (without,) = clip(CROWD + HEAVY[name], [request]), clip(CROWD, [request])
     difference = moved.astype(object) - without.astype(object)
-    bound = request.norm * request_grid(describe(), request)
+    bound = request.counted.norm * request_grid(describe(), request)
     distance = sum(difference**2)
     assert distance <= bound**2
     if name != "outside the domain" and 1 < norm <= 100:
@@ -223,7 +227,7 @@ def test_heavy_individuals_stay_within_the_norm_and_use_it(name, norm, queries):
 )
 @settings(max_examples=100, deadline=None)
 def test_no_factor_exceeds_what_the_norm_allows(squares, bound):
-    squares = [square for square in squares if square > counts._floor_square(bound)]
+    squares = [square for square in squares if square > counts.floor_square(bound)]
     listed = ", ".join(f"({square})" for square in squares) or "(NULL)"
     given_squares = f"SELECT CAST(s AS HUGEINT) AS s FROM (VALUES {listed}) AS t(s)"
     query = f"SELECT s, {counts.scale_factor(bound)} FROM ({given_squares})"
@@ -240,7 +244,7 @@ def test_without_clipping_the_bound_would_be_broken(monkeypatch):
     request = ask(("c", "d"), 2)
     (moved,), (without,) = clip(CROWD + HEAVY["in all cells"], [request]), clip(CROWD, [request])
     difference = moved.astype(object) - without.astype(object)
-    assert sum(difference**2) > (request.norm * request_grid(describe(), request)) ** 2
+    assert sum(difference**2) > (request.counted.norm * request_grid(describe(), request)) ** 2
 
 
 def test_clipping_before_the_queries_would_not_be_the_same():
@@ -305,7 +309,7 @@ def within(records, levels, columns=("c", "d")):
     with tempfile.TemporaryDirectory() as folder:
         write(folder, records)
         engine = DuckDBEngine(Path(folder))
-        return engine.count_norms(describe(), choice, progress=lambda _: None).true_values.tolist()
+        return engine.count(describe(), (choice,), progress=lambda _: None)[0].true_values.tolist()
 
 
 @given(records=RECORDS, levels=st.lists(NORMS, min_size=1, max_size=5, unique=True))
@@ -342,21 +346,20 @@ def test_what_cannot_be_held_to_a_norm_is_refused(tmp_path):
         name="n", columns=("c",), norms=(Fraction(1),), quantile=Fraction(1, 2), epsilon=Fraction(1)
     )
     with pytest.raises(SchemaError, match="name a unit column"):
-        engine.count_clipped(rows, (ask(("c",), 1),), progress=lambda _: None)
+        engine.count(rows, (ask(("c",), 1).counted,), progress=lambda _: None)
     with pytest.raises(SchemaError, match="name a unit column"):
-        engine.count_norms(rows, choice, progress=lambda _: None)
-    plain = Request(name="r", columns=("c",), noise="gaussian", scale=Fraction(10))
-    with pytest.raises(RecipeError, match="has no norm"):
-        engine.count_clipped(describe(), (plain,), progress=lambda _: None)
+        engine.count(rows, (choice,), progress=lambda _: None)[0]
     with pytest.raises(RecipeError, match="12 cells"):
-        engine.count_clipped(describe(), (ask(("c",), 1, SIGNED),), progress=lambda _: None)
+        engine.count(describe(), (ask(("c",), 1, SIGNED).counted,), progress=lambda _: None)
 
 
 def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
     write(tmp_path, CROWD)
     monkeypatch.setattr(counts, "scale_factor", lambda bound: "error('somebody')")
     with pytest.raises(SourceError, match="could not be read to the end") as caught:
-        DuckDBEngine(tmp_path).count_clipped(describe(), (ask(("c",), 1),), progress=lambda _: None)
+        DuckDBEngine(tmp_path).count(
+            describe(), tuple(each.counted for each in (ask(("c",), 1),)), progress=lambda _: None
+        )
     assert "somebody" not in str(caught.value)
 
 

@@ -14,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.engines import counts
-from sfumato.questions.measurement import NORM_GRID, CapChoice, HeadCounts, NormChoice, Queries, Request
+from sfumato.questions import (
+    NORM_GRID,
+    CapChoice,
+    ClippedMarginal,
+    IndividualCounts,
+    NormChoice,
+    Queries,
+    Request,
+)
 from sfumato.schema import parse_table
 
 SIZES = {"a": 3, "b": 2, "c": 4}
@@ -119,10 +127,9 @@ def test_individuals_are_counted_as_by_plain_python(records, most, unit):
     cells, times = (np.array(each) for each in zip(*pairs, strict=True))
     request = Request(
         name="r",
-        columns=columns,
+        counted=IndividualCounts(columns=columns, max_cells=most, cells=cells, times=times),
         noise="laplace",
         scale=Fraction(10),
-        heads=HeadCounts(max_cells=most, cells=cells, times=times),
     )
     people = defaultdict(Counter)
     for number, (person, a, _, c) in enumerate(records):
@@ -138,7 +145,7 @@ def test_individuals_are_counted_as_by_plain_python(records, most, unit):
                 met.append((-max(reached)[0], digest, cell, max(reached)[1]))
         expected.update(place for *_, place in sorted(met)[:most])
     questions = pa.table({"cell": cells, "times": times, "question": np.arange(len(pairs))})
-    found = run(counts.heads_query(table, request), records, columns, questions=questions)
+    found = run(counts.individuals_query(table, request.counted), records, columns, questions=questions)
     assert dict(found) == dict(expected)
 
 
@@ -173,11 +180,9 @@ def test_clipped_sums_are_those_of_plain_python(records, norm, weighted):
     weights = [(0, 0, 700), (2, 0, -1000), (1, 1, 999)] if weighted else [(c, c, 1) for c in range(3)]
     request = Request(
         name="r",
-        columns=("a",),
+        counted=ClippedMarginal(("a",), norm, queries if weighted else None),
         noise="gaussian",
         scale=Fraction(10),
-        norm=norm,
-        queries=queries if weighted else None,
     )
     people = defaultdict(Counter)
     for person, a, *_ in records:
@@ -195,7 +200,7 @@ def test_clipped_sums_are_those_of_plain_python(records, norm, weighted):
         for r, value in answers.items():
             expected[r] += factor * value
     beside = pa.table({n: [row[i] for row in weights] for i, n in enumerate(["cell", "r", "w"])})
-    found = run(counts.clipped_query(table, COLUMNS, request), records, weights=beside)
+    found = run(counts.clipped_query(table, COLUMNS, request.counted), records, weights=beside)
     assert {r: a for r, a in found if a} == {r: a for r, a in expected.items() if a}
 
 

@@ -2,10 +2,8 @@
 
 import os
 import re
-import subprocess
-import sys
 import tempfile
-from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,31 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers import projects
+from helpers.asking import cells
+from helpers.cli import run_process
 from sfumato.curator import Curator
 from sfumato.engines import DuckDBEngine, open_engine
 from sfumato.engines.postgres import source
 from sfumato.errors import SchemaError, SourceError
 from sfumato.schema import parse_table, read_project
 
-pytestmark = pytest.mark.xdist_group("postgres")
-
 SILENT = {"progress": lambda _: None}
 COLUMNS = {"region": {"values": ["a", "b", "c"]}, "month": {"range": [1, 12]}}
-PROJECT = """
-[budget]
-epsilon = 20.0
-delta = 1e-9
-
-[tables.t]
-source = "{source}"
-unit = "person"
-max_records = 3
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-"""
+PROJECT = projects.PROJECT.replace("t.parquet", "{source}")
 RECIPE = 'recipe = "cell-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
 CAPPED = 'recipe = "capped-counts"\ntable = "t"\nby = ["region", "month"]\nepsilon = 1.0\n'
 
@@ -261,17 +246,11 @@ def test_a_connection_lost_before_a_statement_is_computed_keeps_its_charge(serve
 
 def test_the_command_line_tells_the_same(place):
     _, file = place
-
-    def run(*words):
-        line = [sys.executable, "-m", "sfumato", *words]
-        return subprocess.run(line, cwd=file.parent, capture_output=True, text=True, check=False)
-
+    run = partial(run_process, cwd=file.parent)
     done = run("release", "recipe.toml", "--out", "out")
-    assert done.returncode == 0, done.stderr
-    assert run("verify", "out").returncode == 0
+    run("verify", "out")
     change(file, "host=", "host=/nowhere")
-    failed = run("release", "recipe.toml", "--out", "more")
-    assert failed.returncode == 1
+    failed = run("release", "recipe.toml", "--out", "more", code=1)
     assert "cannot be reached" in " ".join(failed.stderr.split())
     told = done.stdout + done.stderr + failed.stdout + failed.stderr
     assert "keeper" not in told
@@ -297,14 +276,14 @@ def test_what_others_write_is_not_seen_while_it_is_held(server, place):
     source, _ = place
     table, engine = describe(source), open_engine(Path())
     before = engine.version(table, secret=b"k")
-    with engine.hold(table):
-        (first,) = engine.count(table, (("region",),), **SILENT)
+    with engine.snapshot(table):
+        (first,) = engine.count(table, cells((("region",),)), **SILENT)
         server.execute("INSERT INTO t SELECT 1000 + i, 'a', 1 FROM generate_series(1, 20000) AS i")
-        (second,) = engine.count(table, (("region",),), **SILENT)
+        (second,) = engine.count(table, cells((("region",),)), **SILENT)
         assert engine.version(table, secret=b"k") == before
     assert first.true_values.tolist() == second.true_values.tolist()
     assert engine.version(table, secret=b"k") != before
-    (after,) = engine.count(table, (("region",),), **SILENT)
+    (after,) = engine.count(table, cells((("region",),)), **SILENT)
     assert after.true_values[0] == first.true_values[0] + 20_000
 
 
@@ -330,7 +309,7 @@ def test_it_is_read_in_one_transaction_that_cannot_write(place):
     source, _ = place
     table, engine = describe(source), open_engine(Path())
     engine.check(table, (("region",),))
-    with engine.hold(table):
+    with engine.snapshot(table):
         (room,) = engine._remotes["postgres"]._rooms.values()
         row = room.connection.execute(
             "SELECT current_setting('transaction_read_only'), current_setting('transaction_isolation'), "
@@ -399,13 +378,13 @@ def test_a_service_file_names_the_server(server, place, tmp_path, monkeypatch):
     monkeypatch.setenv("PGSERVICEFILE", str(services))
     engine = open_engine(tmp_path)
     table = describe("postgresql:///?service=city&table=t")
-    assert engine.count(table, (("region",),), **SILENT)[0].true_values.sum() > 0
+    assert engine.count(table, cells((("region",),)), **SILENT)[0].true_values.sum() > 0
 
 
 def test_names_of_functions_mean_the_servers_own(server, place):
     source, _ = place
     table, engine = describe(source), open_engine(Path())
-    (before,) = engine.count(table, (("region", "month"),), **SILENT)
+    (before,) = engine.count(table, cells((("region", "month"),)), **SILENT)
     server.execute(
         "CREATE SCHEMA evil",
         "CREATE FUNCTION evil.md5(text) RETURNS text LANGUAGE sql AS 'SELECT ''same'''",
@@ -417,7 +396,7 @@ def test_names_of_functions_mean_the_servers_own(server, place):
         "ALTER ROLE keeper SET statement_timeout = '1ms'",
     )
     try:
-        (after,) = engine.count(table, (("region", "month"),), **SILENT)
+        (after,) = engine.count(table, cells((("region", "month"),)), **SILENT)
     finally:
         with server.connect(options="-c statement_timeout=0") as other:
             other.execute("ALTER ROLE keeper RESET ALL")
@@ -445,7 +424,7 @@ def test_views_partitions_and_other_names_of_types_are_read(server, place):
     for name in ("parts", "seen", "chars"):
         table = describe(source.replace("public.t", f"public.{name}"))
         engine.check(table, (("region",), ("month",)))
-        counts = engine.count(table, (("region",), ("month",)), **SILENT)
+        counts = engine.count(table, cells((("region",), ("month",))), **SILENT)
         assert counts[0].true_values.tolist() == [5, 3, 0]
         assert counts[1].true_values.tolist() == [0, 0, 5, 3, *[0] * 8]
 
@@ -473,7 +452,9 @@ def test_values_that_no_file_holds_get_a_code_or_their_policy(server, place):
     engine = open_engine(Path())
     asked = tuple((name,) for name in spec)
     engine.check(table, asked)
-    found = {marginal[0]: engine.count(table, (marginal,), **SILENT)[0].true_values for marginal in asked}
+    found = {
+        marginal[0]: engine.count(table, cells((marginal,)), **SILENT)[0].true_values for marginal in asked
+    }
     assert found["n"].tolist() == [1, 1, 5]
     assert found["clamped"].tolist() == [3, 0, 0, 2]
     assert {int(cell) - 5000 for cell in np.flatnonzero(found["year"])} == {-4712, 1, 2020}
@@ -483,7 +464,7 @@ def test_values_that_no_file_holds_get_a_code_or_their_policy(server, place):
     people = describe(source.replace("public.t", "public.far"), max_records=1, columns=spec)
     engine.check(people, (("month",),))
     # 1.0, 1.00 and 1 are one individual.
-    assert engine.count(people, (("month",),), **SILENT)[0].true_values.sum() == 4
+    assert engine.count(people, cells((("month",),)), **SILENT)[0].true_values.sum() == 4
 
 
 NUMBERS = st.from_regex(
@@ -522,19 +503,19 @@ def test_any_text_is_read_as_by_duckdb(write_table, texts):
         files = parse_table("t", {"source": "x.parquet", **spec})
         server = parse_table("t", {"source": write_table("fuzz", rows), **spec})
         for marginal in asked:
-            (here,) = open_engine(Path(folder)).count(server, (marginal,), **SILENT)
-            (there,) = DuckDBEngine(Path(folder)).count(files, (marginal,), **SILENT)
+            (here,) = open_engine(Path(folder)).count(server, cells((marginal,)), **SILENT)
+            (there,) = DuckDBEngine(Path(folder)).count(files, cells((marginal,)), **SILENT)
             assert here.true_values.tolist() == there.true_values.tolist(), marginal
 
 
 def test_many_weights_do_not_fit_into_a_statement(place, monkeypatch):
     from sfumato.engines.postgres import engine
     from sfumato.errors import RecipeError
-    from sfumato.questions.measurement import HeadCounts, Request
+    from sfumato.questions import IndividualCounts
 
     source, _ = place
     monkeypatch.setattr(engine, "_MOST_LISTED", 2)
-    heads = HeadCounts(max_cells=1, cells=np.arange(3), times=np.ones(3, np.int64))
-    request = Request(name="r", columns=("region",), noise="laplace", scale=Fraction(5), heads=heads)
+    times = np.ones(3, np.int64)
+    asked = IndividualCounts(columns=("region",), max_cells=1, cells=np.arange(3), times=times)
     with pytest.raises(RecipeError, match="do not fit"):
-        open_engine(Path()).count_heads(describe(source), request, **SILENT)
+        open_engine(Path()).count(describe(source), (asked,), **SILENT)

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.asking import cells
+from helpers.projects import write_project
 from sfumato.engines import DuckDBEngine
 from sfumato.engines.sealed import NUMBER, Sealed, clean_column, seal_table
 from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
@@ -19,16 +21,6 @@ from sfumato.schema import parse_table
 from sfumato.sql import UNIT
 from sfumato.tables import textfile
 from sfumato.tables.textfile import LONGEST_RECORD, read_text
-
-PROJECT = """
-[budget]
-epsilon = 1e9
-[tables.t]
-source = "{source}"
-unit = "p"
-max_records = {most}
-{more}
-"""
 
 
 class Exact:
@@ -51,9 +43,9 @@ def open_with(folder, source, *, most=3, more=""):
     from sfumato.curator import Curator
     from sfumato.schema import read_project
 
-    (folder / "sfumato.toml").write_text(PROJECT.format(source=source, most=most, more=more))
+    file = write_project(folder, {}, source=source, unit="p", max_records=most, epsilon=1e9, more=more)
     noise = Exact()
-    return Curator(read_project(folder / "sfumato.toml"), noise=noise), noise
+    return Curator(read_project(file), noise=noise), noise
 
 
 def ask(folder, table, statement, *, most=3, more=""):
@@ -431,7 +423,7 @@ def test_how_values_are_written_is_part_of_the_schema(tmp_path):
 
     def count(name):
         engine.check(described, ((name,),))
-        (counts,) = engine.count(described, ((name,),), progress=lambda _: None)
+        (counts,) = engine.count(described, cells(((name,),)), progress=lambda _: None)
         return counts.true_values.tolist()
 
     assert count("month") == [0, 1, *[0] * 9, 1]
@@ -495,7 +487,7 @@ def test_narrow_types_do_not_overflow(tmp_path):
     described = parse_table(
         "t", {"source": "t.parquet", "unit": "row", "columns": {"c": {"range": [-90, 90]}}}
     )
-    (counts,) = DuckDBEngine(tmp_path).count(described, (("c",),), progress=lambda _: None)
+    (counts,) = DuckDBEngine(tmp_path).count(described, cells((("c",),)), progress=lambda _: None)
     assert np.flatnonzero(counts.true_values).tolist() == [0, 135, 180]
 
 
@@ -540,5 +532,5 @@ def test_numbers_of_a_range_are_compared_with_all_their_decimals(tmp_path):
 
 def test_open_spends_nothing_and_reads_nothing(tmp_path):
     pq.write_table(pa.table({"p": [1]}), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(PROJECT.format(source="t.parquet", most=1, more=""))
-    assert sf.open(tmp_path / "sfumato.toml").budget().spent == 0
+    file = write_project(tmp_path, {}, unit="p", max_records=1)
+    assert sf.open(file).budget().spent == 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.asking import cells
 from sfumato.engines import DuckDBEngine
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines.counts import OccupiedTally, Tally
@@ -148,13 +149,9 @@ def test_the_engine_counts_occupied_cells_as_it_counts_all(tmp_path, bounding, o
         patch.setattr("sfumato.engines.counts._HELD", held)
         patch.setattr(engine_module, "_BATCH_ROWS", 5)
         dense, two, one, occupied = DuckDBEngine(tmp_path).count(
-            table,
-            (("c0", "c1"), ("c1",)),
-            occupied=(("c1",), ("c0", "c1")),
-            progress=lambda _: None,
+            table, cells((("c0", "c1"), ("c1",)), (("c1",), ("c0", "c1"))), progress=lambda _: None
         )
-    cells = table.cells(("c0", "c1"))
-    assert np.array_equal(spread_out(occupied, cells), dense.true_values)
+    assert np.array_equal(spread_out(occupied, table.cells(("c0", "c1"))), dense.true_values)
     assert np.array_equal(spread_out(one, table.cells(("c1",))), two.true_values)
     assert occupied.true_values.sum() == two.true_values.sum()
 
@@ -176,7 +173,7 @@ def test_the_order_of_records_and_many_batches_do_not_matter(tmp_path, monkeypat
     for ordered in (rows, rows[::-1], sorted(rows)):
         write(tmp_path, ordered)
         (counts,) = DuckDBEngine(tmp_path).count(
-            describe([4, 4]), (), occupied=(("c0", "c1"),), progress=lambda _: None
+            describe([4, 4]), cells((), (("c0", "c1"),)), progress=lambda _: None
         )
         found.append((counts.cells.tolist(), counts.true_values.tolist()))
     assert found[0] == found[1] == found[2]
@@ -191,7 +188,7 @@ def test_one_individual_adds_no_more_than_its_bound(tmp_path, bounding):
     sums = []
     for rows in (crowd, crowd + person):
         write(tmp_path, rows)
-        (counts,) = DuckDBEngine(tmp_path).count(table, (), occupied=(("c0", "c1"),), progress=lambda _: None)
+        (counts,) = DuckDBEngine(tmp_path).count(table, cells((), (("c0", "c1"),)), progress=lambda _: None)
         sums.append(spread_out(counts, 12))
     difference = sums[1] - sums[0]
     assert difference.min() >= 0
@@ -204,6 +201,6 @@ def test_huge_domains_are_counted_through_the_engine(tmp_path):
     columns = {f"c{i}": pa.array([0, size - 1, size - 1, size]) for i, size in enumerate(sizes)}
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     table = describe(sizes, unit="row")
-    (counts,) = DuckDBEngine(tmp_path).count(table, (), occupied=(tuple(columns),), progress=lambda _: None)
+    (counts,) = DuckDBEngine(tmp_path).count(table, cells((), (tuple(columns),)), progress=lambda _: None)
     assert counts.cells.tolist() == [0, 2**63 - 2]
     assert counts.true_values.tolist() == [1, 2]

@@ -117,7 +117,7 @@ def test_readings_as_an_epsilon():
 def test_totals_add_up():
     assert Guarantee(kind="mu", amount=3, times=4).total.mu_squared == 36
     assert Guarantee(kind="rho", amount="0.1", times=7).total.rho == Fraction(7, 10)
-    assert Guarantee(kind="epsilon", amount=1, delta="0.4", times=9).failure == 1
+    assert Guarantee(kind="epsilon", amount=1, delta="0.4", times=9).total.failure == 1
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfumato.accounting.posterior import Total, concentrated_powers, largest_power
 from sfumato.errors import RecipeError
 from sfumato.explain import Guarantee, largest_detection, least_missed
-from sfumato.explain.tradeoff import concentrated_powers
-from sfumato.report.posterior import Total, largest_power
 
 RATES = (1e-6, 0.001, 0.01, 0.05, 0.2, 0.5, 0.9, 0.999)
 NORMAL = NormalDist()
@@ -63,7 +62,7 @@ def test_the_ends_of_every_curve(kind):
 
 @pytest.mark.parametrize("rho", [1e-9, 1e-4, 0.02, 0.5, 3])
 def test_rho_lies_between_a_mechanism_that_has_it_and_its_conversions(rho):
-    total = Total(epsilon=None, rho=Fraction(rho), mu_squared=None, at_delta={})
+    total = Total(epsilon=None, rho=Fraction(rho), mu_squared=None)
     for rate in RATES:
         found = largest_detection(Guarantee(kind="rho", amount=rho), rate)
         # Gaussian noise with mu^2 / 2 = rho is one of the mechanisms that the bound must cover.

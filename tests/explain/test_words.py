@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.explain import Guarantee, describe_explanation, draw_explanation, explain_guarantee
-from sfumato.explain.words import at_least, at_most
+from sfumato.pages.words import at_least, at_most
 
 GUARANTEES = [
     Guarantee(kind="epsilon", amount=1),

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.grouping import make_partition, measure_association
-from sfumato.grouping.partition import count_joint, join_partitions
+from sfumato.grouping.association import count_joint, join_partitions
 
 
 def associate(*columns):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.grouping import draft_recipe, draw_groups, find_groups, plain_text
-from sfumato.grouping.picture import LEVELS
+from sfumato.grouping import draft_recipe, draw_groups, find_groups
+from sfumato.grouping.output import LEVELS
+from sfumato.pages.words import plain_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sfumato.exact import format_exact
 from sfumato.inference import Domain, Measurement, estimate
 from sfumato.inference.files import pack_model, quantise
-from sfumato.questions.measurement import Request, request_sensitivity
+from sfumato.questions import ClippedMarginal, Marginal, Request, request_sensitivity
 from sfumato.recipes import Plan, Product
 
 
@@ -51,10 +51,10 @@ class Fitted:
         return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def request(self, table, name, columns, epsilon):
-        norm = None if self.norm is None else Fraction(self.norm)
-        probe = Request(name=name, columns=columns, noise=self.noise, scale=Fraction(1), norm=norm)
+        counted = Marginal(columns) if self.norm is None else ClippedMarginal(columns, Fraction(self.norm))
+        probe = Request(name=name, counted=counted, noise=self.noise, scale=Fraction(1))
         scale = request_sensitivity(table, probe) / epsilon * (1 if self.noise == "laplace" else 4)
-        return Request(name=name, columns=columns, noise=self.noise, scale=scale, norm=norm)
+        return Request(name=name, counted=counted, noise=self.noise, scale=scale)
 
     def describe(self, plan):
         return {"idea": "A model.", "preprocessing": "None.", "postprocessing": "A fit."}

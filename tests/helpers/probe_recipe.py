@@ -12,7 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.accounting import Cost
-from sfumato.questions.measurement import Choice, Gap, NormChoice, Request, request_sensitivity
+from sfumato.questions import (
+    Candidate,
+    Choice,
+    ClippedMarginal,
+    Marginal,
+    NormChoice,
+    Request,
+    request_sensitivity,
+)
 from sfumato.recipes import Plan, Product
 from sfumato.recipes.files import RECIPES
 
@@ -51,9 +59,9 @@ class Probe:
         return {"idea": "A probe.", "preprocessing": "None.", "postprocessing": "None."}
 
     def request(self, plan, name, columns, epsilon):
-        probe = Request(name=name, columns=columns, noise="laplace", scale=Fraction(1))
+        probe = Request(name=name, counted=Marginal(columns), noise="laplace", scale=Fraction(1))
         scale = request_sensitivity(plan.table, probe) / epsilon
-        return Request(name=name, columns=columns, noise="laplace", scale=scale)
+        return Request(name=name, counted=Marginal(columns), noise="laplace", scale=scale)
 
     def run(self, plan, *, progress):
         share = plan.epsilons[0] / (1 + 2 * self.rounds)
@@ -73,7 +81,7 @@ class Probe:
             if self.mode == "bad estimate":
                 estimates["month",] = np.zeros(11, np.int64)
             gaps = tuple(
-                Gap(columns=columns, estimate=partial(estimates.get, columns)) for columns in MARGINALS
+                Candidate(columns=columns, estimate=partial(estimates.get, columns)) for columns in MARGINALS
             )
             (chosen,) = yield (Choice(name=f"choice {number}", candidates=gaps, epsilon=share),)
             HOOK(1 + 2 * number)
@@ -99,12 +107,11 @@ class Probe:
         (chosen,) = yield (choice,)
         clipped = Request(
             name=f"clipped at {norms[chosen.index]}",
-            columns=("region",),
+            counted=ClippedMarginal(("region",), norms[chosen.index]),
             noise="gaussian",
             scale=Fraction(2**24),
-            norm=norms[chosen.index],
         )
-        plain = Request(name="plain", columns=("month",), noise="gaussian", scale=Fraction(20))
+        plain = Request(name="plain", counted=Marginal(("month",)), noise="gaussian", scale=Fraction(20))
         first, second = yield (clipped, plain)
         counts = first.noisy_values // first.grid
         return Product(table=pa.table({"count": np.concatenate([counts, second.noisy_values])}))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sfumato.holdout import mechanism
+from sfumato.holdout import guard
 
 
 class Recorder:
@@ -24,8 +24,8 @@ class Recorder:
 def noise(monkeypatch):
     """All noise is zero, or the one value that a test sets, and every draw is recorded."""
     recorder = Recorder()
-    monkeypatch.setattr(mechanism, "discrete_laplace", recorder.laplace)
-    monkeypatch.setattr(mechanism, "discrete_gaussian", recorder.gaussian)
+    monkeypatch.setattr(guard, "discrete_laplace", recorder.laplace)
+    monkeypatch.setattr(guard, "discrete_gaussian", recorder.gaussian)
     return recorder
 
 

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.holdout import HoldoutPlan, Leaderboard, QuestionRefused, ReusableHoldout, mechanism, values
-from sfumato.holdout.rows import RowSet
-from sfumato.holdout.sealed import Sealed
-from sfumato.holdout.values import GRID, ask_about_mean, measure_sealed
+from sfumato.holdout import HoldoutPlan, Leaderboard, QuestionRefused, ReusableHoldout, questions
+from sfumato.holdout import guard as guard_module
+from sfumato.holdout.questions import GRID, RowSet, Sealed, ask_about_mean, measure_sealed
 
 TRUE_VALUE = 0.7364513
 TRUE_TEXT = "0.73645"
@@ -155,7 +154,7 @@ def test_a_noise_source_that_fails_shows_nothing(monkeypatch):
         message = "no entropy"
         raise OSError(message)
 
-    monkeypatch.setattr(mechanism, "discrete_gaussian", fail)
+    monkeypatch.setattr(guard_module, "discrete_gaussian", fail)
     with pytest.raises(OSError, match="no entropy") as caught:
         guard.query(lambda rows: rows)
     assert TRUE_TEXT not in shown(caught.value)
@@ -187,7 +186,7 @@ class Clock:
 
 def test_a_question_that_hangs_is_refused(monkeypatch):
     guard = secret_guard(timeout=3)
-    monkeypatch.setattr(values, "threading", Clock(lambda: guard.questions_left < 100))
+    monkeypatch.setattr(questions, "threading", Clock(lambda: guard.questions_left < 100))
     with pytest.raises(QuestionRefused, match="could not be answered on the holdout") as caught:
         guard.query(lambda rows: rows)
     assert TRUE_TEXT not in shown(caught.value)
@@ -196,7 +195,7 @@ def test_a_question_that_hangs_is_refused(monkeypatch):
 
 def test_a_question_that_hangs_on_training_rows_is_told_so(monkeypatch):
     guard = secret_guard(timeout="2.5")
-    monkeypatch.setattr(values, "threading", Clock(lambda: True))
+    monkeypatch.setattr(questions, "threading", Clock(lambda: True))
     with pytest.raises(QuestionRefused, match=r"did not return within 2\.5 seconds"):
         guard.query(lambda rows: rows)
     assert guard.questions_left == 100

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sfumato.holdout import HoldoutPlan, HoldoutSpent, ReusableHoldout, mechanism, plan_holdout
-from sfumato.holdout.mechanism import Thresholdout
-from sfumato.holdout.sealed import Sealed
-from sfumato.holdout.values import GRID
+from sfumato.holdout import HoldoutPlan, HoldoutSpent, ReusableHoldout, plan_holdout
+from sfumato.holdout import guard as guard_module
+from sfumato.holdout.guard import Thresholdout
+from sfumato.holdout.questions import GRID, Sealed
 
 
 def make_plan(noise, *, rows=100, budget=3, questions=10, threshold="0.1", sigma="0.02"):
@@ -144,7 +144,7 @@ def find_edges(plan, private):
 
     def above(offset, compared):
         noise = Sealed((compared, 0, 0))
-        return mechanism._decide(plan, public, sealed, Fraction(1), noise, Sealed(offset))[1]
+        return guard_module._decide(plan, public, sealed, Fraction(1), noise, Sealed(offset))[1]
 
     assert all(above(place, 3) == above(3, place) == above(0, place + 3) for place in range(-9, 9))
     return np.array([above(0, place) for place in range(-160, 161)])
@@ -173,7 +173,7 @@ def test_no_pattern_of_sources_tells_more_than_the_sparse_vector_may(monkeypatch
     # In steps of one row: questions of sensitivity 1 that a row moves apart, and scale b = 1, so that the
     # comparisons of one epoch may cost 1 / (2b) + 2 / (4b) = 1. The controls draw too little noise for
     # comparisons, or none for the threshold; they are found out with many questions.
-    monkeypatch.setattr(mechanism, "GRID", 1)
+    monkeypatch.setattr(guard_module, "GRID", 1)
     worst = 0.0
     for first, last in ((2, 2), (3, 3), (3, 4), (2, 4)):
         for moved, end in ((1, -1), (-1, 1), (1, 1), (-1, -1)):

@@ -8,7 +8,7 @@ import pytest
 import sfumato as sf
 from sfumato.accounting import mu_to_epsilon, rho_to_epsilon
 from sfumato.holdout import HoldoutPlan, plan_holdout
-from sfumato.holdout.values import GRID
+from sfumato.holdout.questions import GRID
 
 
 def own(**changes):

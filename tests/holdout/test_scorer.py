@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.holdout import HoldoutPlan, HoldoutSpent, QuestionRefused, ReusableHoldout
-from sfumato.holdout.scorer import _ask_about_area, class_counts, count_wins
-from sfumato.holdout.values import GRID
+from sfumato.holdout.guard import _ask_about_area, class_counts, count_wins
+from sfumato.holdout.questions import GRID
 
 
 class Stump:
@@ -159,7 +159,7 @@ def test_no_row_moves_the_weighted_area_by_more_than_one_row(positives, negative
 
 
 def sf_rows(labels):
-    from sfumato.holdout.rows import RowSet
+    from sfumato.holdout.questions import RowSet
 
     return RowSet((np.zeros((len(labels), 1)), labels), name="rows")
 

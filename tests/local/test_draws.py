@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from sfumato.local import DuchiMean, RandomizedResponse
-from sfumato.local.draws import CHUNK, chunks, draw_events, draw_fair, draw_uniform
-from sfumato.local.numbers import STEPS
-from sfumato.local.thresholds import WORDS
+from sfumato.local.draws import CHUNK, WORDS, chunks, draw_events, draw_fair, draw_uniform
+from sfumato.local.means import STEPS
 
 
 def word_of(*leading):

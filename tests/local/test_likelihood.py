@@ -19,10 +19,10 @@ from sfumato.local import (
     RandomizedResponse,
     Rappor,
     UnaryEncoding,
-    piecewise,
+    means,
 )
-from sfumato.local.numbers import STEPS
-from sfumato.local.thresholds import WORDS, lie_threshold, log_above, power_above, scaled_exp, weigh_threshold
+from sfumato.local.draws import WORDS, lie_threshold, log_above, power_above, scaled_exp, weigh_threshold
+from sfumato.local.means import STEPS
 
 EPSILONS = ["1e-6", "0.1", "1", "3", "10", "50"]
 PRECISE = Context(prec=120)
@@ -93,10 +93,10 @@ def hadamard_laws(mechanism):
     laws = []
     for v in range(mechanism.categories):
         law = {}
-        for row in range(mechanism.rows):
+        for row in range(mechanism.members):
             sign = (row & v).bit_count() & 1
-            law[2 * row + sign] = (1 - lie) / mechanism.rows
-            law[2 * row + 1 - sign] = lie / mechanism.rows
+            law[2 * row + sign] = (1 - lie) / mechanism.members
+            law[2 * row + 1 - sign] = lie / mechanism.members
         laws.append(law)
     return laws
 
@@ -297,9 +297,9 @@ def piecewise_laws(mechanism, steps, monkeypatch):
                 return (np.arange(count) if bound == wanted else np.zeros(count)).astype(np.uint64)
 
             with monkeypatch.context() as patch:
-                patch.setattr(piecewise, "draw_uniform", enumerate_all)
+                patch.setattr(means, "draw_uniform", enumerate_all)
                 patch.setattr(
-                    piecewise, "draw_events", lambda t, count, source, side=inside: np.full(count, side)
+                    means, "draw_events", lambda t, count, source, side=inside: np.full(count, side)
                 )
                 cells = mechanism._draw(np.full(size, place, np.int64), None)
             for cell in cells.tolist():
@@ -311,7 +311,7 @@ def piecewise_laws(mechanism, steps, monkeypatch):
 @pytest.mark.parametrize("steps", [7, 16])
 @pytest.mark.parametrize("epsilon", ["0.5", "1", "3"])
 def test_the_piecewise_law_is_exact_at_the_edges_of_its_window(monkeypatch, epsilon, steps):
-    monkeypatch.setattr(piecewise, "STEPS", steps)
+    monkeypatch.setattr(means, "STEPS", steps)
     mechanism = PiecewiseMean(epsilon=epsilon, low=0, high=1)
     assert mechanism.window != steps
     laws = piecewise_laws(mechanism, steps, monkeypatch)
@@ -341,8 +341,8 @@ def scripted_draws(monkeypatch):
 
     def draw(mechanism, place, *, far):
         words = {mechanism.window: np.zeros(len(far), np.uint64), STEPS: np.array(far, np.uint64)}
-        monkeypatch.setattr(piecewise, "draw_uniform", lambda bound, count, source: words[bound])
-        monkeypatch.setattr(piecewise, "draw_events", lambda *_: np.zeros(len(far), bool))
+        monkeypatch.setattr(means, "draw_uniform", lambda bound, count, source: words[bound])
+        monkeypatch.setattr(means, "draw_events", lambda *_: np.zeros(len(far), bool))
         return mechanism._draw(np.full(len(far), place, np.int64), None).tolist()
 
     return draw

@@ -7,8 +7,8 @@ import pytest
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.local import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean, make_mechanism, read_mechanism
-from sfumato.local.numbers import STEPS, check_numbers
-from sfumato.local.thresholds import WORDS
+from sfumato.local.draws import WORDS
+from sfumato.local.means import STEPS, check_numbers
 
 KINDS = [LaplaceMean, DuchiMean, PiecewiseMean, HybridMean]
 

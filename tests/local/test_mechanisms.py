@@ -21,8 +21,7 @@ from sfumato.local import (
     randomized_response,
     read_mechanism,
 )
-from sfumato.local.hadamard import transform_walsh
-from sfumato.local.hashing import _count_supports
+from sfumato.local.categories import _count_supports, transform_walsh
 
 NAMES = ["krr", "oue", "sue", "olh", "hadamard", "rappor"]
 MEANS = ["laplace", "duchi", "piecewise", "hybrid"]

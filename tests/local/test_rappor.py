@@ -5,7 +5,7 @@ import pytest
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.local import Rappor, RapporMemory, read_mechanism
-from sfumato.local.bloom import _design, _places, filter_bits
+from sfumato.local.rappor import _design, _places
 
 
 def basic(**changes):
@@ -106,7 +106,7 @@ def test_each_category_sets_the_bits_of_its_hashes():
     mechanism = filtered()
     cohorts = np.array([0, 3, 7], np.uint16)
     codes = np.array([0, 19, 4])
-    bits = filter_bits(mechanism, cohorts, codes)
+    bits = mechanism.filter_bits(cohorts, codes)
     places = _places(20, 16, 2, 8)
     for row, cohort, code in zip(bits, cohorts, codes, strict=True):
         assert set(np.flatnonzero(row)) == set(places[cohort, code].tolist())

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from sfumato.errors import SfumatoError
 from sfumato.metrics import INTERNAL, compare_tables, encode_pair
-from sfumato.metrics.associations import cramers_v
-from sfumato.metrics.cells import pack_codes
-from sfumato.metrics.ladder import SHARES, Ladder, deal_truth
-from sfumato.metrics.logistic import fit_logistic, predict
-from sfumato.metrics.pair import Side, draw_records
-from sfumato.metrics.propensity import area_under_curve
+from sfumato.metrics.classifiers import area_under_curve, fit_logistic, predict
+from sfumato.metrics.columns import pack_codes
+from sfumato.metrics.compare import SHARES, Ladder, cramers_v, sample_truth
+from sfumato.metrics.encode import Side, draw_records
 
 
 def invent(rows, seed, *, strength=0.8):
@@ -205,14 +203,14 @@ def test_individuals_are_sampled_whole():
     truth = invent(rows, 13).append_column("person", pa.array(np.arange(rows) // 40))
     pair = encode_pair(truth, truth, unit="person")
     assert "person" not in pair.columns
-    deal = deal_truth(pair, seed=0)
-    half = deal.sample(0.5)
+    samples = sample_truth(pair, seed=0)
+    half = samples.of_share(0.5)
     assert half.rows == rows / 2
     loose = compare_tables(truth.drop_columns(["person"]), truth).ladder
     whole = compare_tables(truth, truth, unit="person").ladder
     assert [share for share, _ in whole.rungs] == [share for share, _ in loose.rungs]
     # A hundred people with forty records each: a sample of 1 % is one person.
-    assert deal.sample(0.01).rows == 40
+    assert samples.of_share(0.01).rows == 40
 
 
 def test_shares_between_rungs_are_interpolated():

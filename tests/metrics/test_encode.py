@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.errors import SfumatoError
 from sfumato.metrics import compare_tables, encode_pair
 from sfumato.schema import parse_table, read_project
@@ -93,17 +94,15 @@ def test_the_truth_is_coded_by_its_domains(form, tmp_path):
 
 
 def test_released_counts_and_rows_are_coded_back(tmp_path):
-    pq.write_table(records(2000), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(
-        "[budget]\nepsilon = 1000000\ndelta = 0.5\n[tables.t]\nsource = 't.parquet'\nunit = 'row'\n"
-        "[tables.t.columns.region]\nvalues = ['a', 'b', 'c']\n"
-        "[tables.t.columns.code]\nvalues = [7, 3, 9]\noutside = 'other'\n"
-        "[tables.t.columns.period]\nfrom = ['year', 'month']\nvalues = [[2019, 1], [2019, 2], [2020, 1]]\n"
-        "[tables.t.columns.fare]\nbins = [0, 10, 20, 50]\n"
-        "[tables.t.columns.hour]\nrange = [0, 23]\noutside = 'clamp'\n"
-        "[tables.t.columns.weekday]\nfrom = 'at'\nperiod = 'day_of_week'\n"
-    )
-    curator = sf.open(tmp_path / "sfumato.toml")
+    columns = {
+        "region": {"values": ["a", "b", "c"]},
+        "code": {"values": [7, 3, 9], "outside": "other"},
+        "period": {"from": ["year", "month"], "values": [[2019, 1], [2019, 2], [2020, 1]]},
+        "fare": {"bins": [0, 10, 20, 50]},
+        "hour": {"range": [0, 23], "outside": "clamp"},
+        "weekday": {"from": "at", "period": "day_of_week"},
+    }
+    curator = sf.open(write_project(tmp_path, columns, rows=records(2000), epsilon=1_000_000, delta=0.5))
     table = read_project(tmp_path / "sfumato.toml").table("t")
     truth = tmp_path / "t.parquet"
     for by in (["region", "period", "fare"], ["code", "weekday"], ["hour", "region"]):

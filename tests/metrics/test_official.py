@@ -1,5 +1,7 @@
 """k-marginal, taxi and match 3: invariants, what they refuse, and their references."""
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -8,9 +10,8 @@ import pytest
 
 from sfumato.errors import SfumatoError
 from sfumato.metrics import k_marginal, match3, taxi
-from sfumato.metrics.drawn_tests import draw_conjunctions, draw_triples
-from sfumato.metrics.incomes import measure_cities
-from sfumato.metrics.official import score_records
+from sfumato.metrics.match3 import draw_conjunctions, draw_triples, measure_cities
+from sfumato.metrics.scoring import score_records
 
 
 def census(rows, seed):
@@ -104,8 +105,8 @@ def test_k_marginal_is_what_the_specification_says(cutoff):
 def test_sparse_and_dense_counting_agree(monkeypatch):
     truth, release = census(300, 3), census(280, 4)
     dense = k_marginal(truth, release, k=3)
-    monkeypatch.setattr("sfumato.metrics.cells._DENSE", -1)
-    monkeypatch.setattr("sfumato.metrics.cells._PER_ROW", 0)
+    monkeypatch.setattr("sfumato.metrics.columns._DENSE", -1)
+    monkeypatch.setattr("sfumato.metrics.columns._PER_ROW", 0)
     assert np.allclose(k_marginal(truth, release, k=3).raw, dense.raw, rtol=0, atol=1e-12)
 
 
@@ -133,9 +134,9 @@ def test_tables_come_from_anywhere(tmp_path):
 
 def test_a_csv_column_has_one_kind_for_all_its_lines(tmp_path):
     (tmp_path / "a.csv").write_text("PUMA,YEAR,SEX,CODE\n" + "01,2019,1,5\n" * 3 + "1,2019,2,N\n")
-    from sfumato.metrics.tables import read_table
+    from sfumato.metrics.columns import read_side
 
-    table = read_table(tmp_path / "a.csv", side="truth")
+    table = read_side(tmp_path / "a.csv", side="truth")
     assert table["PUMA"].to_pylist() == ["01", "01", "01", "1"]
     assert table["CODE"].to_pylist() == ["5", "5", "5", "N"]
     assert table["SEX"].to_pylist() == [1, 1, 1, 2]
@@ -190,7 +191,7 @@ def test_taxi_knows_perfect_and_lost_tables():
 def test_many_taxis_are_counted_in_parts(monkeypatch):
     truth, release = trips(3000, 4, taxis=700), trips(2500, 5, taxis=650)
     whole = taxi(truth, release).shares
-    monkeypatch.setattr("sfumato.metrics.conjunction._CHUNK", 100)
+    monkeypatch.setattr(sys.modules[taxi.__module__], "_CHUNK", 100)
     assert taxi(truth, release).shares.tolist() == whole.tolist()
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sfumato.errors import SfumatoError
+from sfumato.errors import MetricError, SfumatoError, SourceError
 from sfumato.metrics import pie_chart
-from sfumato.metrics.logarithm import log2
+from sfumato.metrics.pie import log2
 
 counts = arrays(np.int64, (7, 9), elements=st.integers(0, 400))
 
@@ -130,6 +130,6 @@ def test_tables_are_scored_as_arrays_are():
 def test_what_cannot_be_scored_is_refused_without_a_value(truth, release, words):
     with pytest.raises(SfumatoError, match=words) as caught:
         pie_chart(truth, release)
-    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, (MetricError, SourceError))
     assert "4711" not in str(caught.value)
     assert "-7" not in str(caught.value)

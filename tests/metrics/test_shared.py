@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.metrics import compare_tables, encode_pair, k_marginal, match3, taxi
-from sfumato.metrics.grid import score_grid
-from sfumato.metrics.incomes import measure_cities
-from sfumato.metrics.ladder import SHARES
-from sfumato.metrics.tables import read_table
+from sfumato.metrics.columns import read_side
+from sfumato.metrics.compare import SHARES
+from sfumato.metrics.match3 import measure_cities
+from sfumato.metrics.scoring import score_pies
 from sfumato.schema import parse_table
 
 pytestmark = pytest.mark.shared
@@ -39,7 +39,7 @@ def test_pie_charts_of_the_pooled_incidents(shared, incidents):
     table = describe(shared, "parameters_pooled.json")
     names = ["neighborhood", "month", "incident_type"]
     pair = encode_pair(incidents, pq.read_table(incidents), table=table, columns=names, unit="sim_resident")
-    scores = score_grid(pair, rows=names[:2], kind="incident_type")
+    scores = score_pies(pair, rows=names[:2], kind="incident_type")
     assert scores["this release"].total == 89 * 12
     assert scores["all-zero release"].mean == pytest.approx(0.213, abs=5e-4)
     # Which half is drawn moves the mean by about 0.01.
@@ -53,7 +53,7 @@ def test_pie_charts_of_one_year(shared, incidents, year, zeros, half):
     records = pq.read_table(incidents)
     records = records.filter(pc.equal(records["year"], year))
     pair = encode_pair(records, records, table=table, columns=names, unit="sim_resident")
-    scores = score_grid(pair, rows=names[:2], kind="incident_type")
+    scores = score_pies(pair, rows=names[:2], kind="incident_type")
     assert scores["all-zero release"].mean == pytest.approx(zeros, abs=5e-4)
     assert scores["half of the individuals"].mean == pytest.approx(half, abs=0.03)
 
@@ -75,6 +75,7 @@ def test_taxi_scores_of_samples_and_of_disorder(shared):
     )
 
 
+@pytest.mark.slow
 def test_adult_halves_are_close_and_shuffled_columns_are_not(shared):
     people = pq.read_table(shared / "data" / "adult" / "adult.parquet").drop_columns(["split", "fnlwgt"])
     generator = np.random.default_rng(1)
@@ -97,7 +98,7 @@ def test_adult_halves_are_close_and_shuffled_columns_are_not(shared):
 
 def test_census_excerpts(shared):
     path = shared / "data" / "diverse_communities" / "ma2019.csv.gz"
-    people = read_table(path, side="truth")
+    people = read_side(path, side="truth")
     columns = ["PUMA", "SEX", "MSP", "HISP", "RAC1P", "HOUSING_TYPE", "OWN_RENT", "EDU", "PINCP_DECILE"]
     people = people.select(columns)
     half = people.slice(0, people.num_rows // 2)
@@ -111,7 +112,7 @@ def test_census_excerpts(shared):
 
 
 def test_incomes_of_areas(shared):
-    people = read_table(shared / "data" / "diverse_communities" / "national2019.csv.gz", side="truth")
+    people = read_side(shared / "data" / "diverse_communities" / "national2019.csv.gz", side="truth")
     wage = np.array([float(v) if v != "N" and float(v) >= 0 else -1 for v in people["PINCP"].to_pylist()])
     areas = np.unique(people["PUMA"].to_numpy(zero_copy_only=False), return_inverse=True)[1]
     coded = {

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.sources import SeededSource
 from sfumato.errors import RecipeError
 from sfumato.noise import add_sparse_noise, sparse
 from sfumato.noise.laws import Law
@@ -212,11 +213,11 @@ class Remembering:
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=120, deadline=None)
-def test_positions_are_those_of_unbounded_integers(seeded_class, size, spread, batch, seed):
+def test_positions_are_those_of_unbounded_integers(size, spread, batch, seed):
     """About `spread` cells pass; the same words are read again in Python's integers."""
     threshold = max(1, round(float(np.log(size / float(spread) + 1))))
     law, count = laplace(1), size.bit_length()
-    source = Remembering(seeded_class(seed))
+    source = Remembering(SeededSource(seed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse, "_batch", lambda *rest: batch)
         found = draw_passing(law, threshold, size=size, source=source).tolist()
@@ -235,18 +236,6 @@ def test_positions_are_those_of_unbounded_integers(seeded_class, size, spread, b
             start = place + 1
     assert found == expected
     assert found == sorted(set(found))
-
-
-@pytest.fixture(scope="module")
-def seeded_class():
-    class Seeded:
-        def __init__(self, seed):
-            self._generator = np.random.Generator(np.random.PCG64(seed))
-
-        def fill(self, out):
-            out[:] = self._generator.integers(0, 1 << 64, size=out.size, dtype=np.uint64)
-
-    return Seeded
 
 
 def test_one_cell_passes_or_does_not():

@@ -156,7 +156,6 @@ def found(tmp_path_factory):
 PINNED = json.loads(PINS.read_text()) if PINS.exists() else {}
 
 
-@pytest.mark.xdist_group("pins")
 @pytest.mark.parametrize("name", [name for name in PINNED if name != "made with"])
 def test_what_is_produced_is_what_is_pinned(found, name):
     pinned, made = dict(PINNED[name]), PINNED["made with"]
@@ -174,7 +173,6 @@ def test_what_is_produced_is_what_is_pinned(found, name):
     assert got == pinned
 
 
-@pytest.mark.xdist_group("pins")
 def test_everything_is_pinned(found):
     assert set(found) == set(PINNED) - {"made with"}
 

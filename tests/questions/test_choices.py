@@ -10,14 +10,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     LARGEST_SCALE,
     CapChoice,
+    CappedMarginal,
     Chosen,
+    ClippedMarginal,
+    Marginal,
+    OccupiedCells,
     Queries,
     Request,
     ask_cost,
-    is_dense,
     request_cost,
     request_grid,
     request_sensitivity,
@@ -45,8 +48,12 @@ def cap(**facts):
 
 
 def ask(**facts):
-    plain = {"name": "n", "columns": ("c",), "noise": "laplace", "scale": Fraction(4)}
-    return Request(**{**plain, **facts})
+    counted = OccupiedCells(("c",)) if "threshold" in facts else Marginal(("c",))
+    return Request(**{"name": "n", "counted": counted, "noise": "laplace", "scale": Fraction(4), **facts})
+
+
+def capped(bound, **facts):
+    return ask(counted=CappedMarginal(("c",), bound), **facts)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +114,11 @@ def test_bounds_to_choose_from_ascend_from_one_to_the_most(most):
         {"threshold": "3"},
         {"threshold": LARGEST_SCALE + 1},
         {"threshold": 5, "noise": "gaussian"},
-        {"threshold": 5, "records": 2},
-        {"records": 0},
-        {"records": -2},
-        {"records": 2, "norm": Fraction(1), "noise": "gaussian"},
-        {"records": 2, "noise": "gaussian", "queries": FIRST_CELL},
-        {"threshold": 2, "noise": "gaussian", "queries": FIRST_CELL},
-        {"threshold": 2, "norm": Fraction(1)},
+        {"threshold": 5, "counted": Marginal(("c",))},
+        {"threshold": 5, "counted": CappedMarginal(("c",), 2)},
+        {"threshold": 5, "counted": Marginal(("c",), FIRST_CELL)},
+        {"counted": OccupiedCells(("c",))},
+        {"counted": ClippedMarginal(("c",), Fraction(1))},
     ],
 )
 def test_requests_that_mix_bounds_are_refused(facts):
@@ -121,16 +126,32 @@ def test_requests_that_mix_bounds_are_refused(facts):
         ask(**facts)
 
 
-def test_requests_with_a_bound_or_a_threshold_are_not_dense():
-    assert is_dense(ask())
-    assert not is_dense(ask(threshold=5))
-    assert not is_dense(ask(records=5))
+@pytest.mark.parametrize("make", [Marginal, OccupiedCells])
+@pytest.mark.parametrize("columns", [(), ("c", "c")])
+def test_a_marginal_needs_columns_and_none_twice(make, columns):
+    with pytest.raises(RecipeError, match="at least one column and none twice"):
+        make(columns)
+
+
+@pytest.mark.parametrize("bound", [0, -2])
+def test_a_bound_on_records_is_at_least_one(bound):
+    with pytest.raises(RecipeError, match="at least 1"):
+        CappedMarginal(("c",), bound)
+
+
+def test_no_bound_in_l1_is_stated_where_only_l2_is_bounded():
+    table = describe()
+    with pytest.raises(RecipeError, match="L2 only"):
+        ClippedMarginal(("c",), Fraction(1)).contribution(table, "L1")
+    halves = Queries(cells=10, grid=2, starts=np.array([0, 1]), members=np.array([0]), weights=np.array([1]))
+    with pytest.raises(RecipeError, match="L2 only"):
+        Marginal(("c",), halves).contribution(table, "L1")
 
 
 def test_records_tell_bounds_and_thresholds():
     assert "threshold" not in ask().to_record()
     assert ask(threshold=5).to_record()["threshold"] == 5
-    assert ask(records=5).to_record()["records"] == 5
+    assert capped(5).to_record()["records"] == 5
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
@@ -140,13 +161,13 @@ def test_records_tell_bounds_and_thresholds():
 def test_a_bound_never_buys_less_noise_than_its_records_need(neighbours, bounding, noise, bound):
     table = describe(neighbours=neighbours, bounding=bounding)
     whole = request_sensitivity(table, ask(noise=noise))
-    held = request_sensitivity(table, ask(noise=noise, records=bound))
+    held = request_sensitivity(table, capped(bound, noise=noise))
     least = min(bound, 8) * table.grid * (2 if neighbours == "replace" and noise == "laplace" else 1)
     assert least <= held <= whole
     if bound >= 8:
         assert held == whole
-    assert request_grid(table, ask(noise=noise, records=bound)) == table.grid
-    request = ask(noise=noise, records=bound)
+    assert request_grid(table, capped(bound, noise=noise)) == table.grid
+    request = capped(bound, noise=noise)
     assert request_cost(table, request).sensitivity == held
 
 

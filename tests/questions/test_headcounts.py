@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from sfumato.errors import RecipeError
-from sfumato.questions.measurement import HeadCounts
+from sfumato.questions import IndividualCounts
 
 
 def make(max_cells=2, cells=(4, 4, 9), times=(1, 2, 1), dtype=np.int64):
-    return HeadCounts(max_cells=max_cells, cells=np.array(cells, dtype), times=np.array(times, dtype))
+    return IndividualCounts(
+        columns=("c",), max_cells=max_cells, cells=np.array(cells, dtype), times=np.array(times, dtype)
+    )
 
 
 @pytest.mark.parametrize("max_cells", [0, -1, 10**9 + 1, 1.0, True, "2", None])
@@ -43,20 +45,20 @@ def test_numbers_beyond_64_bits_are_refused():
 
 def test_the_record_tells_every_question_and_the_bound():
     records = [
-        make().to_record(),
-        make(max_cells=3).to_record(),
-        make(cells=(4, 4, 8)).to_record(),
-        make(times=(1, 3, 1)).to_record(),
-        make(cells=(4, 4), times=(1, 2)).to_record(),
+        make().facts()["heads"],
+        make(max_cells=3).facts()["heads"],
+        make(cells=(4, 4, 8)).facts()["heads"],
+        make(times=(1, 3, 1)).facts()["heads"],
+        make(cells=(4, 4), times=(1, 2)).facts()["heads"],
     ]
-    assert records[0] == make(dtype=np.uint16).to_record()
+    assert records[0] == make(dtype=np.uint16).facts()["heads"]
     assert len({tuple(record.values()) for record in records}) == len(records)
 
 
 def test_arrays_are_kept_apart_from_those_given():
     cells, times = np.array([4, 4, 9]), np.array([1, 2, 1])
-    heads = HeadCounts(max_cells=2, cells=cells, times=times)
+    asked = IndividualCounts(columns=("c",), max_cells=2, cells=cells, times=times)
     cells[0] = 7
-    assert heads.cells.tolist() == [4, 4, 9]
+    assert asked.cells.tolist() == [4, 4, 9]
     with pytest.raises(ValueError, match="read-only"):
-        heads.times[0] = 3
+        asked.times[0] = 3

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
-from sfumato.questions.measurement import Queries
+from sfumato.questions import Queries
 
 FIELDS = ("cells", "grid", "starts", "members", "weights")
 

@@ -7,7 +7,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.inference import Domain, unpack_models
-from sfumato.questions.measurement import Choice, Chosen, Gap, Measurement, ask_cost
+from sfumato.questions import Candidate, Choice, Chosen, Measurement, ask_cost
 from sfumato.recipes import Adaptive
 from sfumato.recipes.adaptive import all_subsets, close_downwards
 from sfumato.recipes.selection import RemainingBudget
@@ -155,7 +155,7 @@ def test_what_a_budget_buys_costs_no_more_than_its_price(unit, squared):
         assert cost >= squared * Fraction(99, 100) or float(request.scale) < 30
     epsilon = budget.calibrate_choice(squared)
     if epsilon:
-        gap = Gap(columns=("a",), estimate=lambda: np.zeros(10, np.int64))
+        gap = Candidate(columns=("a",), estimate=lambda: np.zeros(10, np.int64))
         choice = Choice(name="c", candidates=(gap,), epsilon=epsilon)
         cost = ask_cost(table, choice).mu_squared
         assert squared * Fraction(99, 100) <= cost <= squared

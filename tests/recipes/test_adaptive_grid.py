@@ -13,10 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.asking import cells
+from helpers.projects import project_text
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError
-from sfumato.questions.measurement import Measurement, ask_cost, request_grid
+from sfumato.questions import ClippedMarginal, Measurement, ask_cost, request_grid
 from sfumato.recipes import AdaptiveGrid, follow_recipe, parse_recipe, read_recipe
 from sfumato.recipes.granularity import GRID
 from sfumato.schema import parse_table, read_project
@@ -24,24 +26,18 @@ from sfumato.schema import parse_table, read_project
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "taxi"
 OUTER = [["region", "month"], ["region", "age"]]
 
-PROJECT = """
-[budget]
-epsilon = 100
-delta = 1e-5
-accounting = "gaussian"
-
-[tables.t]
-source = "t.parquet"
-unit = "person"
-max_records = 6
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-[tables.t.columns.age]
-bins = [0, 20, 40, 60, 80, 100]
-"""
+PROJECT = project_text(
+    {
+        "region": {"values": ["a", "b", "c"]},
+        "month": {"range": [1, 12]},
+        "age": {"bins": [0, 20, 40, 60, 80, 100]},
+    },
+    unit="person",
+    epsilon=100,
+    delta=1e-05,
+    accounting="gaussian",
+    max_records=6,
+)
 
 
 @pytest.fixture
@@ -143,7 +139,7 @@ def test_what_is_asked_costs_what_was_charged_and_no_more(crowd, neighbours, nor
         plan,
         lambda ask: (
             generator.integers(0, 2**40, ask.queries.rows)
-            if ask.norm
+            if isinstance(ask.counted, ClippedMarginal)
             else generator.integers(0, 2**20, ask.queries.rows)
         ),
     )
@@ -233,17 +229,17 @@ def test_norms_hold_every_individual_end_to_end(crowd, norms, tmp_path):
     sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
     table, engine = crowd.project.table("t"), DuckDBEngine(tmp_path)
     requests = tuple(each.request for each in release.measurements)
-    assert all(request.norm is not None for request in requests)
+    assert all(isinstance(request.counted, ClippedMarginal) for request in requests)
     # One individual less, the one with the most records: exact answers move by the norm at most.
-    with_all = engine.count_clipped(table, requests, progress=lambda _: None)
+    with_all = engine.count(table, tuple(each.counted for each in requests), progress=lambda _: None)
     rows = pq.read_table(tmp_path / "t.parquet")
     others = rows.filter(pa.compute.not_equal(rows["person"], 8))
     assert rows.num_rows - others.num_rows == 9
     pq.write_table(others, tmp_path / "t.parquet")
-    without = engine.count_clipped(table, requests, progress=lambda _: None)
+    without = engine.count(table, tuple(each.counted for each in requests), progress=lambda _: None)
     for request, before, after in zip(requests, with_all, without, strict=True):
         moved = [int(number) for number in before.true_values - after.true_values]
-        bound = request.norm * request_grid(table, request)
+        bound = request.counted.norm * request_grid(table, request)
         assert 0 < sum(number**2 for number in moved) <= bound**2
 
 
@@ -258,9 +254,9 @@ def test_an_individual_moves_exact_answers_by_its_contribution_at_most(crowd, bo
     requests = [each.request for each in release.measurements]
     marginals = tuple(request.columns for request in requests)
     rows = pq.read_table(tmp_path / "t.parquet")
-    before = engine.count(table, marginals, progress=lambda _: None)
+    before = engine.count(table, cells(marginals), progress=lambda _: None)
     pq.write_table(rows.filter(pa.compute.not_equal(rows["person"], 8)), tmp_path / "t.parquet")
-    after = engine.count(table, marginals, progress=lambda _: None)
+    after = engine.count(table, cells(marginals), progress=lambda _: None)
     for request, old, new in zip(requests, before, after, strict=True):
         moved = request.queries.apply(old.true_values) - request.queries.apply(new.true_values)
         bound = table.contribution * request.queries.grid
@@ -408,6 +404,7 @@ def test_refusals_before_any_charge(crowd, tmp_path):
     assert not crowd.ledger_path.exists() or crowd.budget().spent == 0
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_taxi_example_releases_and_verifies(shared, tmp_path):
     for file in EXAMPLE.iterdir():

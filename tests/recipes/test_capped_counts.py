@@ -5,19 +5,19 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
+import sfumato.noise
+from helpers.projects import write_project
 from sfumato.accounting import Spent, add_costs
-from sfumato.curator import conversation as conversation_module
 from sfumato.errors import RecipeError, VerificationFailed
-from sfumato.questions.measurement import Chosen, ask_cost
+from sfumato.questions import Chosen, ask_cost
 from sfumato.recipes import CappedCounts
 from sfumato.recipes import base as follow_module
-from sfumato.release import PackedAnswers
+from sfumato.release import PackedAnswers, split_answers
 from sfumato.release.certificate import pack_json
 from sfumato.schema import parse_table
 
@@ -53,16 +53,8 @@ def lay(tmp_path):
     """Writes a project and its table; returns the project file."""
 
     def write(rows=None, *, budget=1000, **facts):
-        pq.write_table(make_rows() if rows is None else rows, tmp_path / "t.parquet")
-        spec = {**SPEC, **facts}
-        lines = ["[budget]", f"epsilon = {budget}", "[tables.t]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in spec.items() if key != "columns"]
-        for name, keys in spec["columns"].items():
-            lines.append(f"[tables.t.columns.{name}]")
-            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-        file = tmp_path / "sfumato.toml"
-        file.write_text("\n".join(lines) + "\n")
-        return file
+        rows = make_rows() if rows is None else rows
+        return write_project(tmp_path, rows=rows, epsilon=budget, **{**SPEC, **facts})
 
     return write
 
@@ -152,17 +144,20 @@ class Interrupted(BaseException):
 def test_an_interrupted_release_is_resumed_under_its_charge(lay, monkeypatch, stop):
     """Stopped before the first, the second or the third answer is drawn."""
     file, calls = lay(), []
-    original = conversation_module.Conversation._add_noise
 
-    def interrupted(self, ask, true_values):
-        calls.append(ask.name)
-        if len(calls) == stop:
-            raise Interrupted
-        return original(self, ask, true_values)
+    def interrupt(draw):
+        def drawn(*values, **law):
+            calls.append(law)
+            if len(calls) == stop:
+                raise Interrupted
+            return draw(*values, **law)
+
+        return drawn
 
     curator = sf.open(file)
     with monkeypatch.context() as patch:
-        patch.setattr(conversation_module.Conversation, "_add_noise", interrupted)
+        for name in ("add_noise", "exponential_choice"):
+            patch.setattr(sfumato.noise, name, interrupt(getattr(sfumato.noise, name)))
         with pytest.raises(Interrupted):
             curator.release(RECIPE, epsilon=2, out=file.parent / "out")
     assert curator.budget().sums.epsilon == 2
@@ -187,7 +182,9 @@ def find_bound(curator):
     _, kept = ledger.find_progress(plan_digest=plan.digest, table_version=version)
     if not kept:
         return None
-    chosen, _ = PackedAnswers(kept, plan.table).take(RECIPE._first_asks(plan.table, Fraction(2), ""))
+    chosen, _ = PackedAnswers(split_answers(kept), plan.table).take(
+        RECIPE._first_asks(plan.table, Fraction(2), "")
+    )
     assert isinstance(chosen, Chosen)
     return chosen.choice.caps[chosen.index]
 
@@ -205,7 +202,7 @@ def test_bounds_of_every_size_are_released(lay, max_records):
     release = sf.open(file).release(RECIPE, epsilon=1, out=file.parent / "out")
     (facts,) = release.certificate["postprocessing"]["bounds"]
     assert 1 <= facts["records"] <= max_records
-    assert release.measurements[1].request.records == facts["records"]
+    assert release.measurements[1].request.counted.max_records == facts["records"]
     sf.verify(file.parent / "out")
 
 
@@ -229,7 +226,7 @@ def test_the_scaled_total_is_close_to_the_truth(lay, bounding):
 
 def test_records_outside_the_domains_are_not_scaled_in(lay, monkeypatch):
     """Six of ten records have an `a` that its domain drops; `b`, the smaller column, keeps all of them."""
-    monkeypatch.setattr(conversation_module, "exponential_choice", lambda scores, *, rate: np.array([3]))
+    monkeypatch.setattr("sfumato.noise.exponential_choice", lambda scores, *, rate: np.array([3]))
     rows = make_rows(900, heavy=60)
     a = np.where(np.arange(rows.num_rows) % 10 < 6, 99, rows["a"].to_numpy())
     rows = rows.set_column(1, "a", pa.array(a))

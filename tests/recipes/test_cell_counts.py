@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sfumato as sf
-from sfumato.questions.measurement import Measurement
+from sfumato.questions import Measurement
 from sfumato.recipes import parse_recipe
 from sfumato.recipes.cell_counts import finish_counts
 from sfumato.schema import parse_table

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.curator import conversation as conversation_module
-from sfumato.curator.conversation import Conversation
+import sfumato.noise
+from helpers.asking import converse
+from helpers.projects import write_project
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError, VerificationFailed
-from sfumato.questions.measurement import request_cost
+from sfumato.questions import request_cost
 from sfumato.recipes import FieldGroups, field_groups
 from sfumato.release.certificate import pack_json
 from sfumato.schema import parse_table
@@ -64,16 +65,8 @@ def lay(tmp_path):
     """Writes a project and its table; returns the project file."""
 
     def write(rows=None, *, budget=1000, **facts):
-        pq.write_table(make_rows() if rows is None else rows, tmp_path / "t.parquet")
-        spec = {**SPEC, **facts}
-        lines = ["[budget]", f"epsilon = {budget}", "[tables.t]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in spec.items() if key != "columns"]
-        for name, keys in spec["columns"].items():
-            lines.append(f"[tables.t.columns.{name}]")
-            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-        file = tmp_path / "sfumato.toml"
-        file.write_text("\n".join(lines) + "\n")
-        return file
+        rows = make_rows() if rows is None else rows
+        return write_project(tmp_path, rows=rows, epsilon=budget, **{**SPEC, **facts})
 
     return write
 
@@ -86,8 +79,8 @@ def no_noise(monkeypatch):
         kept = values >= threshold
         return cells[kept].copy(), values[kept].copy()
 
-    monkeypatch.setattr(conversation_module, "add_noise", lambda values, *, kind, scale: values.copy())
-    monkeypatch.setattr(conversation_module, "add_sparse_noise", sparse)
+    monkeypatch.setattr("sfumato.noise.add_noise", lambda values, *, kind, scale: values.copy())
+    monkeypatch.setattr("sfumato.noise.add_sparse_noise", sparse)
 
 
 def share_out(recipe, table, *epsilons):
@@ -397,7 +390,7 @@ def test_a_cut_that_nothing_reaches_costs_no_lost_charge(lay, monkeypatch, epsil
 
 def test_columns_whose_names_look_like_groups(lay):
     rows = make_rows(30).append_column("a x b", pa.array([1] * 30))
-    columns = {'"a x b"': {"range": [0, 1]}, "a": SPEC["columns"]["a"], "b": SPEC["columns"]["b"]}
+    columns = {"a x b": {"range": [0, 1]}, "a": SPEC["columns"]["a"], "b": SPEC["columns"]["b"]}
     curator = sf.open(lay(rows, columns=columns))
     try:
         curator.release(FieldGroups(table="t", groups=[["a", "b"]]), epsilon=1)
@@ -577,28 +570,17 @@ def test_an_edited_certificate_is_found(out, change):
 # The law of what is released, dense and sparse.
 
 
-class Stub:
-    """A ledger and an entry that keep nothing: only noise is looked at here."""
-
-    secret = b"0" * 32
-    sequence = 1
-
-    def __init__(self, version):
-        self.table_version = version
-
-
 def draw_many(folder, table, recipe, runs):
     """The counts of the group after cut and rounding, in `runs` answers to one request."""
     plan = recipe.plan(table, epsilons=(Fraction(1, 10),), delta=Fraction(0))
     engine = DuckDBEngine(folder)
-    stub = Stub(engine.version(table, secret=Stub.secret))
     counts = np.zeros((runs, table.cells(plan.requests[0].columns)), np.int64)
-    with Conversation(
-        plan, engine=engine, ledger=stub, entry=stub, kept=None, progress=lambda _: None
-    ) as conversation:
-        conversation._draw(plan.requests)
+    with converse(plan, engine) as conversation:
+        (request,) = plan.requests
+        (true_counts,) = engine.count(table, (request.counted,), progress=lambda _: None)
         for turn in range(runs):
-            cells, values = recipe._cut(table, conversation._add_noise(plan.requests[0], None))
+            noisy = conversation._add_noise(request, true_counts, sfumato.noise)
+            cells, values = recipe._cut(table, noisy)
             counts[turn, slice(None) if cells is None else cells] = values
     return counts
 

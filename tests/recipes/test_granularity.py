@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
 from sfumato.inference import Domain
-from sfumato.questions.measurement import Queries
+from sfumato.questions import Queries
 from sfumato.recipes.granularity import GRID, Blocks, Pool, expand_blocks
 
 

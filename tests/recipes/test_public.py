@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.asking import cells
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError
 from sfumato.recipes import public as codes_module
@@ -56,7 +57,7 @@ def engine_codes(folder, keys, rows):
     )
     rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
     pq.write_table(rows, folder / "t.parquet")
-    (counts,) = DuckDBEngine(folder).count(table, (("row", "c"),), progress=lambda _: None)
+    (counts,) = DuckDBEngine(folder).count(table, cells((("row", "c"),)), progress=lambda _: None)
     grid = counts.true_values.reshape(100, -1)[: rows.num_rows]
     assert grid.max(initial=0) <= 1
     return np.where(grid.any(axis=1), grid.argmax(axis=1), -1)

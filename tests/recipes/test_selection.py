@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sfumato as sf
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon
 from sfumato.inference import Model, unpack_models
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     Choice,
     Chosen,
     Measurement,

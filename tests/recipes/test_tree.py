@@ -8,7 +8,7 @@ import pytest
 
 import sfumato as sf
 from sfumato.inference import unpack_models
-from sfumato.questions.measurement import Chosen, Measurement, ask_cost
+from sfumato.questions import Chosen, Measurement, ask_cost
 from sfumato.recipes import Tree
 from sfumato.schema import read_project
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import sfumato as sf
 from sfumato.accounting import discrete_gaussian_sigma
-from sfumato.questions.measurement import Measurement
+from sfumato.questions import Measurement
 from sfumato.recipes import parse_recipe, read_recipe
 from sfumato.recipes.files import RECIPES
 from sfumato.recipes.user_counts import list_questions, read_asked, read_occurring
@@ -42,7 +42,7 @@ def make_plan(recipe, *, epsilons=(Fraction(1),), delta=Fraction(0), table=None)
 
 
 def asked_pairs(plan):
-    heads = plan.requests[0].heads
+    heads = plan.requests[0].counted
     return list(zip(heads.cells.tolist(), heads.times.tolist(), strict=True))
 
 
@@ -131,8 +131,8 @@ def test_laplace_noise_has_the_scale_of_all_cells_together():
 
 
 def test_max_cells_is_max_records_unless_it_is_given():
-    assert make_plan(make()).requests[0].heads.max_cells == 3
-    assert make_plan(make(max_cells=7)).requests[0].heads.max_cells == 7
+    assert make_plan(make()).requests[0].counted.max_cells == 3
+    assert make_plan(make(max_cells=7)).requests[0].counted.max_cells == 7
 
 
 def test_nobody_is_in_more_cells_than_are_asked_about():
@@ -206,7 +206,7 @@ def test_a_list_names_columns_as_a_release_does_or_as_the_table_does(tmp_path):
         file = tmp_path / f"list{index}.parquet"
         pq.write_table(pa.table({**rows, **when}), file)
         plan = make_plan(make(by=by, asked=str(file), times=[1]), table=table)
-        assert plan.requests[0].heads.cells.tolist() == expected
+        assert plan.requests[0].counted.cells.tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -502,7 +502,7 @@ def test_a_real_year_with_the_year_after_it_as_the_public_table(shared, tmp_path
     )
     counts = release.table["count"].to_numpy()
     asked = np.zeros(exact.size, np.bool_)
-    asked[release.measurements[0].request.heads.cells] = True
+    asked[release.measurements[0].request.counted.cells] = True
     # Another year asks about a part of the cells, and most records of this one are in it.
     assert 0.1 < asked.mean() < 0.6
     assert exact.ravel()[asked].sum() > 0.95 * exact.sum()

@@ -11,26 +11,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import project_text
 from sfumato.release.certificate import pack_json
 from sfumato.release.verify import count_units, find_differences, tell_differences, tell_lines
 from sfumato.tables import table_to_parquet
 
-PROJECT = """
-[budget]
-epsilon = 100
-delta = 1e-3
-accounting = "gaussian"
-
-[tables.t]
-source = "t.csv"
-unit = "row"
-
-[tables.t.columns.a]
-range = [1, 4]
-
-[tables.t.columns.b]
-range = [1, 3]
-"""
+PROJECT = project_text(
+    {
+        "a": {"range": [1, 4]},
+        "b": {"range": [1, 3]},
+    },
+    source="t.csv",
+    epsilon=100,
+    delta=0.001,
+    accounting="gaussian",
+)
 
 
 @pytest.fixture(scope="module")

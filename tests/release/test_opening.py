@@ -154,10 +154,11 @@ def test_a_small_parquet_file_cannot_unpack_to_far_more(monkeypatch):
     with pytest.raises(SourceError, match="unpacks"):
         read_parquet(sink.getvalue())
     with pytest.raises(sf.ReleaseError, match="measurements"):
-        PackedAnswers(sink.getvalue(), None, rows=1000)
+        PackedAnswers((sink.getvalue(),), None, rows=1000)
     assert read_parquet(sink.getvalue(), rows=2**22).num_rows == 2**22
 
 
+@pytest.mark.slow
 def test_a_long_word_that_repeats_stays_one_word(monkeypatch):
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": ["x" * 10**5] * 10**4}), sink)

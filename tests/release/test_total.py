@@ -9,29 +9,32 @@ import numpy as np
 import pytest
 
 import sfumato as sf
+from helpers.projects import project_text
 from sfumato.cli import main
-from sfumato.questions.measurement import Measurement, Queries, Request, note_total, total_in_records
+from sfumato.questions import (
+    Marginal,
+    Measurement,
+    OccupiedCells,
+    Queries,
+    Request,
+    note_total,
+    total_in_records,
+)
 
-PROJECT = """
-[budget]
-epsilon = 1000
-delta = 1e-3
-accounting = "gaussian"
-
-[tables.visits]
-source = "{source}"
-unit = "person"
-max_records = 4
-
-[tables.visits.columns.clinic]
-values = ["North", "South", "Harbour"]
-
-[tables.visits.columns.month]
-range = [1, 12]
-
-[tables.visits.columns.kind]
-values = ["a", "b"]
-"""
+PROJECT = project_text(
+    {
+        "clinic": {"values": ["North", "South", "Harbour"]},
+        "month": {"range": [1, 12]},
+        "kind": {"values": ["a", "b"]},
+    },
+    table="visits",
+    source="{source}",
+    unit="person",
+    epsilon=1000,
+    delta=0.001,
+    accounting="gaussian",
+    max_records=4,
+)
 RECIPES = {
     "cell-counts": 'by = ["clinic", "month"]\nepsilon = [1.0, 2.0]',
     "user-counts": 'by = ["clinic", "month"]\nmax_cells = 4\nepsilon = 1.0',
@@ -121,7 +124,7 @@ def test_it_is_said_on_the_terminal_in_the_report_and_of_sql(place, monkeypatch)
 
 def _measure(values, *, queries=None, scale=10, **keys):
     request = Request(
-        name="m", columns=("a",), noise="gaussian", scale=Fraction(scale), queries=queries, **keys
+        name="m", counted=Marginal(("a",), queries), noise="gaussian", scale=Fraction(scale), **keys
     )
     return Measurement(request=request, noisy_values=np.array(values, np.int64), grid=2)
 
@@ -145,7 +148,11 @@ def test_queries_that_leave_cells_out_have_no_total():
 def test_of_cells_above_a_threshold_noise_alone_has_a_known_total(place):
     table = sf.open(place / "right.toml").project.table("visits")
     request = Request(
-        name="m", columns=("clinic", "month"), noise="laplace", scale=Fraction(10), threshold=20
+        name="m",
+        counted=OccupiedCells(("clinic", "month")),
+        noise="laplace",
+        scale=Fraction(10),
+        threshold=20,
     )
     cells = table.cells(request.columns)
     rng = np.random.default_rng(5)

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.release import pack_measurements
 from sfumato.release.certificate import pack_json
 
@@ -224,14 +225,9 @@ def test_measurements_are_unclipped_and_carry_their_noise(out):
 
 
 def test_labels_that_need_quotes_are_quoted(tmp_path):
-    pq.write_table(pa.table({"c": ['a,"b"', "x\ny"]}), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n'
-        '[tables.t.columns.c]\nvalues = ["a,\\"b\\"", "x\\ny", ""]\n'
-    )
-    sf.open(tmp_path / "sfumato.toml").release(
-        sf.recipes.CellCounts(table="t", by=("c",)), epsilon=1, out=tmp_path / "out"
-    )
+    labels = ['a,"b"', "x\ny"]
+    file = write_project(tmp_path, {"c": {"values": [*labels, ""]}}, rows=pa.table({"c": labels}))
+    sf.open(file).release(sf.recipes.CellCounts(table="t", by=("c",)), epsilon=1, out=tmp_path / "out")
     import csv
 
     with (tmp_path / "out" / "table.csv").open(newline="") as lines:
@@ -368,18 +364,12 @@ def test_a_label_that_a_spreadsheet_would_run_is_guarded_in_text_files(tmp_path)
     import csv
 
     from sfumato.attack import open_published
-    from sfumato.metrics.tables import read_table
+    from sfumato.metrics.columns import read_side
 
     labels = ["=1+1", "-5", "+", "-", "@x", "+a(b)", "-5-3", "\tx", "'=y", "'plain", "a=b", "\uff1dz"]
-    pq.write_table(pa.table({"=c": labels}), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n'
-        f'[tables.t.columns."=c"]\nvalues = {json.dumps(labels)}\n'
-    )
+    file = write_project(tmp_path, {"=c": {"values": labels}}, rows=pa.table({"=c": labels}))
     out = tmp_path / "out"
-    sf.open(tmp_path / "sfumato.toml").release(
-        sf.recipes.CellCounts(table="t", by=("=c",)), epsilon=1, out=out
-    )
+    sf.open(file).release(sf.recipes.CellCounts(table="t", by=("=c",)), epsilon=1, out=out)
     with (out / "table.csv").open(newline="") as lines:
         rows = list(csv.reader(lines))
     assert rows[0] == ["'=c", "count"]
@@ -400,6 +390,6 @@ def test_a_label_that_a_spreadsheet_would_run_is_guarded_in_text_files(tmp_path)
     assert pq.read_table(out / "table.parquet")["=c"].to_pylist() == labels
     sf.verify(out, ledger=tmp_path / "ledger.db")
     # Who reads the text file back has the labels again; the records themselves are read as they are.
-    assert read_table(out / "table.csv", side="release")["=c"].to_pylist() == labels
+    assert read_side(out / "table.csv", side="release")["=c"].to_pylist() == labels
     assert open_published(out / "table.csv").table["=c"].to_pylist() == labels
-    assert read_table(out / "table.csv", side="truth")["'=c"].to_pylist()[0] == "'=1+1"
+    assert read_side(out / "table.csv", side="truth")["'=c"].to_pylist()[0] == "'=1+1"

@@ -7,8 +7,6 @@ import pytest
 
 from sfumato.report import build_report
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 WIDTHS = (360, 1280)
 
 

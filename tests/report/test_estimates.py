@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sfumato.report.axes import choose_axes
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise
 from sfumato.report.facts import read_facts
+from sfumato.report.fields import choose_axes
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ def test_units_of_every_kind_of_answer(folders, tmp_path):
 
 
 def test_places_and_times_are_found(folders, tmp_path, counts):
-    axes = choose_axes(counts)
+    axes = choose_axes(counts.shown)
     assert (axes.place.name, axes.time.name) == ("place", "month")
-    swapped = choose_axes(counts, place="month", time="place")
+    swapped = choose_axes(counts.shown, place="month", time="place")
     assert (swapped.place.name, swapped.time.name) == ("month", "place")
     columns = {
         "hours-per-week": folders.column(range=[1, 99]),
@@ -114,5 +114,7 @@ def test_places_and_times_are_found(folders, tmp_path, counts):
         "homeState": folders.column(range=[0, 9]),
     }
     table = pa.table({name: [1] for name in columns})
-    axes = choose_axes(read_facts(folders.write_release(tmp_path / "other", table=table, columns=columns)))
+    axes = choose_axes(
+        read_facts(folders.write_release(tmp_path / "other", table=table, columns=columns)).shown
+    )
     assert (axes.place.name, axes.time.name) == ("homeState", "shift")

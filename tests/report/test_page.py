@@ -2,6 +2,7 @@
 
 import json
 import re
+from fractions import Fraction
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import sfumato as sf
+from sfumato.accounting import Budget, Cost, Ledger
 from sfumato.errors import RecipeError, ReleaseError, VerificationFailed
 from sfumato.report import build_report
 from sfumato.report.sections import SECTIONS
@@ -374,3 +376,22 @@ def test_a_release_of_the_curator(project, tmp_path):
 def test_a_foreign_ledger_is_noticed(project, counts):
     _, reader = read(counts, ledger=sf.open(project).budget())
     assert "does not hold the charge of this release" in reader.words
+
+
+def report_budget(folder, *costs):
+    folder.mkdir()
+    ledger = Ledger(folder / "ledger.db", Budget(8, "1e-5"))
+    for cost in costs:
+        ledger.charge(description={}, plan_digest="p", table="t", table_version="v", costs=(cost,))
+    return ledger.report()
+
+
+def test_what_is_left_is_told_in_charges_like_the_last(counts, tmp_path):
+    cost = Cost(kind="gaussian", scale=Fraction(5000), sensitivity=Fraction(1000))
+    report = report_budget(tmp_path / "several", cost)
+    _, reader = read(counts, ledger=report)
+    assert f"Of charges like the last one, {report.more_like_last} further charges would fit." in reader.words
+    _, reader = read(counts, ledger=report_budget(tmp_path / "none"))
+    assert "would fit" not in reader.words
+    _, reader = read(counts, ledger=report_budget(tmp_path / "full", Cost(kind="pure", scale=Fraction(8))))
+    assert "no further charge would fit" in reader.words

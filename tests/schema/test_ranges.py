@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfumato as sf
+from helpers.asking import cells
+from helpers.projects import write_project
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import SchemaError
 from sfumato.schema import parse_table
@@ -141,18 +143,17 @@ def test_the_engine_counts_what_ranges_say(tmp_path):
     stored = [0, 1, 5, 10, 15, 20, 30, 99, 99, 100, None, -1]
     pq.write_table(pa.table({"c": pa.array(stored, pa.int64())}), tmp_path / "t.parquet")
     spec = {"source": "t.parquet", "unit": "row", "columns": {"c": {"ranges": [[0, 2], [10, 30, 10], 99]}}}
-    (counts,) = DuckDBEngine(tmp_path).count(parse_table("t", spec), (("c",),), progress=lambda _: None)
+    (counts,) = DuckDBEngine(tmp_path).count(
+        parse_table("t", spec), cells((("c",),)), progress=lambda _: None
+    )
     assert counts.true_values.tolist() == [1, 1, 0, 1, 1, 1, 2]
 
 
 def test_a_release_with_ranges_verifies(tmp_path):
-    pq.write_table(pa.table({"c": pa.array([0, 7, 9999, 12])}), tmp_path / "t.parquet")
-    (tmp_path / "sfumato.toml").write_text(
-        '[budget]\nepsilon = 5\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n'
-        "[tables.t.columns.c]\nranges = [[0, 40], [100, 900, 100], 9999]\n"
-    )
+    columns = {"c": {"ranges": [[0, 40], [100, 900, 100], 9999]}}
+    file = write_project(tmp_path, columns, rows=pa.table({"c": [0, 7, 9999, 12]}))
     recipe = sf.recipes.CellCounts(table="t", by=("c",))
-    release = sf.open(tmp_path / "sfumato.toml").release(recipe, epsilon=1, out=tmp_path / "out")
+    release = sf.open(file).release(recipe, epsilon=1, out=tmp_path / "out")
     written = release.certificate["plan"]["table"]["t"]["columns"]["c"]
     assert written["ranges"] == [[0, 40], [100, 900, 100], 9999]
     assert release.table["c"].to_pylist()[-2:] == [900, 9999]

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.recipes import FieldGroups
 from sfumato.schema import Bins
 from sfumato.schema.column import parse_ranges
 
-pytestmark = [pytest.mark.shared, pytest.mark.xdist_group("field-groups")]
+pytestmark = pytest.mark.shared
 
 FEW = 60  # values that are listed; of more, bins are declared
 
@@ -31,16 +32,6 @@ SPECIAL = {
     "MIGCOUNTY": [[0, 8000, 10], 9997, 9999],
     "IND": [[0, 231], 995, 998, 999],
 }
-
-
-def write_project(folder, source, columns, unit):
-    lines = ["[budget]", "epsilon = 20", "[tables.t]", f"source = {json.dumps(str(source))}", unit]
-    for name, keys in columns.items():
-        lines.append(f"[tables.t.columns.{json.dumps(name)}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-    file = folder / "sfumato.toml"
-    file.write_text("\n".join(lines) + "\n")
-    return file
 
 
 def find_outside(table, rows):
@@ -88,7 +79,7 @@ def test_census_income(shared, tmp_path):
         else:
             step = (facts["max"] + 1) / 20
             columns[name] = {"bins": [round(step * place) for place in range(21)], "outside": "clamp"}
-    file = write_project(tmp_path, data / "census_income_test.parquet", columns, 'unit = "row"')
+    file = write_project(tmp_path, columns, source=data / "census_income_test.parquet")
     recipe = FieldGroups(
         table="t",
         groups=[
@@ -125,8 +116,9 @@ def test_health_survey(shared, tmp_path):
         edges = sorted({low + (high - low) * place // 12 for place in range(13)})
         columns[name] = {"bins": edges, "outside": "other"}
     assert len(columns) == 77
-    unit = 'unit = "ID"\nmax_records = 1'
-    file = write_project(tmp_path, data / "nhanes_2009_2012.parquet", columns, unit)
+    file = write_project(
+        tmp_path, columns, source=data / "nhanes_2009_2012.parquet", unit="ID", max_records=1
+    )
     groups = [["BPSysAve", "BPSys1", "BPSys2", "BPSys3", "BPDiaAve"], ["Weight", "Height", "BMI"]]
     made = release(file, FieldGroups(table="t", groups=groups, rows=3000), 10, width=77)
     assert made.measurements[0].cells is not None
@@ -153,8 +145,7 @@ def test_households_with_blanks(shared, tmp_path):
             edges = sorted({round(low + (high - low) * place / 10) for place in range(11)})
             columns[name] = {"bins": edges, "outside": "other"}
     assert len(columns) == 108
-    unit = 'unit = "SERIALNO"\nmax_records = 1'
-    file = write_project(tmp_path, data / "households.csv.gz", columns, unit)
+    file = write_project(tmp_path, columns, source=data / "households.csv.gz", unit="SERIALNO", max_records=1)
     groups = [["TEN", "RNTP", "MRGP", "BLD", "BDS"], ["NP", "HHT", "NOC", "NPF", "R18", "R60"]]
     made = release(file, FieldGroups(table="t", groups=groups), 16, width=108)
     # Blanks are a value: they have their share in the rows.
@@ -205,7 +196,7 @@ def test_all_fields_of_the_1940_census(shared, tmp_path):
     )
     for keys in columns.values():
         keys["outside"] = "other"
-    file = write_project(tmp_path, "t.parquet", columns, 'unit = "row"')
+    file = write_project(tmp_path, columns)
     groups = [
         ["VALUEH", "RENT", "OWNERSHP"],
         ["INCWAGE", "CLASSWKR", "EMPSTAT"],

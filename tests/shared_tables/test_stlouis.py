@@ -11,23 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.contest import make_submission
+from helpers.projects import project_text
+from sfumato.cli.contest import make_submission
 
 pytestmark = pytest.mark.shared
 
-PROJECT = """
-[budget]
-epsilon = 13
-
-[tables.incidents]
-source = "{source}"
-unit = "sim_resident"
-max_records = 20
-parameters = "{parameters}"
-
-[tables.incidents.columns.month]
-range = [1, 12]
-"""
+PROJECT = project_text(
+    {
+        "month": {"range": [1, 12]},
+    },
+    table="incidents",
+    source="{source}",
+    unit="sim_resident",
+    epsilon=13,
+    max_records=20,
+    parameters="{parameters}",
+)
 
 
 @pytest.fixture

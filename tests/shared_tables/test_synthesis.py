@@ -8,11 +8,12 @@ import pyarrow.compute as pc
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 from sfumato.recipes import Adaptive, Tree
 from sfumato.schema import Bins, read_project
 from sfumato.schema.domain import IntegerRange, Values
 
-pytestmark = [pytest.mark.shared, pytest.mark.xdist_group("synthesis")]
+pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
 WIDE = (
     *("age", "education", "marital_status", "major_industry", "major_occupation", "race"),
@@ -25,16 +26,7 @@ COMMUNITY = (
 )
 
 
-def write_project(folder, source, columns, unit='unit = "row"'):
-    """A project file for one table; `columns` has the keys of every column."""
-    lines = ["[budget]", "epsilon = 20", "delta = 1e-6", 'accounting = "gaussian"']
-    lines += ["[tables.t]", f"source = {json.dumps(str(source))}", unit]
-    for name, keys in columns.items():
-        lines.append(f"[tables.t.columns.{json.dumps(name)}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-    file = folder / "sfumato.toml"
-    file.write_text("\n".join(lines) + "\n")
-    return file
+BUDGET = {"delta": 1e-6, "accounting": "gaussian"}
 
 
 def code_columns(sizes, leave_out=()):
@@ -44,14 +36,14 @@ def code_columns(sizes, leave_out=()):
 def lay_out_adult(shared, folder):
     data = shared / "data" / "coded_benchmarks"
     sizes = json.loads((data / "adult-domain.json").read_text())
-    return write_project(folder, data / "adult.csv.gz", code_columns(sizes))
+    return write_project(folder, code_columns(sizes), source=data / "adult.csv.gz", **BUDGET)
 
 
 def lay_out_fire(shared, folder):
     data = shared / "data" / "sf_fire"
     sizes = json.loads((data / "domain.json").read_text())
     few = {name: size for name, size in sizes.items() if size <= 50}
-    return write_project(folder, data / "fire.parquet", code_columns(few))
+    return write_project(folder, code_columns(few), source=data / "fire.parquet", **BUDGET)
 
 
 def lay_out_community(shared, folder):
@@ -63,7 +55,7 @@ def lay_out_community(shared, folder):
         columns[name] = (
             {"values": facts["values"]} if "values" in facts else {"range": [facts["min"], facts["max"]]}
         )
-    return write_project(folder, data / "national2019.csv.gz", columns)
+    return write_project(folder, columns, source=data / "national2019.csv.gz", **BUDGET)
 
 
 def lay_out_census(shared, folder):
@@ -77,7 +69,7 @@ def lay_out_census(shared, folder):
             columns[name] = {"values": sorted(map(int, facts["values"])) if whole else facts["values"]}
         else:
             columns[name] = {"bins": [0, 10, 20, 30, 40, 50, 60, 70, 80, 91]}
-    return write_project(folder, data / "census_income_test.parquet", columns)
+    return write_project(folder, columns, source=data / "census_income_test.parquet", **BUDGET)
 
 
 def lay_out_taxi(shared, folder):

@@ -18,7 +18,7 @@ from sfumato.engines.query import TrueAggregates
 from sfumato.schema import parse_project
 from sfumato.sql import CELLS, Source, finish_query, plan_query, read_statement
 
-pytestmark = pytest.mark.statistical
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 FALSE_ALARM = 1e-6
 LOW, HIGH = 0.0, 80.0

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import sfumato as sf
-from sfumato.cli import app
+import sfumato.noise
+from helpers.cli import invoke
 from sfumato.curator import statements
 from sfumato.errors import UnsupportedQuery
 from sfumato.sql import take_out
@@ -174,7 +174,7 @@ def test_rates_and_costs_follow_from_the_bounds(tmp_path, monkeypatch, more, eps
         seen.append((scores.shape, rate))
         return np.zeros(len(scores), np.int64)
 
-    monkeypatch.setattr(statements, "exponential_choice", choice)
+    monkeypatch.setattr("sfumato.noise.exponential_choice", choice)
     curator.sql(f"DP-SELECT {epsilon} {select} FROM t")
     assert [rate for _, rate in seen] == rates
     if "TOP" in select:
@@ -247,7 +247,7 @@ def test_labels_are_chosen_by_the_law_of_the_plan(tmp_path, monkeypatch):
     curator.sql("DP-SELECT 1 MODE(flag) FROM t")
     runs = 50_000
     counts = np.tile(np.array([56, 44], np.int64), (runs, 1))
-    drawn = statements._choose_labels(counts, noises[0], statements.exponential_choice)[0]
+    drawn = statements._choose_labels(counts, noises[0], sfumato.noise.exponential_choice)[0]
     expected = 1 / (1 + np.exp(-2))
     assert abs((drawn == 0).mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / runs)
 
@@ -334,8 +334,7 @@ def test_the_command_prints_labels(tmp_path, monkeypatch, form):
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
     text = f"DP-SELECT {MUCH} TOP(city, 2) AS best FROM t"
-    result = CliRunner().invoke(app, ["sql", text, "--format", form])
-    assert result.exit_code == 0, result.output
+    result = invoke("sql", text, "--format", form)
     if form == "csv":
         assert result.stdout.splitlines()[0].replace('"', "") == "best_1,best_2"
     if form == "json":

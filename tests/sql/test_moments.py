@@ -1,10 +1,10 @@
 """Moments that lie far off: one record must not decide whether there is an answer, or whether it is free."""
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.projects import write_project
 
 FAR = [2**60, -(2**60), 2**63 - 1, -(2**63) + 1, -(2**63) + 808, -9223372036854775]
 MUCH = 10**5
@@ -12,13 +12,10 @@ MUCH = 10**5
 
 def open_table(folder, unit, values):
     moments = pa.array(values).cast(pa.timestamp(unit))
-    pq.write_table(pa.table({"p": [str(n) for n in range(len(values))], "at": moments}), folder / "t.parquet")
-    (folder / "sfumato.toml").write_text(
-        "[budget]\nepsilon = 10000000\ndelta = 0.1\n"
-        '[tables.t]\nsource = "t.parquet"\nunit = "p"\nmax_records = 1\n'
-        '[tables.t.columns.day]\nfrom = "at"\nperiod = "day_of_week"\n'
-    )
-    return sf.open(folder / "sfumato.toml")
+    rows = pa.table({"p": [str(n) for n in range(len(values))], "at": moments})
+    columns = {"day": {"from": "at", "period": "day_of_week"}}
+    budget = {"epsilon": 10_000_000, "delta": 0.1}
+    return sf.open(write_project(folder, columns, rows=rows, unit="p", max_records=1, **budget))
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])

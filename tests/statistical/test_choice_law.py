@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from helpers.sources import SeededSource, chi_square_tail
 from sfumato.noise import choice, exponential_choice
 from sfumato.noise.choice import _choose
 
@@ -18,30 +19,6 @@ FALSE_ALARM = 1e-6
 SIZE = 200_000
 SCORES = [3, 1, 4, 1, 5, 9, 2, 6]
 EXTREMES = [np.iinfo(np.int64).min, np.iinfo(np.int64).max, 0]
-
-
-class SeededSource:
-    def __init__(self, seed):
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def fill(self, out):
-        out[:] = self._generator.integers(0, 1 << 64, size=out.size, dtype=np.uint64)
-
-
-def chi_square_tail(statistic, freedom):
-    """P(chi-square >= statistic) for whole degrees of freedom, by finite sums."""
-    x = statistic / 2
-    if freedom % 2 == 0:
-        term = total = 1.0
-        for k in range(1, freedom // 2):
-            term *= x / k
-            total += term
-        return math.exp(-x) * total
-    total, term = math.erfc(math.sqrt(x)), math.exp(-x) * math.sqrt(x) / math.gamma(1.5)
-    for k in range(1, freedom // 2 + 1):
-        total += term
-        term *= x / (k + 0.5)
-    return total
 
 
 def p_value(found, scores, rate):
@@ -67,16 +44,6 @@ def p_value(found, scores, rate):
 def choose(scores, rate, *, seed=1, size=SIZE, **cuts):
     tiled = np.tile(np.array(scores, np.int64), (size, 1))
     return _choose(tiled, Fraction(rate), SeededSource(seed), **cuts)
-
-
-def test_the_chi_square_tail_itself():
-    for statistic, freedom, expected in (
-        (3.841458820694124, 1, 0.05),
-        (7.814727903251179, 3, 0.05),
-        (18.307038053275146, 10, 0.05),
-        (40.0, 2, math.exp(-20)),
-    ):
-        assert math.isclose(chi_square_tail(statistic, freedom), expected, rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("rate", ["1/10", "1/2", "2"])

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from helpers.sources import SeededSource, chi_square_tail
 from sfumato.choose import above_threshold, choose, threshold
 from sfumato.noise import bernoulli_exp, choice
 from sfumato.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
@@ -24,30 +25,6 @@ SIZE = 20_000
 SCORES = [3, 1, 4, 1, 5]
 RATE = Fraction(1, 3)
 CUTS = [64, 5, 1]
-
-
-class SeededSource:
-    def __init__(self, seed):
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def fill(self, out):
-        out[:] = self._generator.integers(0, 1 << 64, size=out.size, dtype=np.uint64)
-
-
-def chi_square_tail(statistic, freedom):
-    """P(chi-square >= statistic) for whole degrees of freedom, by finite sums."""
-    x = statistic / 2
-    if freedom % 2 == 0:
-        term = total = 1.0
-        for k in range(1, freedom // 2):
-            term *= x / k
-            total += term
-        return math.exp(-x) * total
-    total, term = math.erfc(math.sqrt(x)), math.exp(-x) * math.sqrt(x) / math.gamma(1.5)
-    for k in range(1, freedom // 2 + 1):
-        total += term
-        term *= x / (k + 0.5)
-    return total
 
 
 def p_value(found, law):
@@ -82,6 +59,7 @@ def losses(scores, rate=Fraction(1)):
     return [rate * (max(scores) - score) for score in scores]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", ["1/1000", "1/10", "7/10", "2", "5"])
 @pytest.mark.parametrize("word_bits", CUTS)
 def test_coins_show_heads_as_often_as_they_should(gamma, word_bits):
@@ -101,6 +79,7 @@ def test_uniform_draws_are_uniform(count):
     assert p_value(found, dict.fromkeys(range(count), 1 / count)) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", [SCORES, [0, 0, 0], [2, 2, 0], [0, 9]])
 @pytest.mark.parametrize("word_bits", CUTS)
 def test_permute_and_flip_has_its_law(scores, word_bits):
@@ -183,6 +162,7 @@ def test_the_first_answer_above_a_threshold_has_its_law(monkeypatch, monotone):
     assert p_value(found, stream_law(queries, edge, scales)) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["0.9", "1.1"])
 def test_control_a_rate_off_by_ten_per_cent_is_found(fault):
     source = SeededSource(8)

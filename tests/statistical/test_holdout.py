@@ -65,6 +65,7 @@ def gaps(signals, make_plan, runs=RUNS):
     return np.mean(found, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", [0, 5])
 def test_the_guard_reports_what_fresh_rows_show(signals):
     plain, guarded, noise = gaps(signals, lambda: plan_holdout(ROWS, questions=2000, budget=500))

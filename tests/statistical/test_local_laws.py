@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from helpers.sources import SeededSource, chi_square_tail
 from sfumato.local import (
     CoinResponse,
     DuchiMean,
@@ -21,28 +22,13 @@ from sfumato.local import (
     UnaryEncoding,
     randomized_response,
 )
-from sfumato.local.numbers import STEPS
+from sfumato.local.means import STEPS
 
 pytestmark = pytest.mark.statistical
 
 FALSE_ALARM = 1e-6
 FIVE = 4.9  # a normal variable leaves this many standard deviations once in a million
 REPEATS = 200
-
-
-class SeededSource:
-    def __init__(self, seed):
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def fill(self, out):
-        out[:] = self._generator.integers(0, 1 << 64, size=out.size, dtype=np.uint64)
-
-
-def chi_square_tail(statistic, freedom):
-    """P(chi-square >= statistic), by the normal approximation of Wilson and Hilferty."""
-    cube = (statistic / freedom) ** (1 / 3)
-    spread = math.sqrt(2 / (9 * freedom))
-    return 0.5 * math.erfc((cube - (1 - 2 / (9 * freedom))) / spread / math.sqrt(2))
 
 
 def p_value(counts, chances):
@@ -151,6 +137,7 @@ PEOPLE = np.repeat(np.arange(K), np.round(20_000 * WEIGHTS / WEIGHTS.sum()).asty
 TRUTH = np.bincount(PEOPLE, minlength=K) / PEOPLE.size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1, 3])
 @pytest.mark.parametrize("kind", ["krr", "oue", "sue", "olh", "hadamard", "rappor"])
 def test_squared_error_is_that_of_theory_and_there_is_no_bias(kind, epsilon):
@@ -174,6 +161,7 @@ def test_squared_error_is_that_of_theory_and_there_is_no_bias(kind, epsilon):
     assert np.abs(bias).max() < FIVE + 1  # over 64 categories
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 1, 4])
 @pytest.mark.parametrize("kind", [LaplaceMean, DuchiMean, PiecewiseMean, HybridMean])
 def test_means_have_the_error_of_theory_and_no_bias(kind, epsilon):

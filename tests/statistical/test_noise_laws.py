@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from helpers.sources import SeededSource, chi_square_tail
 from sfumato.noise import discrete_gaussian, discrete_laplace, samplers
 from sfumato.noise.laws import Law
 from sfumato.noise.samplers import draw_narrow, draw_wide
@@ -19,33 +20,6 @@ pytestmark = pytest.mark.statistical
 FALSE_ALARM = 1e-6
 SIZE = 1_000_000
 KINDS = ["laplace", "gaussian"]
-
-
-class SeededSource:
-    def __init__(self, seed):
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def fill(self, out):
-        out[:] = self._generator.integers(0, 1 << 64, size=out.size, dtype=np.uint64)
-
-
-def chi_square_tail(statistic, freedom):
-    """P(chi-square >= statistic): the regularised upper incomplete gamma function."""
-    a, x = freedom / 2, statistic / 2
-    front = math.exp(a * math.log(x) - x - math.lgamma(a)) if x > 0 else 0.0
-    if x < a + 1:
-        term = total = 1 / a
-        order = a
-        while term > total * 1e-16:
-            order += 1
-            term *= x / order
-            total += term
-        return 1 - front * total
-    # Legendre's continued fraction, from the bottom up.
-    value = x + 1001 - a
-    for order in range(500, 0, -1):
-        value = x + 2 * order - 1 - a - order * (order - a) / value
-    return front / value
 
 
 def lower_tails(kind, scale, edges):
@@ -91,6 +65,7 @@ def draw(method, kind, scale, *, seed=1, size=SIZE, **options):
 def test_the_chi_square_tail_itself():
     for statistic, freedom, expected in (
         (3.841458820694124, 1, 0.05),
+        (7.814727903251179, 3, 0.05),
         (18.307038053275146, 10, 0.05),
         (2.0, 2, math.exp(-1)),
         (40.0, 2, math.exp(-20)),

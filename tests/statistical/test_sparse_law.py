@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from helpers.sources import SeededSource, chi_square_tail
 from sfumato.noise import add_noise, add_sparse_noise, samplers, sparse
 from sfumato.noise.laws import Law
 from sfumato.noise.sparse import draw_passing
@@ -21,38 +22,12 @@ FALSE_ALARM = 1e-6
 SIZE = 400_000
 
 
-class SeededSource:
-    def __init__(self, seed):
-        self._generator = np.random.Generator(np.random.PCG64(seed))
-
-    def fill(self, out):
-        out[:] = self._generator.integers(0, 1 << 64, size=out.size, dtype=np.uint64)
-
-
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch):
     """Every key stream is a seeded source of its own."""
     seeds = itertools.count(7)
     for module in (samplers, sparse):
         monkeypatch.setattr(module, "KeyStream", lambda: SeededSource(next(seeds)))
-
-
-def chi_square_tail(statistic, freedom):
-    """P(chi-square >= statistic): the regularised upper incomplete gamma function."""
-    a, x = freedom / 2, statistic / 2
-    front = math.exp(a * math.log(x) - x - math.lgamma(a)) if x > 0 else 0.0
-    if x < a + 1:
-        term = total = 1 / a
-        order = a
-        while term > total * 1e-16:
-            order += 1
-            term *= x / order
-            total += term
-        return 1 - front * total
-    value = x + 1001 - a
-    for order in range(500, 0, -1):
-        value = x + 2 * order - 1 - a - order * (order - a) / value
-    return front / value
 
 
 def p_value(counts, probabilities):

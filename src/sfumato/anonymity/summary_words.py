@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.anonymity.check import NOT_DP
 from sfumato.anonymity.summary import MATCHING
-from sfumato.report.numbers import percent, short
+from sfumato.pages.words import percent, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

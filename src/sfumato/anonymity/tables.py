@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.anonymity.values import is_text
-from sfumato.errors import AnonymityError, MetricError, SourceError
-from sfumato.metrics.tables import read_table as read_any
+from sfumato.errors import AnonymityError, SourceError
+from sfumato.tables import read_table as read_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,8 +35,8 @@ def read_table(source: TableLike, *, side: str, columns: Iterable[str] | None = 
         if isinstance(source, (str, Path)) and str(source).lower().endswith(".parquet"):
             table = _read_parquet(Path(source), side, wanted)
         else:
-            table = read_any(source, side=side)
-    except MetricError as error:
+            table = read_any(source, side=side, typed=True)
+    except SourceError as error:
         raise AnonymityError(str(error)) from None
     if wanted is None:
         return table

@@ -13,7 +13,7 @@ from typing import Any
 from sfumato.attack.clinic import SECRET, Reply, noise_deviation, open_clinic
 from sfumato.attack.link import INTERNAL
 from sfumato.errors import AttackError, BudgetExceeded
-from sfumato.exact import ExactLike, format_exact
+from sfumato.exact import NORMAL_95, ExactLike, format_exact
 
 _HALF = 0.5
 _MOST = 10_000
@@ -73,7 +73,7 @@ class AverageAttack:
     @property
     def careless_repeats(self) -> int:
         """How many repeats would give the exact count away then, 95 times in 100."""
-        return math.ceil((1.96 * noise_deviation(self.epsilon) / _HALF) ** 2)
+        return math.ceil((NORMAL_95 * noise_deviation(self.epsilon) / _HALF) ** 2)
 
     def to_record(self) -> dict[str, Any]:
         """The attack for JSON."""

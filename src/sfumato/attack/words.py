@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.attack.link import INTERNAL
 from sfumato.exact import format_exact
-from sfumato.explain.words import at_least, at_most
-from sfumato.report.numbers import percent, short
+from sfumato.pages.words import at_least, at_most, percent, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

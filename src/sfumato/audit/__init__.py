@@ -8,34 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sfumato.audit.callables import audit_callable
-from sfumato.audit.curated import Effort, audit_subject
+from sfumato.audit.layers import Effort, audit_target
 from sfumato.audit.one_run import audit_one_run
 from sfumato.audit.result import Audit, Finding, Verdict
-from sfumato.audit.subjects import RecipeSubject, read_subject, show_specimen
+from sfumato.audit.targets import RecipeTarget, StatementTarget, read_target, specimen_target
 from sfumato.errors import AuditError
 from sfumato.exact import parse_delta
 from sfumato.recipes import parse_epsilons, read_recipe
 from sfumato.schema import Project, read_project
 
-if TYPE_CHECKING:
-    from sfumato.audit.desk import Answered
-
-__all__ = [
-    "Audit",
-    "AuditError",
-    "Effort",
-    "Finding",
-    "Verdict",
-    "audit",
-    "audit_one_run",
-    "audit_recipe",
-    "audit_sql",
-]
+__all__ = ["Audit", "AuditError", "Effort", "Finding", "Verdict", "audit", "audit_one_run"]
 
 _STATEMENT = re.compile(r"\s*(dp[-_]select|select|with|explain)\s", re.IGNORECASE)
 
@@ -56,27 +42,23 @@ def audit(
     """What an audit of `mechanism` finds: `.epsilon_lower`, `.verdict`, and the findings of every layer.
 
     A function from a table to an output is run on `neighbours`, a pair of tables or a list of pairs, which
-    differ by one individual; `epsilon` and `delta` are what it claims. A recipe, the path of a recipe file
-    or a DP-SELECT statement is run on tables made up from the description in `project`; its privacy
-    parameters are its own unless given. `runs` is the number of runs on each side.
+    differ by one individual; `epsilon` and `delta` are what it claims, and with a `timeout` it runs in a
+    process of its own. A recipe, the path of a recipe file or a DP-SELECT statement is run on tables made up
+    from the description in `project`, with more or less `effort`; its privacy parameters are its own unless
+    given. The private source is not read, the ledger is not touched, nothing is spent. `runs` is the number
+    of runs on each side, `confidence` how sure bounds by chance must be.
 
     >>> audit(lambda table: len(table), neighbours=([1, 2], [1]), epsilon=1.0, runs=200).verdict
     'VIOLATED'
     """
     if project is not None:
+        opened = project if isinstance(project, Project) else read_project(project)
         if isinstance(mechanism, str) and _STATEMENT.match(mechanism):
-            return audit_sql(
-                mechanism, project=project, effort=effort, runs=runs, confidence=confidence, progress=progress
-            )
-        return audit_recipe(
-            mechanism,
-            project=project,
-            epsilon=epsilon,
-            delta=delta,
-            effort=effort,
-            runs=runs,
-            confidence=confidence,
-            progress=progress,
+            mechanism = read_target(mechanism, opened)
+        if not isinstance(mechanism, StatementTarget):
+            mechanism = _make_target(mechanism, epsilon, delta)
+        return audit_target(
+            mechanism, opened, effort=effort, runs=runs, confidence=confidence, progress=progress
         )
     if not callable(mechanism):
         raise AuditError("a mechanism is a function of a table; recipes and statements need project=")
@@ -94,21 +76,8 @@ def audit(
     )
 
 
-def audit_recipe(
-    recipe: Any,  # noqa: ANN401 - a recipe, a specimen of one, or the path of a recipe file
-    *,
-    project: Project | Path | str,
-    epsilon: Any = None,  # noqa: ANN401 - one number or several
-    delta: Any = None,  # noqa: ANN401
-    effort: Effort = "normal",
-    runs: int | None = None,
-    confidence: float = 0.95,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Audit:
-    """What all layers find about a recipe on tables made up from the description in `project`.
-
-    The private source is not read, the ledger is not touched, nothing is spent.
-    """
+def _make_target(recipe: Any, epsilon: Any, delta: Any) -> RecipeTarget:  # noqa: ANN401 - see audit
+    """A recipe, a specimen of one, or the recipe in a file, with its privacy parameters."""
     if isinstance(recipe, (str, Path)):
         file = read_recipe(recipe)
         recipe = file.recipe
@@ -119,49 +88,5 @@ def audit_recipe(
     epsilons = parse_epsilons(epsilon)
     exact = parse_delta(0 if delta is None else delta)
     if hasattr(recipe, "specimen_request"):
-        subject = show_specimen(recipe, epsilons=epsilons, delta=exact)
-    else:
-        subject = RecipeSubject(recipe=recipe, epsilons=epsilons, delta=exact)
-
-    def claim(_: Answered) -> tuple[float, float]:
-        return float(sum(epsilons)), float(exact * len(epsilons))
-
-    return audit_subject(
-        subject,
-        _open(project),
-        claim=claim,
-        effort=effort,
-        runs=runs,
-        confidence=confidence,
-        progress=progress,
-    )
-
-
-def audit_sql(
-    statement: str,
-    *,
-    project: Project | Path | str,
-    effort: Effort = "normal",
-    runs: int | None = None,
-    confidence: float = 0.95,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Audit:
-    """What all layers find about a DP-SELECT statement, as `audit_recipe` does for a recipe.
-
-    The claim is the epsilon of the statement; with WITHIN, what it spends on the made-up crowd.
-    """
-    opened = _open(project)
-    subject = read_subject(statement, opened)
-
-    def claim(answered: Answered) -> tuple[float, float]:
-        spent = answered.seen.get("spent", Fraction(0))
-        assert isinstance(spent, Fraction)
-        return float(subject.epsilon or spent), float(subject.delta)
-
-    return audit_subject(
-        subject, opened, claim=claim, effort=effort, runs=runs, confidence=confidence, progress=progress
-    )
-
-
-def _open(project: Project | Path | str) -> Project:
-    return project if isinstance(project, Project) else read_project(project)
+        return specimen_target(recipe, epsilons=epsilons, delta=exact)
+    return RecipeTarget(recipe=recipe, epsilons=epsilons, delta=exact)

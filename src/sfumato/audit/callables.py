@@ -1,22 +1,32 @@
-"""The audit of any Python function from a table to an output."""
+"""Audits of functions: many runs on neighbouring tables, in this process or in one that may be stopped."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import pickle
+import selectors
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
 
 import numpy as np
 
-from sfumato.audit.blackbox import certify_samples
-from sfumato.audit.observe import stack_observations
-from sfumato.audit.result import Audit, Finding
-from sfumato.audit.runner import RunnerHere, RunnerThere, pack_job
+from sfumato.audit.blackbox import (
+    Observation,
+    Sample,
+    certify_samples,
+    observe,
+    observe_error,
+    stack_observations,
+)
+from sfumato.audit.result import Audit, Finding, check_claim
 from sfumato.errors import AuditError
-
-if TYPE_CHECKING:
-    from sfumato.audit.observe import Observation, Sample
-    from sfumato.audit.runner import Runner
+from sfumato.tables import read_table
 
 MOST_RUNS = 20_000
 LEAST_RUNS = 100
@@ -26,6 +36,17 @@ _FEWEST = 8
 _SECONDS = 20.0
 _PILOT = 3
 _BITS = 4
+_LENGTH = 8
+
+
+class Runner(Protocol):
+    """Runs a mechanism once on side 0 or 1."""
+
+    def run(self, side: int) -> Observation:
+        """What that run showed."""
+
+    def close(self) -> None:
+        """Ends what was started."""
 
 
 def audit_callable(
@@ -47,24 +68,22 @@ def audit_callable(
     >>> audit_callable(noisy_count, neighbours=([1, 2], [1]), **options).verdict
     'not refuted'
     """
-    runners: list[Runner] = []
-    for pair in list_pairs(neighbours):
-        if timeout is None:
-            runners.append(RunnerHere(mechanism, pair))
-        else:
-            runners.append(RunnerThere(pack_job(mechanism, pair), timeout))
-    name = getattr(mechanism, "__name__", type(mechanism).__name__)
-    notes = []
-    if all(_equal(*pair) for pair in list_pairs(neighbours)):
-        notes.append("the neighbours are equal: nothing can be refuted")
+    pairs = list_pairs(neighbours)
+    runners: list[Runner] = [
+        LocalRunner(mechanism, pair)
+        if timeout is None
+        else ProcessRunner(_pack_job(mechanism, pair), timeout)
+        for pair in pairs
+    ]
+    equal = all(_equal(*pair) for pair in pairs)
     return audit_runners(
         runners,
-        name=str(name),
+        name=str(getattr(mechanism, "__name__", type(mechanism).__name__)),
         epsilon=epsilon,
         delta=delta,
         runs=runs,
         confidence=confidence,
-        notes=tuple(notes),
+        notes=("the neighbours are equal: nothing can be refuted",) if equal else (),
         progress=progress,
     )
 
@@ -85,16 +104,16 @@ def audit_runners(
     if runs is not None and (isinstance(runs, bool) or not isinstance(runs, int) or runs < _FEWEST):
         raise AuditError(f"runs must be a whole number of at least {_FEWEST}, on each side")
     findings: list[Finding] = []
-    told = list(notes)
+    remarks = list(notes)
     total = 0
     for index, runner in enumerate(runners):
         which = f"pair {index + 1}: " if len(runners) > 1 else ""
         try:
-            wanted = runs or _plan_runs(runner, len(runners))
-            samples = _run_both(runner, wanted, progress)
+            count = runs or _plan_runs(runner, len(runners))
+            samples = _run_both(runner, count, progress)
         finally:
             runner.close()
-        total += 2 * wanted
+        total += 2 * count
         grid = _compare_grids(*samples)
         if grid:
             findings.append(Finding(layer=2, text=which + grid))
@@ -103,12 +122,12 @@ def audit_runners(
             Finding(layer=3, text=which + str(found), violated=found.epsilon > epsilon, epsilon=found.epsilon)
         )
         if found.most <= epsilon:
-            told.append(
-                f"{which}{wanted:,} runs on each side prove no epsilon above {found.most:.3g}, so they "
+            remarks.append(
+                f"{which}{count:,} runs on each side prove no epsilon above {found.most:.3g}, so they "
                 f"cannot refute {epsilon:.6g}"
             )
         if all((each.summaries == each.summaries[0]).all() and _constant(each) for each in samples):
-            told.append(f"{which}every run on a side gives the same output: no noise, or a fixed seed")
+            remarks.append(f"{which}every run on a side gives the same output: no noise, or a fixed seed")
     return Audit(
         mechanism=name,
         epsilon=float(epsilon),
@@ -117,7 +136,7 @@ def audit_runners(
         confidence=confidence,
         runs=total,
         pairs=len(runners),
-        notes=tuple(told),
+        notes=tuple(remarks),
     )
 
 
@@ -135,16 +154,6 @@ def list_pairs(neighbours: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - see 
         if len(neighbours) == 2:
             return [(neighbours[0], neighbours[1])]
     raise AuditError("neighbours must be a pair of tables (with, without), or a list of such pairs")
-
-
-def check_claim(*, epsilon: float, delta: float, confidence: float) -> None:
-    """Raises an error about a claim that is none."""
-    if isinstance(epsilon, bool) or not 0 <= float(epsilon) < float("inf"):
-        raise AuditError("the claimed epsilon must be a number of at least 0")
-    if not 0 <= float(delta) < 1:
-        raise AuditError("the claimed delta must be at least 0 and below 1")
-    if not 0.5 <= confidence < 1:
-        raise AuditError("confidence must be at least 0.5 and below 1, such as 0.95")
 
 
 def _plan_runs(runner: Runner, pairs: int) -> int:
@@ -195,7 +204,7 @@ def _constant(sample: Sample) -> bool:
     same = np.array_equal(
         sample.numbers, np.broadcast_to(sample.numbers[0], sample.numbers.shape), equal_nan=True
     )
-    return same and all(held.all() for held in sample.words.values())
+    return same and all(shown.all() for shown in sample.words.values())
 
 
 def _equal(one: Any, two: Any) -> bool:  # noqa: ANN401 - tables of any kind
@@ -204,3 +213,204 @@ def _equal(one: Any, two: Any) -> bool:  # noqa: ANN401 - tables of any kind
         return bool(np.all(same)) and np.shape(one) == np.shape(two)
     except Exception:  # tables that cannot be compared are not known to be equal
         return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalRunner:
+    """Runs in this process."""
+
+    mechanism: Callable[[Any], Any]
+    tables: tuple[Any, Any]
+
+    def run(self, side: int) -> Observation:
+        """What one run on that side showed."""
+        return run_once(self.mechanism, self.tables[side])
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class ProcessRunner:
+    """Runs in a process of its own, started anew when a run takes too long or kills it.
+
+    The `job` says what the worker runs; a run may take `timeout` seconds.
+    """
+
+    job: dict[str, Any]
+    timeout: float
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def run(self, side: int) -> Observation:
+        """What one run on that side showed; also if it did not end, or ended the process."""
+        process = self._ready()
+        assert process.stdin is not None
+        try:
+            _write_message(process.stdin, side)
+            answer = self._receive(process, self.timeout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            answer = None
+        if isinstance(answer, Observation):
+            return answer
+        self.close()
+        word = "did not end in time" if answer == "late" else "died"
+        return Observation(np.empty(0), words=frozenset({word}))
+
+    def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _ready(self) -> subprocess.Popen[bytes]:
+        if self._process is not None:
+            return self._process
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from sfumato.audit.callables import serve_parent; serve_parent()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdin is not None
+        _write_message(self._process.stdin, self.job)
+        answer = self._receive(self._process, max(60.0, self.timeout))
+        if not isinstance(answer, dict) or "ready" not in answer:
+            self.close()
+            reason = answer.get("failed") if isinstance(answer, dict) else "it did not start"
+            raise AuditError(f"the mechanism cannot be run: {reason}")
+        return self._process
+
+    @staticmethod
+    def _receive(process: subprocess.Popen[bytes], seconds: float) -> Any:  # noqa: ANN401 - what was sent
+        """The next answer, "late" if there is none in time, None if the process has ended."""
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                return "late"
+        return _read_message(process.stdout)
+
+
+def _pack_job(mechanism: Callable[[Any], Any], tables: tuple[Any, Any]) -> dict[str, Any]:
+    """The job of a worker that runs `mechanism` on `tables`; both must be known outside this process."""
+    try:
+        return {"mechanism": pickle.dumps(mechanism), "tables": pickle.dumps(tables)}
+    except Exception:
+        raise AuditError(
+            "with a time-out the mechanism runs in another process, so it must be a function of a module "
+            "and its tables must pickle; leave timeout out, or use `sfumato audit FILE.py:NAME`"
+        ) from None
+
+
+def run_once(mechanism: Callable[[Any], Any], table: Any) -> Observation:  # noqa: ANN401 - any table
+    """What one run shows: its output, or the error it raised.
+
+    >>> sorted(run_once(lambda table: 1 / len(table), []).words)[0]
+    'error'
+    """
+    try:
+        output = mechanism(table)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: an exit is something to see
+        return observe_error(error)
+    return observe(output)
+
+
+def serve_parent() -> None:
+    """Runs a job for the process that started this one; what the mechanism prints goes nowhere."""
+    sink = os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    source = os.fdopen(os.dup(0), "rb")
+    os.dup2(null, 0)
+    job = _read_message(source)
+    if job is None:
+        return
+    try:
+        mechanism, tables = _unpack_job(job)
+    except BaseException as error:
+        _write_message(sink, {"failed": f"{type(error).__name__}: {str(error)[:500]}"})
+        return
+    _write_message(sink, {"ready": True})
+    while (side := _read_message(source)) is not None:
+        _write_message(sink, run_once(mechanism, tables[side]))
+
+
+def _unpack_job(job: dict[str, Any]) -> tuple[Callable[[Any], Any], Sequence[Any]]:
+    """The mechanism and the two tables of a job, which may name files to load them from."""
+    if job.get("memory") is not None:
+        import resource
+
+        most = job["memory"] << 20
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    mechanism = load_name(job["where"]) if "where" in job else pickle.loads(job["mechanism"])
+    if "neighbours" in job:
+        pair = load_name(job["neighbours"])
+        tables = pair() if callable(pair) else pair
+    elif "files" in job:
+        tables = tuple(convert_table(path, job["kind"]) for path in job["files"])
+    else:
+        tables = pickle.loads(job["tables"])
+    if not callable(mechanism) or len(tables) != 2:
+        raise AuditError("a mechanism must be callable, and neighbours must be two tables")
+    return mechanism, tables
+
+
+def load_name(where: str) -> Any:  # noqa: ANN401 - whatever the file holds under the name
+    """What the file and name of `where`, such as "release.py:noisy_count", stand for."""
+    file, _, name = where.rpartition(":")
+    path = Path(file)
+    if not name.isidentifier() or not path.is_file():
+        raise AuditError(f"{where!r} must be FILE.py:NAME of a Python file that exists")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(f"audited_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise AuditError(f"{path.name!r} cannot be loaded; give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise AuditError(
+            f"{path.name!r} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
+        ) from None
+    if not hasattr(module, name):
+        raise AuditError(f"{path.name!r} has no {name!r}")
+    return getattr(module, name)
+
+
+def convert_table(path: str, kind: str) -> Any:  # noqa: ANN401 - as the mechanism wants it
+    """The table in the file at `path`, as `kind`: "arrow", "rows", "pandas", "polars" or "path"."""
+    if kind == "path":
+        return path
+    table = read_table(path, side="table", typed=True)
+    if kind == "rows":
+        return table.to_pylist()
+    if kind == "arrow":
+        return table
+    try:
+        if kind == "pandas":
+            return table.to_pandas()
+        return importlib.import_module("polars").from_arrow(table)
+    except ImportError:
+        raise AuditError(f"tables as {kind} need {kind} to be installed") from None
+
+
+def _read_message(stream: IO[bytes]) -> Any:  # noqa: ANN401 - what the other end sent
+    """The next object on `stream`, or None at its end."""
+    head = stream.read(_LENGTH)
+    if len(head) < _LENGTH:
+        return None
+    body = stream.read(int.from_bytes(head, "big"))
+    return pickle.loads(body)
+
+
+def _write_message(stream: IO[bytes], message: object) -> None:
+    """Sends `message` to the other end of `stream`."""
+    body = pickle.dumps(message)
+    stream.write(len(body).to_bytes(_LENGTH, "big") + body)
+    stream.flush()

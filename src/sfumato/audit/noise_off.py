@@ -1,45 +1,265 @@
 """Layer 1: neighbouring tables with the noise off. What is about to be noised is compared, vector by vector.
 
-The base table's answers are given to every other table, so that a recipe that asks by what it has seen
-takes the same course. Then neighbours must ask for the same noise, show the same output, and differ in
-every vector by no more than its cost declares. Nothing here is left to chance.
+A noise source records every request for noise. The base table's answers are given to every other table, so
+that a recipe that asks by what it has seen takes the same course. Then neighbours must ask for the same
+noise, show the same output, and differ in every vector by no more than its cost declares. Nothing here is
+left to chance.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
 
-from sfumato.accounting import Spent, add_costs
-from sfumato.audit.differences import Moved, add_losses, find_excess, measure_move
-from sfumato.audit.people import list_people
+import numpy as np
+
+from sfumato.accounting import Spent, add_costs, mu_to_epsilon
+from sfumato.audit.neighbours import list_individuals
 from sfumato.audit.result import Finding
-from sfumato.audit.watch import Mode, Watch
 from sfumato.errors import AuditError
+from sfumato.exact import parse_positive
+from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from sfumato.accounting import Cost
-    from sfumato.audit.desk import Answered, Desk
-    from sfumato.audit.people import Person
-    from sfumato.audit.watch import Asked
+    from sfumato.audit.neighbours import Individual
+    from sfumato.audit.targets import Harness, Outcome
+    from sfumato.exact import ExactLike
+    from sfumato.noise import Kind
 
-Claim = Callable[["Answered"], tuple[float, float]]
-"""Epsilon and delta that are claimed, once it is known what was charged."""
+Mode = Literal["off", "on"]
+Answer = tuple["NDArray[np.int64]", "NDArray[np.int64] | None"]
+"""Noisy values, and the cells they stand in if they are sparse."""
 
+# Groups that only the records know: those of one individual are never released, all others always.
+_SURE = 2**40
 _MOST_FINDINGS = 6
 _TRIES = 4
 _PURE_HAIR, _GAUSSIAN_HAIR = 1e-9, 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Base:
-    """A run on a table without the individual: what it asked, what it was given, what it showed."""
+class NoiseRequest:
+    """One request for noise: exact values on their way to it. Never leaves the audit."""
+
+    kind: Literal["laplace", "gaussian", "sparse", "choice"]
+    scale: Fraction
+    true_values: NDArray[np.int64]
+    cells: NDArray[np.int64] | None = None
+    size: int = 0
+    threshold: int = 0
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """What neighbours must have in common."""
+        shape = () if self.cells is not None else self.true_values.shape
+        return (self.kind, self.scale, shape, self.size, self.threshold)
+
+
+@dataclass(slots=True, eq=False)
+class RecordingNoise:
+    """A noise source for made-up tables, which records what was about to be noised and what was answered.
+
+    With `replay`, it gives these answers in their order, so that a conversation takes the course it took
+    before. Otherwise it adds nothing (`off`) or draws as the package does (`on`). `selections` are the turns
+    on which groups are chosen by their number of individuals.
+    """
+
+    mode: Mode = "off"
+    replay: Sequence[Answer] = ()
+    selections: frozenset[int] = frozenset()
+    requests: list[NoiseRequest] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+    def add_noise(self, values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
+        """`values` with noise, without, or what was answered before."""
+        selects = len(self.requests) in self.selections
+        exact = parse_positive(scale, name="scale")
+        # The groups of a selection come in any order, and without their names.
+        true_values = np.sort(values) if selects else values.copy()
+        replayed = self._record(NoiseRequest(kind=kind, scale=exact, true_values=true_values))
+        if selects and self.mode == "off":
+            answer = np.where(values >= 2, _SURE, -_SURE)
+        elif replayed is not None and replayed[1] is None and replayed[0].shape == values.shape:
+            answer = replayed[0]
+        elif self.mode == "on":
+            answer = add_noise(values, kind=kind, scale=scale)
+        else:
+            answer = values
+        self.answers.append((answer.copy(), None))
+        return answer.copy()
+
+    def add_sparse_noise(
+        self,
+        cells: NDArray[np.int64],
+        values: NDArray[np.int64],
+        *,
+        size: int,
+        scale: ExactLike,
+        threshold: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The cells that reach the threshold with noise, without, or that did before."""
+        replayed = self._record(
+            NoiseRequest(
+                kind="sparse",
+                scale=parse_positive(scale, name="scale"),
+                true_values=values.copy(),
+                cells=cells.copy(),
+                size=size,
+                threshold=threshold,
+            )
+        )
+        if replayed is not None and replayed[1] is not None:
+            amounts, found = replayed[0], replayed[1]
+        elif self.mode == "on":
+            found, amounts = add_sparse_noise(cells, values, size=size, scale=scale, threshold=threshold)
+        else:
+            found, amounts = cells[values >= threshold], values[values >= threshold]
+        self.answers.append((amounts.copy(), found.copy()))
+        return found.copy(), amounts.copy()
+
+    def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
+        """An index for every row: drawn, the best, or what was answered before."""
+        exact = parse_positive(rate, name="rate")
+        replayed = self._record(NoiseRequest(kind="choice", scale=exact, true_values=scores.copy()))
+        if replayed is not None and replayed[1] is None and replayed[0].shape == scores.shape[:1]:
+            answer = replayed[0]
+        elif self.mode == "on":
+            answer = exponential_choice(scores, rate=rate)
+        else:
+            answer = scores.argmax(axis=1)
+        self.answers.append((answer.copy(), None))
+        return answer.copy()
+
+    def _record(self, request: NoiseRequest) -> Answer | None:
+        """Records the request; returns the answer to replay, if there is one."""
+        turn = len(self.requests)
+        self.requests.append(request)
+        return self.replay[turn] if turn < len(self.replay) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Difference:
+    """By how much one request differs from that of a base table, where it does: amount by place."""
+
+    amounts: dict[int, int]
+
+    def minus(self, other: Difference) -> Difference:
+        """By how much two tables differ that were both compared with one base."""
+        places = sorted({*self.amounts, *other.amounts})
+        moved = {place: self.amounts.get(place, 0) - other.amounts.get(place, 0) for place in places}
+        return Difference({place: amount for place, amount in moved.items() if amount})
+
+    @property
+    def l1(self) -> int:
+        """The L1 norm."""
+        return sum(map(abs, self.amounts.values()))
+
+    @property
+    def l2_squared(self) -> int:
+        """The square of the L2 norm."""
+        return sum(amount * amount for amount in self.amounts.values())
+
+
+def measure_difference(base: NoiseRequest, other: NoiseRequest) -> Difference:
+    """By how much `other` differs from `base`; both have the same terms.
+
+    The groups of a selection have no names here, so vectors of different length are compared in order of
+    size, which is the least they can differ by.
+    """
+    one, two = base.true_values, other.true_values
+    if base.cells is not None and other.cells is not None:
+        before = Difference(dict(zip(base.cells.tolist(), one.tolist(), strict=True)))
+        return Difference(dict(zip(other.cells.tolist(), two.tolist(), strict=True))).minus(before)
+    if one.shape != two.shape:
+        size = max(one.size, two.size)
+        one, two = (
+            np.sort(np.concatenate([each, np.zeros(size - each.size, np.int64)])) for each in (one, two)
+        )
+    one, two = one.ravel(), two.ravel()
+    places = np.flatnonzero(one != two)
+    # In Python's whole numbers: the difference of two of 64 bits may need more.
+    moved = zip(places.tolist(), one[places].tolist(), two[places].tolist(), strict=True)
+    return Difference({place: after - before for place, before, after in moved})
+
+
+def measure_choice(
+    scores: NDArray[np.int64], difference: Difference, rate: Fraction
+) -> tuple[Fraction, float]:
+    """The privacy loss of a choice on two tables: the bound by the range of moved scores, and exactly."""
+    candidates = scores.shape[1]
+    bound, exact = Fraction(0), 0.0
+    by_row: dict[int, dict[int, int]] = {}
+    for place, amount in difference.amounts.items():
+        by_row.setdefault(place // candidates, {})[place % candidates] = amount
+    for row, amounts in by_row.items():
+        moved = [amounts.get(candidate, 0) for candidate in range(candidates)]
+        bound += rate * (max(moved) - min(moved))
+        base = [int(score) for score in scores[row]]
+        other = [score + amount for score, amount in zip(base, moved, strict=True)]
+        exact += float(np.abs(_log_chances(base, rate) - _log_chances(other, rate)).max())
+    return bound, exact
+
+
+def _log_chances(scores: list[int], rate: Fraction) -> NDArray[np.float64]:
+    most = max(scores)
+    below = np.array([float(most - each) for each in scores])
+    logs = -np.minimum(float(rate) * below, 1e6)
+    return np.asarray(logs - np.log(np.exp(logs).sum()))
+
+
+def find_excess(request: NoiseRequest, difference: Difference, cost: Cost) -> str | None:
+    """How a request breaks what its cost declares, or None; in exact arithmetic."""
+    if request.kind == "choice":
+        bound, _ = measure_choice(request.true_values, difference, request.scale)
+        if bound > cost.scale:
+            return f"scores move by epsilon {float(bound):.6g}, declared {float(cost.scale):.6g}"
+    elif cost.norm == "L2":
+        if difference.l2_squared > cost.sensitivity**2:
+            distance = math.sqrt(difference.l2_squared)
+            return f"L2 distance {distance:.6g}, declared {float(cost.sensitivity):.6g}"
+    elif difference.l1 > cost.sensitivity:
+        return f"L1 distance {difference.l1}, declared {float(cost.sensitivity):.6g}"
+    return None
+
+
+def add_losses(
+    requests: Sequence[NoiseRequest], differences: Sequence[Difference], *, delta: float, pure: bool = True
+) -> float:
+    """The epsilon that all requests together show on a pair, from below.
+
+    Pure losses add up. Gaussian ones add up in squares and are read at `delta`; without delta there is no
+    finite epsilon. Of a mixture, the larger of the two counts. Where the claim rests on delta for pure
+    losses too, their plain sum proves nothing and is left out (`pure` is False).
+    """
+    plain = squares = 0.0
+    for request, difference in zip(requests, differences, strict=True):
+        match request.kind:
+            case "gaussian":
+                squares += float(Fraction(difference.l2_squared) / request.scale**2)
+            case "choice":
+                plain += measure_choice(request.true_values, difference, request.scale)[1]
+            case _:
+                plain += float(difference.l1 / request.scale)
+    if not pure:
+        plain = 0.0
+    if squares == 0:
+        return plain
+    return max(plain, mu_to_epsilon(math.sqrt(squares), delta) if delta > 0 else math.inf)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BaseRun:
+    """A run on a table without the individual: what it asked, what it was answered, what it showed."""
 
     crowd: bool
-    watch: Watch
-    answered: Answered
-    selections: frozenset[int]
+    noise: RecordingNoise
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -48,85 +268,80 @@ class Compared:
 
     findings: tuple[Finding, ...]
     pairs: int
-    worst: float
-    worst_moves: tuple[Moved, ...]
-    base: Base
+    worst_differences: tuple[Difference, ...]
+    base: BaseRun
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Trial:
+    """A run with one individual more than its base: how its vectors differ, and what is wrong with it."""
+
     what: str
-    answered: Answered
-    asked: tuple[Asked, ...]
-    moves: tuple[Moved, ...] | None
+    outcome: Outcome
+    requests: tuple[NoiseRequest, ...]
+    differences: tuple[Difference, ...] | None
     fault: str | None
 
 
-def run_base(desk: Desk, *, crowd: bool, mode: Mode = "off") -> Base:
+def run_base(harness: Harness, *, crowd: bool, mode: Mode = "off") -> BaseRun:
     """A run on the table of the crowd, or of nobody, by default with the noise off."""
-    watch = Watch(mode=mode)
-    answered = desk.run((), watch, crowd=crowd)
-    for _ in range(_TRIES if answered.error is not None and answered.charged else 0):
+    noise = RecordingNoise(mode=mode)
+    outcome = harness.run((), noise, crowd=crowd)
+    for _ in range(_TRIES if outcome.error is not None and outcome.charged else 0):
         # Exact answers may be more than post-processing was made for. Any course of answers will do.
-        watch = Watch(mode="on")
-        answered = desk.run((), watch, crowd=crowd)
-        if answered.error is None:
+        noise = RecordingNoise(mode="on")
+        outcome = harness.run((), noise, crowd=crowd)
+        if outcome.error is None:
             break
-    if crowd and answered.error is not None:
-        raise AuditError(f"this cannot be audited, it is not answered: {answered.error}")
-    selections = frozenset(turn for turn, cost in enumerate(answered.declared) if cost.kind == "selection")
+    if crowd and outcome.error is not None:
+        raise AuditError(f"this cannot be audited, it is not answered: {outcome.error}")
+    selections = frozenset(turn for turn, cost in enumerate(outcome.declared) if cost.kind == "selection")
     if selections:  # drawn groups would differ from run to run, and no vectors could be compared
-        watch = Watch(selections=selections)
-        answered = desk.run((), watch, crowd=crowd)
-    return Base(crowd=crowd, watch=watch, answered=answered, selections=selections)
+        noise = RecordingNoise(selections=selections)
+        outcome = harness.run((), noise, crowd=crowd)
+    return BaseRun(crowd=crowd, noise=noise, outcome=outcome)
 
 
 def compare_neighbours(
-    desk: Desk,
+    harness: Harness,
     *,
-    claim: Claim,
     thorough: bool,
     progress: Callable[[str], None],
-    people: Sequence[Person] | None = None,
+    people: Sequence[Individual] | None = None,
 ) -> Compared:
     """All pairs that the table's description gives, and what is wrong between any of them.
 
     A statement that goes on until its answer is good enough claims what it spends on the way, so the
     claim is asked for every base table.
     """
-    replaces = desk.table.unit.neighbours == "replace"
+    replaces = harness.table.unit.neighbours == "replace"
     faults: dict[str, str] = {}
     worst, worst_pair, broken = -1.0, "", False
-    worst_moves: tuple[Moved, ...] = ()
+    worst_differences: tuple[Difference, ...] = ()
     pairs = 0
-    first_base = kept_base = run_base(desk, crowd=True)
+    first_base = kept_base = run_base(harness, crowd=True)
     if people is None:
-        people = list_people(desk.fields, desk.table, thorough=thorough)
-    bases = [first_base, run_base(desk, crowd=False)]
-    if thorough and not first_base.selections:
-        bases.append(run_base(desk, crowd=True, mode="on"))
+        people = list_individuals(harness.fields, harness.table, thorough=thorough)
+    bases = [first_base, run_base(harness, crowd=False)]
+    if thorough and not first_base.noise.selections:
+        bases.append(run_base(harness, crowd=True, mode="on"))
     for base in bases:
-        trials = []
-        epsilon, delta = claim(base.answered)
-        pure = delta == 0 or _is_pure(base.answered, epsilon)
-        hair = _GAUSSIAN_HAIR if any(each.kind == "gaussian" for each in base.watch.asked) else _PURE_HAIR
-        # Alone, an individual shows what depends on there being others; few kinds of them will do.
-        chosen = people if base.crowd or thorough else people[1::3] or people
-        for number, person in enumerate(chosen):
-            progress(f"noise off: {person.what}")
-            trials.append(_try_person(desk, base, person))
-            if number == len(chosen) - 1 or (thorough and number % 4 == 0):
-                trials.append(_try_person(desk, base, person, backwards=True))
-        for what, trial, moves in _list_pairs(base, trials, replaces=replaces):
+        epsilon, delta = harness.target.claim(base.outcome)
+        pure = delta == 0 or _is_pure(base.outcome, epsilon)
+        # The conversion of a Gaussian parameter to epsilon is rounded, sums of pure losses are nearly exact.
+        gaussian = any(each.kind == "gaussian" for each in base.noise.requests)
+        hair = _GAUSSIAN_HAIR if gaussian else _PURE_HAIR
+        trials = _run_trials(harness, base, people, thorough=thorough, progress=progress)
+        for what, trial, differences in _list_pairs(trials, replaces=replaces):
             pairs += 1
-            fault = trial.fault or _find_fault(trial, moves)
+            fault = trial.fault or _find_fault(trial, differences)
             if fault is not None:
                 faults.setdefault(fault, what)
-            if moves is not None:
-                shown = add_losses(trial.asked, moves, delta=delta, pure=pure)
+            if differences is not None:
+                shown = add_losses(trial.requests, differences, delta=delta, pure=pure)
                 broken |= shown > epsilon * (1 + hair) + 1e-12
                 if shown > worst:
-                    worst, worst_moves, worst_pair, kept_base = shown, moves, what, base
+                    worst, worst_differences, worst_pair, kept_base = shown, differences, what, base
     findings = [
         Finding(layer=1, text=f"{fault} ({what})", violated=True, epsilon=_certain(fault), exact=True)
         for fault, what in list(faults.items())[:_MOST_FINDINGS]
@@ -136,7 +351,7 @@ def compare_neighbours(
         Finding(
             layer=1,
             text=(
-                f"{pairs:,} pairs, {len(first_base.watch.asked):,} noisy answers each: the worst pair "
+                f"{pairs:,} pairs, {len(first_base.noise.requests):,} noisy answers each: the worst pair "
                 f"shows epsilon {shown:.6g}" + (f" ({worst_pair})" if worst_pair else "")
             ),
             violated=broken,
@@ -145,96 +360,121 @@ def compare_neighbours(
         )
     )
     return Compared(
-        findings=tuple(findings), pairs=pairs, worst=shown, worst_moves=tuple(worst_moves), base=kept_base
+        findings=tuple(findings), pairs=pairs, worst_differences=worst_differences, base=kept_base
     )
 
 
-def _is_pure(answered: Answered, epsilon: float) -> bool:
+def _is_pure(outcome: Outcome, epsilon: float) -> bool:
     """Whether the plain sum of what was charged is already what is claimed."""
-    spent = add_costs(Spent(), answered.charged).epsilon
+    spent = add_costs(Spent(), outcome.charged).epsilon
     return spent is not None and spent <= epsilon * (1 + _PURE_HAIR)
 
 
-def _try_person(desk: Desk, base: Base, person: Person, *, backwards: bool = False) -> _Trial:
-    watch = Watch(answers=base.watch.given, selections=base.selections)
-    answered = desk.run((person,), watch, crowd=base.crowd, backwards=backwards)
-    fault = _compare_runs(base, watch, answered)
-    moves = None
-    if len(watch.asked) == len(base.watch.asked) and not _differing(base, watch):
-        moves = tuple(measure_move(one, two) for one, two in zip(base.watch.asked, watch.asked, strict=True))
+def _run_trials(
+    harness: Harness,
+    base: BaseRun,
+    people: Sequence[Individual],
+    *,
+    thorough: bool,
+    progress: Callable[[str], None],
+) -> list[_Trial]:
+    """A trial for every individual beside the base, for some also with the records in reverse order."""
+    # Alone, an individual shows what depends on there being others; few kinds of them will do.
+    chosen = people if base.crowd or thorough else people[1::3] or people
+    trials = []
+    for number, person in enumerate(chosen):
+        progress(f"noise off: {person.what}")
+        trials.append(_try_person(harness, base, person))
+        if number == len(chosen) - 1 or (thorough and number % 4 == 0):
+            trials.append(_try_person(harness, base, person, backwards=True))
+    return trials
+
+
+def _try_person(harness: Harness, base: BaseRun, person: Individual, *, backwards: bool = False) -> _Trial:
+    noise = RecordingNoise(replay=base.noise.answers, selections=base.noise.selections)
+    outcome = harness.run((person,), noise, crowd=base.crowd, backwards=backwards)
+    fault = _compare_runs(base, noise, outcome)
+    differences = None
+    if len(noise.requests) == len(base.noise.requests) and not _differing(base, noise):
+        both = zip(base.noise.requests, noise.requests, strict=True)
+        differences = tuple(measure_difference(one, two) for one, two in both)
     place = "in a crowd" if base.crowd else "alone"
     what = f"{person.what}, {place}{', in reverse order' if backwards else ''}"
-    return _Trial(what=what, answered=answered, asked=tuple(base.watch.asked), moves=moves, fault=fault)
+    return _Trial(
+        what=what, outcome=outcome, requests=tuple(base.noise.requests), differences=differences, fault=fault
+    )
 
 
 def _list_pairs(
-    base: Base, trials: list[_Trial], *, replaces: bool
-) -> Iterator[tuple[str, _Trial, tuple[Moved, ...] | None]]:
+    trials: list[_Trial], *, replaces: bool
+) -> Iterator[tuple[str, _Trial, tuple[Difference, ...] | None]]:
     if not replaces:
         for trial in trials:
-            yield trial.what, trial, trial.moves
+            yield trial.what, trial, trial.differences
         return
     for number, one in enumerate(trials):
         for two in trials[number + 1 :]:
-            moves = None
-            if one.moves is not None and two.moves is not None:
-                moves = tuple(a.minus(b) for a, b in zip(one.moves, two.moves, strict=True))
-            yield f"{one.what} / {two.what}", two if one.fault is None else one, moves
+            differences = None
+            if one.differences is not None and two.differences is not None:
+                differences = tuple(a.minus(b) for a, b in zip(one.differences, two.differences, strict=True))
+            yield f"{one.what} / {two.what}", two if one.fault is None else one, differences
 
 
-def _compare_runs(base: Base, watch: Watch, answered: Answered) -> str | None:
+def _compare_runs(base: BaseRun, noise: RecordingNoise, outcome: Outcome) -> str | None:
     """What an outsider sees differ though every noisy answer was the same, or None."""
-    first = base.answered
-    if answered.error != first.error:
+    first = base.outcome
+    if outcome.error != first.error:
         return "an error depends on the records"
-    if answered.charged != first.charged:
+    if outcome.charged != first.charged:
         return "neighbours are charged differently"
-    if len(watch.asked) != len(base.watch.asked):
+    if len(noise.requests) != len(base.noise.requests):
         return "neighbours ask for noise a different number of times"
-    differing = _differing(base, watch)
+    differing = _differing(base, noise)
     if differing:
         return f"neighbours ask for different noise, answer {differing[0] + 1}"
-    if answered.stages != first.stages:
-        return "what is told on the way depends on the records"
-    for name in {*first.seen, *answered.seen}:
-        if first.seen.get(name) != answered.seen.get(name):
+    if outcome.stages != first.stages:
+        return "the progress messages depend on the records"
+    for name in sorted({*first.seen, *outcome.seen}):
+        if first.seen.get(name) != outcome.seen.get(name):
             return f"the output depends on more than the noisy answers: {name}"
     return None
 
 
-def _differing(base: Base, watch: Watch) -> list[int]:
+def _differing(base: BaseRun, noise: RecordingNoise) -> list[int]:
+    """The turns on which neighbours ask for different noise; groups of a selection may differ in number."""
     return [
         turn
-        for turn, (one, two) in enumerate(zip(base.watch.asked, watch.asked, strict=False))
-        if (one.terms[:2] if turn in base.selections else one.terms)
-        != (two.terms[:2] if turn in base.selections else two.terms)
+        for turn, (one, two) in enumerate(zip(base.noise.requests, noise.requests, strict=False))
+        if one.terms[:2] != two.terms[:2] or (turn not in base.noise.selections and one.terms != two.terms)
     ]
 
 
-def _find_fault(trial: _Trial, moves: tuple[Moved, ...] | None) -> str | None:
+def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> str | None:
     """How vectors break what was declared for them, or None."""
-    declared = trial.answered.declared
-    if moves is None or trial.answered.error is not None:
+    declared = trial.outcome.declared
+    if differences is None or trial.outcome.error is not None:
         return None
-    if len(declared) != len(trial.asked):
-        return f"{len(trial.asked)} noisy answers, but costs of {len(declared)} were declared"
-    for turn, (asked, moved, cost) in enumerate(zip(trial.asked, moves, declared, strict=True)):
-        told = _find_other_noise(asked, cost) or find_excess(asked, moved, cost)
-        if told is not None:
-            return f"answer {turn + 1}: {told}"
+    if len(declared) != len(trial.requests):
+        return f"{len(trial.requests)} noisy answers, but costs of {len(declared)} were declared"
+    for turn, (request, difference, cost) in enumerate(
+        zip(trial.requests, differences, declared, strict=True), start=1
+    ):
+        fault = _find_other_noise(request, cost) or find_excess(request, difference, cost)
+        if fault is not None:
+            return f"answer {turn}: {fault}"
     return None
 
 
-def _find_other_noise(asked: Asked, cost: Cost) -> str | None:
+def _find_other_noise(request: NoiseRequest, cost: Cost) -> str | None:
     kinds = {"sparse": ("laplace",), "laplace": ("laplace", "selection"), "choice": ("exponential",)}
-    if cost.kind not in kinds.get(asked.kind, (asked.kind,)):
-        return f"noise of kind {asked.kind}, declared {cost.kind}"
-    if asked.kind != "choice" and asked.scale != cost.scale:
-        return f"noise of scale {float(asked.scale):.6g}, declared {float(cost.scale):.6g}"
+    if cost.kind not in kinds.get(request.kind, (request.kind,)):
+        return f"noise of kind {request.kind}, declared {cost.kind}"
+    if request.kind != "choice" and request.scale != cost.scale:
+        return f"noise of scale {float(request.scale):.6g}, declared {float(cost.scale):.6g}"
     return None
 
 
 def _certain(fault: str) -> float | None:
-    """What cannot be bounded by any epsilon: neighbours that are told apart without noise."""
-    told_apart = ("an error depends", "the output depends", "what is told", "neighbours are charged")
-    return float("inf") if fault.startswith(told_apart) else None
+    """Infinity for what no epsilon bounds: neighbours that differ visibly without noise."""
+    visible = ("an error depends", "the output depends", "the progress messages", "neighbours are charged")
+    return math.inf if fault.startswith(visible) else None

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sfumato.errors import AuditError
+
 Verdict = Literal["VIOLATED", "not refuted"]
 
 LAYERS = ("lint", "noise off", "noise law", "black box", "one run")
@@ -66,11 +68,8 @@ class Audit:
     @property
     def headline(self) -> str:
         """The result in one line."""
-        best = max(
-            (each for each in self.findings if each.epsilon is not None),
-            key=lambda each: each.epsilon or 0.0,
-            default=None,
-        )
+        bounds = [each for each in self.findings if each.epsilon is not None]
+        best = max(bounds, key=lambda each: each.epsilon or 0.0, default=None)
         sure = "by computation" if best is not None and best.exact else f"at {100 * self.confidence:.6g} %"
         at = f", delta {self.delta:.6g}" if self.delta else ""
         bound = "inf" if math.isinf(self.epsilon_lower) else f"{_down(self.epsilon_lower):.6g}"
@@ -101,6 +100,16 @@ class Audit:
             "findings": [each.to_record() for each in self.findings],
             "notes": list(self.notes),
         }
+
+
+def check_claim(*, epsilon: float, delta: float, confidence: float) -> None:
+    """Raises an error about a claim that is none."""
+    if isinstance(epsilon, bool) or not 0 <= float(epsilon) < math.inf:
+        raise AuditError("the claimed epsilon must be a number of at least 0")
+    if not 0 <= float(delta) < 1:
+        raise AuditError("the claimed delta must be at least 0 and below 1")
+    if not 0.5 <= confidence < 1:
+        raise AuditError("confidence must be at least 0.5 and below 1, such as 0.95")
 
 
 def _down(number: float) -> float:

@@ -10,15 +10,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sfumato.noise import add_noise, discrete_laplace, exponential_choice
 from sfumato.noise.entropy import KeyStream
 
+SPECIMENS: list[Specimen] = []
+
 _CELLS = 20
 _CANDIDATES = 3
+_Mechanism = TypeVar("_Mechanism", bound=Callable[[Any], Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,106 +39,14 @@ class Specimen:
     fault: str
 
 
-def syncity_as_written(cells: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Counts of records in 20 cells with noise of scale 1, as if a person were in one cell only.
+def _specimen(name: str, **facts: Any) -> Callable[[_Mechanism], _Mechanism]:  # noqa: ANN401 - of Specimen
+    """Puts the decorated mechanism on the list of specimens."""
 
-    >>> syncity_as_written([0, 1, 2]).shape
-    (20,)
-    """
-    counts = np.bincount(np.array(cells, np.int64), minlength=_CELLS).astype(np.int64)
-    return add_noise(counts, kind="laplace", scale=1)
+    def register(mechanism: _Mechanism) -> _Mechanism:
+        SPECIMENS.append(Specimen(name=name, mechanism=mechanism, **facts))
+        return mechanism
 
-
-def half_scale(table: Sequence[Any]) -> int:
-    """The number of records with half of the noise that epsilon 1 needs.
-
-    >>> isinstance(half_scale([1, 2, 3]), int)
-    True
-    """
-    return len(table) + int(discrete_laplace(scale=Fraction(1, 2), size=1)[0])
-
-
-def exponential_without_two(votes: Sequence[tuple[int, int]]) -> int:
-    """A candidate, chosen by votes for some and against others at rate epsilon: its range is twice that.
-
-    Each vote raises one score and lowers another, so scores move by 1 in both directions.
-
-    >>> 0 <= exponential_without_two([(0, 1)]) < 3
-    True
-    """
-    scores = np.zeros((1, _CANDIDATES), np.int64)
-    for liked, disliked in votes:
-        scores[0, liked] += 1
-        scores[0, disliked] -= 1
-    return int(exponential_choice(scores, rate=1)[0])
-
-
-def float_laplace(table: Sequence[Any]) -> float:
-    """The number of records plus Laplace noise in floating point, by the formula that numpy uses.
-
-    >>> isinstance(float_laplace([1, 2]), float)
-    True
-    """
-    uniform = _draw_uniform()
-    if uniform >= 0.5:
-        return len(table) - math.log(2.0 - uniform - uniform)
-    return len(table) + math.log(uniform + uniform)
-
-
-def unbounded_sum(records: Sequence[tuple[str, int]]) -> int:
-    """The sum of amounts with noise for one record of 10 at most, though a person may have many.
-
-    >>> isinstance(unbounded_sum([("ana", 3)]), int)
-    True
-    """
-    total = sum(min(max(amount, 0), 10) for _, amount in records)
-    return total + int(discrete_laplace(scale=10, size=1)[0])
-
-
-def leaking_error(ages: Sequence[int]) -> int:
-    """A noisy count that fails, with a message, on a record it does not understand.
-
-    >>> leaking_error([200])
-    Traceback (most recent call last):
-        ...
-    ValueError: age 200 of record 0 is out of range
-    """
-    for place, age in enumerate(ages):
-        if age > 120:
-            raise ValueError(f"age {age} of record {place} is out of range")
-    return len(ages) + int(discrete_laplace(scale=1, size=1)[0])
-
-
-def sticky_bit(values: Sequence[int]) -> tuple[int, ...]:
-    """The report of a RAPPOR client that switches other bits on, but never its own bit off.
-
-    >>> sticky_bit([3])[3]
-    1
-    """
-    one_in_four = [_draw_uniform() < 0.25 for _ in range(8)]
-    return tuple(int(place == values[0] or on) for place, on in enumerate(one_in_four))
-
-
-def sampled_domain(words: Sequence[str]) -> dict[str, int]:
-    """Noisy counts of the words that occur, as if the list of words were public.
-
-    >>> sorted(sampled_domain(["yes", "no"]))
-    ['no', 'yes']
-    """
-    return {
-        word: words.count(word) + int(discrete_laplace(scale=1, size=1)[0]) for word in sorted(set(words))
-    }
-
-
-def average_by_private_size(values: Sequence[int]) -> int:
-    """The sum with noise for its average's sensitivity, which depends on how many records there are.
-
-    >>> isinstance(average_by_private_size([1, 2]), int)
-    True
-    """
-    size = max(1, len(values))
-    noise = discrete_laplace(scale=Fraction(1000, size), size=1)[0]
-    return 1000 * sum(values) // size + int(noise)
+    return register
 
 
 def _draw_uniform() -> float:
@@ -145,77 +56,129 @@ def _draw_uniform() -> float:
     return float(word[0] >> np.uint64(11)) * 2.0**-53
 
 
-SPECIMENS = (
-    Specimen(
-        name="SynCity as written",
-        mechanism=syncity_as_written,
-        neighbours=(list(range(_CELLS)), []),
-        claim=1.0,
-        truth=20.0,
-        fault="noise for one cell, a person in 20",
-    ),
-    Specimen(
-        name="half the scale",
-        mechanism=half_scale,
-        neighbours=([1, 2, 3], [1, 2]),
-        claim=1.0,
-        truth=2.0,
-        fault="Laplace noise with half the scale needed",
-    ),
-    Specimen(
-        name="exponential mechanism without the 2",
-        mechanism=exponential_without_two,
-        neighbours=([(1, 2)] * 3 + [(0, 1)], [(1, 2)] * 3),
-        claim=1.0,
-        truth=2.0,
-        fault="no factor 2 on scores that move both ways",
-    ),
-    Specimen(
-        name="Laplace noise in floating point",
-        mechanism=float_laplace,
-        neighbours=([1], []),
-        claim=1.0,
-        truth=math.inf,
-        fault="the last bits tell what the noise was added to",
-    ),
-    Specimen(
-        name="unbounded contribution",
-        mechanism=unbounded_sum,
-        neighbours=([("ana", 10)] * 8 + [("ben", 4)], [("ben", 4)]),
-        claim=1.0,
-        truth=8.0,
-        fault="a person's records are not bounded",
-    ),
-    Specimen(
-        name="error that tells",
-        mechanism=leaking_error,
-        neighbours=([30, 40, 200], [30, 40]),
-        claim=1.0,
-        truth=math.inf,
-        fault="an error message depends on a record",
-    ),
-    Specimen(
-        name="RAPPOR client that never switches off",
-        mechanism=sticky_bit,
-        neighbours=([3], [5]),
-        claim=2.0,
-        truth=math.inf,
-        fault="a true bit is always reported",
-    ),
-    Specimen(
-        name="domain from the data",
-        mechanism=sampled_domain,
-        neighbours=(["yes", "no", "rare"], ["yes", "no"]),
-        claim=1.0,
-        truth=math.inf,
-        fault="the keys are those that occur",
-    ),
-    Specimen(
-        name="average by a private size",
-        mechanism=average_by_private_size,
-        neighbours=([1, 1, 1, 1], [1]),
-        claim=1.0,
-        truth=math.inf,
-        fault="the scale of the noise depends on the records",
-    ),
+@_specimen(
+    "SynCity as written",
+    neighbours=(list(range(_CELLS)), []),
+    claim=1.0,
+    truth=20.0,
+    fault="noise for one cell, a person in 20",
 )
+def syncity_as_written(cells: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Counts of records in 20 cells with noise of scale 1, as if a person were in one cell only."""
+    counts = np.bincount(np.array(cells, np.int64), minlength=_CELLS).astype(np.int64)
+    return add_noise(counts, kind="laplace", scale=1)
+
+
+@_specimen(
+    "half the scale",
+    neighbours=([1, 2, 3], [1, 2]),
+    claim=1.0,
+    truth=2.0,
+    fault="Laplace noise with half the scale needed",
+)
+def half_scale(table: Sequence[Any]) -> int:
+    """The number of records with half of the noise that epsilon 1 needs."""
+    return len(table) + int(discrete_laplace(scale=Fraction(1, 2), size=1)[0])
+
+
+@_specimen(
+    "exponential mechanism without the 2",
+    neighbours=([(1, 2)] * 3 + [(0, 1)], [(1, 2)] * 3),
+    claim=1.0,
+    truth=2.0,
+    fault="no factor 2 on scores that move both ways",
+)
+def exponential_without_two(votes: Sequence[tuple[int, int]]) -> int:
+    """A candidate, chosen by votes for some and against others at rate epsilon: its range is twice that.
+
+    Each vote raises one score and lowers another, so scores move by 1 in both directions.
+    """
+    scores = np.zeros((1, _CANDIDATES), np.int64)
+    for liked, disliked in votes:
+        scores[0, liked] += 1
+        scores[0, disliked] -= 1
+    return int(exponential_choice(scores, rate=1)[0])
+
+
+@_specimen(
+    "Laplace noise in floating point",
+    neighbours=([1], []),
+    claim=1.0,
+    truth=math.inf,
+    fault="the last bits tell what the noise was added to",
+)
+def float_laplace(table: Sequence[Any]) -> float:
+    """The number of records plus Laplace noise in floating point, by the formula that numpy uses."""
+    uniform = _draw_uniform()
+    if uniform >= 0.5:
+        return len(table) - math.log(2.0 - uniform - uniform)
+    return len(table) + math.log(uniform + uniform)
+
+
+@_specimen(
+    "unbounded contribution",
+    neighbours=([("ana", 10)] * 8 + [("ben", 4)], [("ben", 4)]),
+    claim=1.0,
+    truth=8.0,
+    fault="a person's records are not bounded",
+)
+def unbounded_sum(records: Sequence[tuple[str, int]]) -> int:
+    """The sum of amounts with noise for one record of 10 at most, though a person may have many."""
+    total = sum(min(max(amount, 0), 10) for _, amount in records)
+    return total + int(discrete_laplace(scale=10, size=1)[0])
+
+
+@_specimen(
+    "error that tells",
+    neighbours=([30, 40, 200], [30, 40]),
+    claim=1.0,
+    truth=math.inf,
+    fault="an error message depends on a record",
+)
+def leaking_error(ages: Sequence[int]) -> int:
+    """A noisy count that fails, with a message, on a record it does not understand."""
+    for place, age in enumerate(ages):
+        if age > 120:
+            raise ValueError(f"age {age} of record {place} is out of range")
+    return len(ages) + int(discrete_laplace(scale=1, size=1)[0])
+
+
+@_specimen(
+    "RAPPOR client that never switches off",
+    neighbours=([3], [5]),
+    claim=2.0,
+    truth=math.inf,
+    fault="a true bit is always reported",
+)
+def sticky_bit(values: Sequence[int]) -> tuple[int, ...]:
+    """The report of a RAPPOR client that switches other bits on, but never its own bit off."""
+    one_in_four = [_draw_uniform() < 0.25 for _ in range(8)]
+    return tuple(int(place == values[0] or on) for place, on in enumerate(one_in_four))
+
+
+@_specimen(
+    "domain from the data",
+    neighbours=(["yes", "no", "rare"], ["yes", "no"]),
+    claim=1.0,
+    truth=math.inf,
+    fault="the keys are those that occur",
+)
+def sampled_domain(words: Sequence[str]) -> dict[str, int]:
+    """Noisy counts of the words that occur, as if the list of words were public."""
+    return {
+        word: words.count(word) + int(discrete_laplace(scale=1, size=1)[0]) for word in sorted(set(words))
+    }
+
+
+@_specimen(
+    "average by a private size",
+    neighbours=([1, 1, 1, 1], [1]),
+    claim=1.0,
+    truth=math.inf,
+    fault="the scale of the noise depends on the records",
+)
+def average_by_private_size(values: Sequence[int]) -> int:
+    """The sum with noise for its average's sensitivity, which depends on how many records there are."""
+    size = max(1, len(values))
+    noise = discrete_laplace(scale=Fraction(1000, size), size=1)[0]
+    return 1000 * sum(values) // size + int(noise)

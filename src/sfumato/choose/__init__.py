@@ -4,9 +4,17 @@ The mechanisms draw exactly, from scores that are exact numbers, and say what th
 ledger can be charged with. docs/choose.md is the guide, docs/proofs/choice.md has the proofs.
 """
 
-from sfumato.choose.mechanisms import choose, exponential, noisy_max, permute_and_flip
-from sfumato.choose.records import Mechanism, Pick, Picks
-from sfumato.choose.several import quantile, top
+from sfumato.choose.mechanisms import (
+    Mechanism,
+    Pick,
+    Picks,
+    choose,
+    exponential,
+    noisy_max,
+    permute_and_flip,
+    quantile,
+    top,
+)
 from sfumato.choose.threshold import AboveThreshold, above_threshold
 
 __all__ = [

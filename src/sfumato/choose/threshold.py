@@ -9,10 +9,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from sfumato.accounting import Cost
-from sfumato.choose.records import Terms, charge_choice, make_terms
-from sfumato.choose.scores import read_number
+from sfumato.choose.mechanisms import Terms, charge_choice, make_terms, read_number
 from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import ExactLike, parse_exact
+from sfumato.exact import ExactLike, parse_exact, parse_whole
 from sfumato.noise import discrete_laplace, make_law
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 Query = ExactLike | Callable[[], ExactLike]
 
-_SHARES: Final = {False: Fraction(5, 13), True: Fraction(1, 2)}
 _MOST: Final = 10**6
 
 
@@ -34,7 +32,7 @@ def split_epsilon(epsilon: Fraction, *, monotone: bool) -> tuple[Fraction, Fract
     >>> split_epsilon(Fraction(13), monotone=False)
     (Fraction(5, 1), Fraction(8, 1))
     """
-    first = epsilon * _SHARES[monotone]
+    first = epsilon * (Fraction(1, 2) if monotone else Fraction(5, 13))
     return first, epsilon - first
 
 
@@ -165,17 +163,14 @@ def above_threshold(
     terms = make_terms(
         epsilon=epsilon, sensitivity=sensitivity, monotone=monotone, neighbours=neighbours, unit=unit
     )
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST:
-        raise RecipeError(f"count must be a whole number from 1 to {_MOST:,}")
-    steps = terms.sensitivity.denominator if grid is None else grid
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise RecipeError("grid must be a whole number above zero")
+    count = parse_whole(count, name="count", high=_MOST)
+    steps = terms.sensitivity.denominator if grid is None else parse_whole(grid, name="grid")
     edge = parse_exact(threshold, name="threshold")
     for scale in noise_scales(terms, count=count, grid=steps):
         make_law("laplace", scale)  # refuses what cannot be drawn before it is paid for
     cost = Cost(kind="pure", scale=terms.epsilon / count, neighbours=neighbours, unit=unit, count=count)
     facts = {"mechanism": "above-threshold", "threshold": edge, "above": count, "grid": steps}
-    entry = charge_choice(ledger, cost, name=name, description={**facts, **terms.to_record()})
+    entry = charge_choice(ledger, cost, name=name, facts=facts | terms.to_record())
     return AboveThreshold(
         queries, threshold=edge, terms=terms, count=count, grid=steps, cost=cost, entry=entry
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sfumato.audit import Audit
-    from sfumato.audit.curated import Effort
+    from sfumato.audit.layers import Effort
 
 _VIOLATED = 4
 
@@ -82,18 +82,15 @@ def audit(
                 memory=memory,
                 stage=stage,
             )
-        elif sql is not None:
-            from sfumato.audit import audit_sql
-
-            result = audit_sql(
-                sql, project=project, effort=effort, runs=runs, confidence=confidence, progress=stage
-            )
         else:
-            from sfumato.audit import audit_recipe
+            from sfumato.audit import audit as audit_mechanism
+            from sfumato.audit.targets import read_target
+            from sfumato.schema import read_project
 
-            result = audit_recipe(
-                str(mechanism),
-                project=project,
+            opened = read_project(project)
+            result = audit_mechanism(
+                mechanism if sql is None else read_target(sql, opened),
+                project=opened,
                 epsilon=epsilon,
                 delta=delta,
                 effort=effort,
@@ -123,8 +120,7 @@ def _audit_function(
     memory: int | None,
     stage: Callable[[str], None],
 ) -> Audit:
-    from sfumato.audit.callables import audit_runners
-    from sfumato.audit.runner import RunnerThere
+    from sfumato.audit.callables import ProcessRunner, audit_runners
     from sfumato.exact import parse_exact
 
     if epsilon is None or len(epsilon) != 1:
@@ -142,7 +138,7 @@ def _audit_function(
             "a function needs --with FILE and --without FILE, or --neighbours FILE.py:NAME"
         )
     return audit_runners(
-        [RunnerThere(job, timeout)],
+        [ProcessRunner(job, timeout)],
         name=where,
         epsilon=float(parse_exact(epsilon[0], name="epsilon")),
         delta=0.0 if delta is None else float(parse_exact(delta, name="delta")),

@@ -37,7 +37,7 @@ def check(
 def describe_check(result: Check) -> dict[str, Any]:
     """A dry run as a plain record."""
     from sfumato.exact import format_exact
-    from sfumato.questions.measurement import request_cost, request_grid, request_size
+    from sfumato.questions import request_cost, request_grid, request_size
 
     plan = result.plan
     planned = [

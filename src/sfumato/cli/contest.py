@@ -1,12 +1,31 @@
-"""`sfumato contest`: a contest pack in, its submission out."""
+"""`sfumato contest`: a contest pack in, its submission out.
+
+A pack asks for a histogram of incidents per neighbourhood and month, in the contest's own layout.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import csv
+import io
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sfumato.cli.output import Json, console, print_json, progress
+from sfumato.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from sfumato.release import Release
+    from sfumato.schema import Parameters, Project
+
+_UNIT = "sim_resident"
+_BY = ("neighborhood", "period", "incident_type")
 
 
 def contest(
@@ -21,10 +40,6 @@ def contest(
     json: Json = False,
 ) -> None:
     """Read a contest pack and write its submission, every epsilon charged to a ledger in the pack."""
-    from pathlib import Path
-
-    from sfumato.contest import make_submission
-
     target = Path(out) if out else Path(pack) / "submission.csv"
     with progress(quiet=json) as stage:
         release = make_submission(Path(pack), target, force=force, progress=stage)
@@ -38,3 +53,93 @@ def contest(
         else f"epsilon {release.certificate['total']['epsilon']}"
     )
     show.print(f"Wrote {target}; spent {spent}.")
+
+
+def make_submission(
+    pack: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Release:
+    """The release behind the submission for `pack`; the submission itself is written to `out`.
+
+    Every epsilon of the pack is a measurement of its own and charged to `ledger.db` in the pack.
+    """
+    import numpy as np
+
+    from sfumato.curator import Curator
+    from sfumato.recipes import CellCounts
+    from sfumato.schema import read_parameters
+    from sfumato.tables import check_file, write_file
+
+    if not pack.is_dir():
+        raise SchemaError(f"there is no folder {pack.name!r}; a pack is a folder")
+    parameters = read_parameters(pack / "parameters.json")
+    missing = [name for name in _BY if name not in parameters.columns]
+    if missing or not parameters.runs:
+        raise SchemaError(f"parameters.json is not of this contest: it lacks {', '.join(missing) or 'runs'}")
+    header = _read_header(pack / "submission_format.csv", parameters)
+    check_file(out, force=force)
+    curator = Curator(_make_project(pack, parameters))
+    epsilons = [run.epsilon for run in parameters.runs]
+    release = curator.release(CellCounts(table="incidents", by=_BY), epsilon=epsilons, progress=progress)
+    counts = np.maximum(np.stack([each.noisy_values for each in release.measurements]), 0)
+    write_file(out, _format_rows(header, parameters, counts), force=force)
+    return release
+
+
+def _make_project(pack: Path, parameters: Parameters) -> Project:
+    from sfumato.schema import Project, Table
+    from sfumato.schema.table import PrivacyUnit
+
+    bounds = {run.max_records for run in parameters.runs}
+    if len(bounds) != 1:
+        raise SchemaError("parameters.json: its runs have different max_records_per_individual")
+    table = Table(
+        name="incidents",
+        source="incidents.csv",
+        unit=PrivacyUnit(column=parameters.unit or _UNIT, max_records=bounds.pop()),
+        columns=parameters.columns,
+    )
+    return Project(
+        folder=pack.resolve(),
+        epsilon=sum((run.epsilon for run in parameters.runs), Fraction(0)),
+        delta=Fraction(0),
+        ledger="ledger.db",
+        tables={"incidents": table},
+    )
+
+
+def _read_header(path: Path, parameters: Parameters) -> list[str]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            header = next(csv.reader(lines), [])
+    except OSError:
+        raise SchemaError("the pack has no readable submission_format.csv") from None
+    codes = {str(code) for code in parameters.columns["incident_type"].labels}
+    index = ["epsilon", "neighborhood", "year", "month"]
+    if header[:4] != index or set(header[4:]) != codes:
+        raise SchemaError(
+            "submission_format.csv must have the columns epsilon, neighborhood, year, month and then one "
+            "per incident code of parameters.json"
+        )
+    return header
+
+
+def _format_rows(header: list[str], parameters: Parameters, counts: np.ndarray) -> bytes:
+    """One line per epsilon, neighbourhood and period, one field per incident code."""
+    neighbourhoods = parameters.columns["neighborhood"].labels
+    periods = parameters.columns["period"].labels
+    codes = [str(code) for code in parameters.columns["incident_type"].labels]
+    order = [codes.index(name) for name in header[4:]]
+    cube = counts.reshape(len(parameters.runs), len(neighbourhoods), len(periods), len(codes))
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(header)
+    for run, blocks in zip(parameters.runs, cube[..., order].tolist(), strict=True):
+        for neighbourhood, block in zip(neighbourhoods, blocks, strict=True):
+            for period, row in zip(periods, block, strict=True):
+                year, month = str(period).rsplit("-", 1)
+                writer.writerow([float(run.epsilon), neighbourhood, year, month, *row])
+    return sink.getvalue().encode()

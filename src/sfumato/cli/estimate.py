@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.cli.output import Json, console, print_json
+from sfumato.cli.respond import Bloom, Cohorts, Hashes, ReportEpsilon, Values, ask_mechanism, split_labels
 
 if TYPE_CHECKING:
     from sfumato.local import Estimate, MeanEstimate
@@ -16,21 +17,19 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    file: Annotated[str, typer.Argument(help="The file of answers: Parquet, CSV or CSV.gz.")],
+    file: Annotated[str, typer.Argument(help="The file of answers: Parquet, CSV or TSV, also as .gz.")],
     column: Annotated[str | None, typer.Option(help="The column of answers, if there are several.")] = None,
     mechanism: Annotated[
         str | None, typer.Option(help="The mechanism, if it does not travel with the answers.")
     ] = None,
     epsilon: Annotated[str | None, typer.Option(help="The clients' epsilon.")] = None,
-    values: Annotated[str | None, typer.Option(help="The categories: a,b,c.")] = None,
+    values: Values = None,
     categories: Annotated[int | None, typer.Option(help="In place of --values: how many.")] = None,
     range_: Annotated[str | None, typer.Option("--range", help="For means: low,high.")] = None,
-    report_epsilon: Annotated[
-        str | None, typer.Option(help="rappor: the epsilon of one report; --epsilon covers all.")
-    ] = None,
-    bloom: Annotated[int | None, typer.Option(help="rappor: the bits of a Bloom filter.")] = None,
-    hashes: Annotated[int | None, typer.Option(help="rappor: the hashes of the Bloom filter.")] = None,
-    cohorts: Annotated[int | None, typer.Option(help="rappor: the cohorts of the Bloom filter.")] = None,
+    report_epsilon: ReportEpsilon = None,
+    bloom: Bloom = None,
+    hashes: Hashes = None,
+    cohorts: Cohorts = None,
     projection: Annotated[
         str, typer.Option(help="none (unbiased), sum, clip, or simplex (no negative shares, sum 1).")
     ] = "none",
@@ -45,11 +44,11 @@ def estimate(
     """
     from sfumato.local import FrequencyMechanism
     from sfumato.local.files import read_column, unpack_responses
-    from sfumato.local.records import MEAN
-    from sfumato.local.results import check_projection
+    from sfumato.local.mechanism import check_projection
+    from sfumato.local.planning import MEAN
 
     path = Path(file)
-    told = {
+    options = {
         "epsilon": epsilon,
         "values": values,
         "categories": categories,
@@ -60,9 +59,8 @@ def estimate(
         "cohorts": cohorts,
     }
     project = check_projection(projection)
-    described = _find(path, mechanism, told)
-    rows = described.mechanism.name in ("oue", "sue", "rappor")
-    answers = unpack_responses(read_column(path, column, text=rows), described.mechanism)
+    described = _describe(path, mechanism, options)
+    answers = unpack_responses(read_column(path, column), described.mechanism)
     result: Estimate | MeanEstimate
     if isinstance(described.mechanism, FrequencyMechanism):
         result = described.mechanism.estimate(answers, project=project)
@@ -75,27 +73,26 @@ def estimate(
     _show(result, described, confidence=confidence, json=json)
 
 
-def _find(path: Path, name: str | None, told: dict[str, Any]) -> Described:
-    """The description that travels with the answers, held against the options; or theirs alone."""
-    from sfumato.cli.respond import ask_mechanism
+def _describe(path: Path, name: str | None, options: dict[str, Any]) -> Described:
+    """The description that travels with the answers, compared with the options; or that of the options."""
     from sfumato.errors import RecipeError, SchemaError, SourceError
     from sfumato.local.files import read_described
 
     if not path.is_file():
         raise SourceError(f"there is no file {path.name!r}")
     found = read_described(path)
-    given = {key: value for key, value in told.items() if value is not None}
+    given = {key: value for key, value in options.items() if value is not None}
     if found is None:
         if name is None:
             raise RecipeError(
                 f"no mechanism travels with {path.name!r}; give --mechanism, --epsilon and --values or "
                 "--range as the clients had them"
             )
-        return ask_mechanism(name, **told)
+        return ask_mechanism(name, **options)
     if name is not None or given:
         _compare(found, name, given)
         if found.values is None and "values" in given:
-            labels = tuple(each.strip() for each in given["values"].split(","))
+            labels = split_labels(given["values"])
             if len(labels) != getattr(found.mechanism, "categories", None):
                 raise SchemaError(
                     "--values differs in number from the categories that travel with the answers"
@@ -113,8 +110,7 @@ def _compare(found: Described, name: str | None, given: dict[str, Any]) -> None:
 
     def differs(key: str, value: Any) -> bool:  # noqa: ANN401 - text or a number
         if key == "values":
-            labels = tuple(each.strip() for each in value.split(","))
-            return found.values is not None and labels != found.values
+            return found.values is not None and split_labels(value) != found.values
         if key == "range_":
             ends = [parse_exact(each, name="--range") for each in value.split(",")]
             return ends != [parse_exact(record.get(end, "0"), name=end) for end in ("low", "high")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from sfumato.grouping import Grouping
     from sfumato.schema import Table
 
-_MOST_ERROR = 0.5
 _WARNING = "the groups follow the public table, so it must be public and about nobody in the private one"
 
 
@@ -88,9 +87,13 @@ def groups(
         write_file(picture, draw_groups(found, source=source.name).encode(), force=force)
     if out is not None:
         write_file(out, recipe.encode(), force=force)
-    notes = (*read.notes, *_note_groups(found, max_cells))
+    notes = (*read.notes, *found.note_limits(max_cells))
     if json:
-        print_json(_describe(found, notes=notes, out=out, picture=picture))
+        files = {
+            "out": None if out is None else str(out),
+            "picture": None if picture is None else str(picture),
+        }
+        print_json({**found.to_record(), "notes": list(notes), **files})
         return
     _show(found, notes=notes)
     for path in (out, picture):
@@ -157,55 +160,11 @@ def _sensitivity(table: Table) -> float:
     )
 
 
-def _note_groups(found: Grouping, max_cells: int) -> tuple[str, ...]:
-    from sfumato.grouping import list_names
-
-    large = [group.columns[0] for group in found.groups if group.cells > max_cells]
-    lost = [name for group in found.groups if group.error > _MOST_ERROR for name in group.columns]
-    notes = (
-        (large, f"more than {max_cells:,} cells in one column, which stays alone"),
-        (lost, "an expected error above 50 %; coarser domains, fewer columns or more epsilon would help"),
-    )
-    return tuple(f"{list_names(names)}: {text}" for names, text in notes if names)
-
-
-def _describe(
-    found: Grouping, *, notes: tuple[str, ...], out: Path | None, picture: Path | None
-) -> dict[str, Any]:
-    return {
-        "groups": [
-            {
-                "columns": list(group.columns),
-                "cells": group.cells,
-                "association": group.association,
-                "error": group.error,
-            }
-            for group in found.groups
-        ],
-        "pairs": [
-            {
-                "columns": list(pair.columns),
-                "association": pair.association,
-                "cells": pair.cells,
-                "reason": pair.reason,
-            }
-            for pair in found.apart
-        ],
-        "measure": found.measure,
-        "rows": found.rows,
-        "error": found.error,
-        "error_alone": found.error_alone,
-        "notes": list(notes),
-        "out": None if out is None else str(out),
-        "picture": None if picture is None else str(picture),
-    }
-
-
 def _show(found: Grouping, *, notes: tuple[str, ...]) -> None:
     """Prints groups, strong pairs that were kept apart, and notes for a person, on stderr."""
     from rich.table import Table
 
-    from sfumato.grouping import plain_text
+    from sfumato.pages.words import plain_text
 
     screen = console(stderr=True)
 

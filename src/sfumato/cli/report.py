@@ -70,7 +70,7 @@ def report(
         if ledger is not None:
             check_charge(facts.certificate, [entry.hash for entry in ledger.entries])
         if truth is not None:
-            axes = choose_axes(facts, place=place, time=time)
+            axes = choose_axes(facts.shown, place=place, time=time)
             comparison, maps = _compare(facts, axes, Path(truth), tell)
         tell("drawing the report")
         content = build_report(

@@ -13,9 +13,17 @@ if TYPE_CHECKING:
     from sfumato.local import FrequencyMechanism, MeanMechanism
     from sfumato.local.files import Described
 
+Values = Annotated[str | None, typer.Option(help="The categories: a,b,c.")]
+ReportEpsilon = Annotated[
+    str | None, typer.Option(help="rappor: the epsilon of one report; --epsilon covers all.")
+]
+Bloom = Annotated[int | None, typer.Option(help="rappor: the bits of a Bloom filter.")]
+Hashes = Annotated[int | None, typer.Option(help="rappor: the hashes of the Bloom filter.")]
+Cohorts = Annotated[int | None, typer.Option(help="rappor: the cohorts of the Bloom filter.")]
+
 
 def respond(
-    file: Annotated[str, typer.Argument(help="The file with the values: Parquet, CSV or CSV.gz.")],
+    file: Annotated[str, typer.Argument(help="The file with the values: Parquet, CSV or TSV, also as .gz.")],
     out: Annotated[str, typer.Option("--out", "-o", help="The file to write: .parquet or .csv.")],
     column: Annotated[str | None, typer.Option(help="The column to answer about.")] = None,
     mechanism: Annotated[
@@ -23,22 +31,20 @@ def respond(
         typer.Option(help="krr, oue, sue, olh, hadamard, rappor, coin; laplace, duchi, piecewise, hybrid."),
     ] = "krr",
     epsilon: Annotated[str | None, typer.Option(help="The epsilon of one answer.")] = None,
-    values: Annotated[str | None, typer.Option(help="The categories: a,b,c.")] = None,
+    values: Values = None,
     categories: Annotated[
         int | None, typer.Option(help="In place of --values: the column holds codes 0, 1, ... below this.")
     ] = None,
     range_: Annotated[
-        str | None, typer.Option("--range", help="For means: low,high; values are held to it.")
+        str | None, typer.Option("--range", help="For means: low,high; values are clamped to it.")
     ] = None,
     default: Annotated[
         str | None, typer.Option(help="What a missing value, or one outside the categories, counts as.")
     ] = None,
-    report_epsilon: Annotated[
-        str | None, typer.Option(help="rappor: the epsilon of one report; --epsilon covers all.")
-    ] = None,
-    bloom: Annotated[int | None, typer.Option(help="rappor: the bits of a Bloom filter.")] = None,
-    hashes: Annotated[int | None, typer.Option(help="rappor: the hashes of the Bloom filter.")] = None,
-    cohorts: Annotated[int | None, typer.Option(help="rappor: the cohorts of the Bloom filter.")] = None,
+    report_epsilon: ReportEpsilon = None,
+    bloom: Bloom = None,
+    hashes: Hashes = None,
+    cohorts: Cohorts = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
@@ -65,7 +71,7 @@ def respond(
     )
     source, target = Path(file), Path(out)
     csv = is_csv(target)
-    if target.name.lower().endswith(".gz"):
+    if not target.name.lower().endswith((".parquet", ".csv")):
         raise typer.BadParameter("answers are written as .parquet or .csv")
     written = (target, side_file(target)) if csv else (target,)
     for path in written:
@@ -74,13 +80,12 @@ def respond(
                 f"{path.name!r} is read by this command and cannot be written by it; choose another name"
             )
         check_file(path, force=force)
-    ranged = range_ is not None
-    answers = _answer(described, read_column(source, column, text=not ranged), default)
+    answers = _answer(described, read_column(source, column), default)
     content, beside = pack_responses(answers, described, column=column or "response", csv=csv)
     if beside is not None:
         write_file(side_file(target), beside, force=force)
     write_file(target, content, force=force)
-    _tell(described.mechanism, [str(path) for path in written], json=json)
+    _report(described.mechanism, [str(path) for path in written], json=json)
 
 
 def ask_mechanism(
@@ -95,7 +100,7 @@ def ask_mechanism(
     from sfumato.errors import RecipeError
     from sfumato.local import make_mechanism
     from sfumato.local.files import Described
-    from sfumato.local.records import MEAN
+    from sfumato.local.planning import MEAN
 
     given = {key: value for key, value in parameters.items() if value is not None}
     if name in MEAN:
@@ -109,7 +114,7 @@ def ask_mechanism(
         raise RecipeError(
             f"{name} answers with a category: give --values a,b,c or --categories NUMBER, and no --range"
         )
-    labels = None if values is None else tuple(each.strip() for each in values.split(","))
+    labels = None if values is None else split_labels(values)
     count = categories if labels is None else len(labels)
     if name == "coin":
         if count != 2:
@@ -117,6 +122,11 @@ def ask_mechanism(
     else:
         given["categories"] = count
     return Described(mechanism=make_mechanism(name, **given), values=labels)
+
+
+def split_labels(values: str) -> tuple[str, ...]:
+    """The categories that --values names."""
+    return tuple(each.strip() for each in values.split(","))
 
 
 def _answer(described: Described, column: Any, default: str | None) -> Any:  # noqa: ANN401 - Arrow, numpy
@@ -132,7 +142,7 @@ def _answer(described: Described, column: Any, default: str | None) -> Any:  # n
     return mechanism.respond(encode_numbers(column), default=instead)
 
 
-def _tell(mechanism: FrequencyMechanism | MeanMechanism, files: list[str], *, json: bool) -> None:
+def _report(mechanism: FrequencyMechanism | MeanMechanism, files: list[str], *, json: bool) -> None:
     from sfumato.exact import format_exact
     from sfumato.local import Rappor
 

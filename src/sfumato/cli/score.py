@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,17 +24,6 @@ _PARTS = {
 }
 
 
-class Metric(StrEnum):
-    """What can be measured."""
-
-    GENERAL = "general"
-    PIE_CHART = "pie-chart"
-    K_MARGINAL = "k-marginal"
-    TAXI = "taxi"
-    MATCH3 = "match3"
-    L1 = "l1"
-
-
 def score(
     release: Annotated[
         str, typer.Argument(help="The folder of a release, or a Parquet, CSV or CSV.gz file.")
@@ -47,15 +35,16 @@ def score(
     table: Annotated[
         str | None, typer.Option(help="The project's table, if the release does not name it.")
     ] = None,
-    metric: Annotated[Metric, typer.Option(help="What to measure.")] = Metric.GENERAL,
+    metric: Annotated[
+        Literal["general", "pie-chart", "k-marginal", "taxi", "match3", "l1"],
+        typer.Option(help="What to measure."),
+    ] = "general",
     column: Annotated[list[str] | None, typer.Option(help="general: compare these only; may repeat.")] = None,
     weight: Annotated[
         str | None, typer.Option(help="The column that counts records; 'count' if there.")
     ] = None,
     unit: Annotated[str | None, typer.Option(help="The truth's column that tells individuals apart.")] = None,
-    target: Annotated[
-        str | None, typer.Option(help="general: the column that classifiers must tell.")
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="general: the column that classifiers predict.")] = None,
     place: Annotated[
         list[str] | None, typer.Option(help="pie-chart, k-marginal: the columns of the place; may repeat.")
     ] = None,
@@ -84,11 +73,11 @@ def score(
     """
     if publish_epsilon is not None:
         columns = tuple(column or ()) or (*(place or ()), *(time or ()), *((kind,) if kind else ()))
-        _publish(release, project, metric=metric.value, epsilon=publish_epsilon, columns=columns, json=json)
+        _publish(release, project, metric=metric, epsilon=publish_epsilon, columns=columns, json=json)
         return
-    if metric is Metric.L1:
+    if metric == "l1":
         raise typer.BadParameter(
-            "l1 is for --publish-epsilon; the general metrics hold it for every marginal"
+            "l1 is for --publish-epsilon; the general metrics have it for every marginal"
         )
 
     from sfumato.metrics import INTERNAL
@@ -103,7 +92,7 @@ def score(
         truth=None if truth is None else Path(truth),
         project=None if project is None else Path(project),
         table=table,
-        metric=metric.value,
+        metric=metric,
         columns=tuple(column) if column else None,
         weight=weight,
         unit=unit,
@@ -155,7 +144,7 @@ def _show(out: Console, scores: Scores) -> None:
     for epsilon, record in scores.results:
         if epsilon is not None:
             out.print(f"\nepsilon {epsilon:g}")
-        if scores.metric == Metric.GENERAL:
+        if scores.metric == "general":
             _show_general(out, record)
         else:
             _show_official(out, scores.metric, record)
@@ -181,8 +170,8 @@ def _show_general(out: Console, record: dict[str, Any]) -> None:
         [(row["name"], *(_figure(row[f"tvd{n}"]) for n in (1, 2, 3))) for row in record["references"]],
     )
     share = record["ladder"]["share"]
-    told = "less than 1 %" if share is None else f"{100 * share:.3g} %"
-    out.print(f"pairs of columns are as close as in a plain sample of {told} of the individuals")
+    percent = "less than 1 %" if share is None else f"{100 * share:.3g} %"
+    out.print(f"pairs of columns are as close as in a plain sample of {percent} of the individuals")
     listed = record["marginals"]["list"][:_SHOWN]
     _print_table(
         out, ("worst marginals", "distance"), [(" x ".join(m["columns"]), _figure(m["tvd"])) for m in listed]

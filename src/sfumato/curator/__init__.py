@@ -1,8 +1,7 @@
-"""The one door: the only package that hands an exact count to the noise, after the charge is durable.
+"""Answers about the tables of one project, each charged to its ledger before it is computed.
 
-The order of a release is fixed. Everything that rests on public facts is checked; the charge is
-written to the ledger; only then are records read, counted and noised. A failure before the charge
-costs nothing, a failure after it keeps the charge. `conversation` has the counts and the noise.
+`door` is the only place where exact values meet noise. `conversation` asks the questions of a recipe there,
+`statements` those of DP-SELECT, `scores` those of a score that is published.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
 from sfumato.curator.conversation import Conversation
+from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.engines import find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import parse_delta
@@ -31,6 +31,7 @@ from sfumato.release import (
     describe_entry,
     read_note,
     repeat_release,
+    split_answers,
     write_note,
 )
 from sfumato.schema import Project, Table, read_project, refuse_private_file
@@ -39,7 +40,6 @@ from sfumato.schema.table import PrivacyUnit, find_place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sfumato.accounting import Entry
     from sfumato.curator.scores import PublishedScore
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
@@ -183,7 +183,7 @@ class Curator:
         found = found or ledger.find_progress(plan_digest=plan.digest, table_version=version)
         if found is None:
             return None
-        return len(PackedAnswers(found[1], plan.table).names) if found[1] else 0
+        return len(PackedAnswers(split_answers(found[1]), plan.table).names) if found[1] else 0
 
     def sql(self, text: str, *, progress: Callable[[str], None] = lambda _: None) -> Answer:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
@@ -252,105 +252,58 @@ class Curator:
     ) -> Release:
         """The release of `plan`: stored, finished or new; new only if it may `charge`."""
         # All of it on the same records. A server that cannot be reached is noticed before the charge.
-        with self._engine.hold(plan.table):
-            return self._release_held(plan, out=out, force=force, charge=charge, progress=progress)
-
-    def _release_held(
-        self,
-        plan: Plan,
-        *,
-        out: Path | None,
-        force: bool,
-        charge: bool,
-        progress: Callable[[str], None],
-    ) -> Release:
-        self._check_plan(plan)
-        if out is not None:
-            folder = self._project.folder
-            # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
-            keep = (folder / self._project.ledger, folder, folder / plan.table.source)
-            check_folder(out, force=force, keep=keep)
-        ledger = self._ledger()
-        with ledger.exclusively(plan_digest=plan.digest):
-            version = self._engine.version(plan.table, secret=ledger.secret)
-            release = self._find_or_charge(
-                plan, ledger, version, out=out, force=force, charge=charge, progress=progress
-            )
+        with self._engine.snapshot(plan.table):
+            self._check_plan(plan)
+            if out is not None:
+                folder = self._project.folder
+                # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
+                keep = (folder / self._project.ledger, folder, folder / plan.table.source)
+                check_folder(out, force=force, keep=keep)
+            with open_charge(
+                self._bill(plan),
+                ledger=self._ledger(),
+                noise=self._noise,
+                may_charge=charge,
+                progress=progress,
+            ) as charged:
+                release = self._answer(plan, charged, out=out, force=force, progress=progress)
         if out is not None:
             progress("writing the release")
             release.write(out, force=force)
             release = replace(release, folder=out)
         return release
 
-    def _find_or_charge(
+    def _bill(self, plan: Plan) -> Bill:
+        return Bill(
+            digest=plan.digest,
+            description=plan.to_record(),
+            tables=plan.table.name,
+            costs=plan.costs,
+            version=lambda secret: self._engine.version(plan.table, secret=secret),
+            resumable=plan.allowance is not None,
+        )
+
+    def _answer(
         self,
         plan: Plan,
-        ledger: Ledger,
-        version: str,
+        charged: Charged,
         *,
         out: Path | None,
         force: bool,
-        charge: bool,
         progress: Callable[[str], None],
     ) -> Release:
-        found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
-        if found is not None:
-            entry, packed = found
-            release = repeat_release(plan, packed, ledger=describe_entry(entry), progress=progress)
-            release = replace(release, repeated=True)
-        else:
-            begun = ledger.find_progress(plan_digest=plan.digest, table_version=version)
-            if begun is None and not charge:
-                raise ReleaseError(
-                    "nothing is kept of this release: its table, its project file or its ledger is not what "
-                    "it was. Nothing was spent; run `sfumato release` again, which is a new charge"
-                )
-            entry, kept = begun or self._charge(ledger, plan, version=version, progress=progress)
-            if out is not None and plan.allowance is not None:
-                write_note(out, plan, project=self._file, force=force)
-            release = self._converse(plan, ledger=ledger, entry=entry, kept=kept, progress=progress)
-            release = replace(release, resumed=begun is not None)
-        return release
-
-    def _charge(
-        self, ledger: Ledger, plan: Plan, *, version: str, progress: Callable[[str], None]
-    ) -> tuple[Entry, bytes | None]:
-        """The durable charge of `plan` and its progress: nothing yet, or None if it cannot be resumed."""
-        progress("charging the ledger")
-        entry = ledger.charge(
-            description=plan.to_record(),
-            plan_digest=plan.digest,
-            table=plan.table.name,
-            table_version=version,
-            costs=plan.costs,
-            resumable=plan.allowance is not None,
-        )
-        return entry, None if plan.allowance is None else b""
-
-    def _converse(
-        self,
-        plan: Plan,
-        *,
-        ledger: Ledger,
-        entry: Entry,
-        kept: bytes | None,
-        progress: Callable[[str], None],
-    ) -> Release:
-        """The release under the charge `entry`, of which `kept` is answered."""
-        with Conversation(
-            plan,
-            engine=self._engine,
-            ledger=ledger,
-            entry=entry,
-            kept=kept,
-            progress=progress,
-            noise=self._noise,
-        ) as conversation:
+        """The release under a charge: as it was stored, or asked from where it was interrupted."""
+        entry = describe_entry(charged.entry)
+        if charged.answer is not None:
+            release = repeat_release(plan, charged.answer, ledger=entry, progress=progress)
+            return replace(release, repeated=True)
+        if out is not None and plan.allowance is not None:
+            write_note(out, plan, project=self._file, force=force)
+        with Conversation(plan, charged, engine=self._engine, progress=progress) as conversation:
             answers, product = conversation.run()
             # Storing waits for the disk, deriving for the processor.
-            return build_release(
-                plan, answers, product, ledger=describe_entry(entry), packed=conversation.packed
-            )
+            release = build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
+            return replace(release, resumed=charged.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
         counted = {name for columns in plan.marginals for name in columns}

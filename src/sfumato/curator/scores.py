@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.accounting import Cost, histogram_sensitivity
-from sfumato.curator.conversation import measure_distance
-from sfumato.errors import RecipeError, SfumatoError, SourceError
+from sfumato.curator.door import Bill, answer_under_charge
+from sfumato.errors import RecipeError
 from sfumato.exact import digest, format_exact, parse_positive
 from sfumato.metrics.pie import pie_chart
-from sfumato.metrics.released import open_release, split_epsilons
-from sfumato.metrics.stored import code_released
-from sfumato.noise import add_noise
+from sfumato.metrics.released import code_released, open_release, split_epsilons
+from sfumato.questions import Marginal, measure_distance
 from sfumato.schema import table_spec
 
 if TYPE_CHECKING:
@@ -168,8 +167,29 @@ def publish_score(
     """
     question = _read_question(folder, metric=metric, epsilon=epsilon, columns=columns, project=project)
     table = question.table
-    with engine.hold(table):
-        noisy, repeated = _answer(question, engine, open_ledger, progress=progress, noise=noise)
+
+    def read() -> NDArray[np.int64]:
+        (true_counts,) = engine.count(table, (Marginal(question.columns),), progress=progress)
+        return question.evaluate(true_counts.true_values)
+
+    with engine.snapshot(table):
+        engine.check(table, (question.columns,))
+        noisy, repeated = answer_under_charge(
+            Bill(
+                digest=digest(question.to_record()),
+                description=question.to_record(),
+                tables=table.name,
+                costs=(question.cost,) * len(question.releases),
+                version=lambda secret: engine.version(table, secret=secret),
+            ),
+            ledger=open_ledger(),
+            noise=noise,
+            read=read,
+            draw=lambda exact, source: source.add_noise(exact, kind="laplace", scale=question.cost.scale),
+            pack=lambda scores: json.dumps(scores.tolist()).encode(),
+            unpack=lambda stored: np.array(json.loads(stored), np.int64),
+            progress=progress,
+        )
     return PublishedScore(
         metric=metric,
         columns=question.columns,
@@ -177,61 +197,6 @@ def publish_score(
         spent=Fraction(0) if repeated else question.epsilon,
         repeated=repeated,
     )
-
-
-def _answer(
-    question: _Question,
-    engine: Engine,
-    open_ledger: Callable[[], Ledger],
-    *,
-    progress: Callable[[str], None],
-    noise: NoiseSource | None,
-) -> tuple[NDArray[np.int64], bool]:
-    """The noisy scores, charged before they are computed, and whether they are those of an earlier charge."""
-    table = question.table
-    engine.check(table, (question.columns,))
-    ledger = open_ledger()
-    plan_digest = digest(question.to_record())
-    with ledger.exclusively(plan_digest=plan_digest):
-        version = engine.version(table, secret=ledger.secret)
-        return _find_or_charge(question, plan_digest, engine, ledger, version, progress=progress, noise=noise)
-
-
-def _find_or_charge(
-    question: _Question,
-    plan_digest: str,
-    engine: Engine,
-    ledger: Ledger,
-    version: str,
-    *,
-    progress: Callable[[str], None],
-    noise: NoiseSource | None,
-) -> tuple[NDArray[np.int64], bool]:
-    table = question.table
-    found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
-    if found is not None:
-        return np.array(json.loads(found[1]), np.int64), True
-    progress("charging the ledger")
-    entry = ledger.charge(
-        description=question.to_record(),
-        plan_digest=plan_digest,
-        table=table.name,
-        table_version=version,
-        costs=(question.cost,) * len(question.releases),
-    )
-    try:
-        (true_counts,) = engine.count(table, (question.columns,), progress=progress)
-        if engine.version(table, secret=ledger.secret) != version:
-            raise SourceError(f"table {table.name!r}: its source changed while it was read; run it again")
-    except SfumatoError as error:
-        raise SourceError(
-            f"{error}. The charge is kept, because a refund would tell about the records"
-        ) from None
-    true_scores = question.evaluate(true_counts.true_values)
-    add = add_noise if noise is None else noise.add_noise
-    noisy = add(true_scores, kind="laplace", scale=question.cost.scale)
-    ledger.store_answer(entry, json.dumps(noisy.tolist()).encode())
-    return noisy, False
 
 
 def _read_question(

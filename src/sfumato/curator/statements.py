@@ -16,9 +16,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits
-from sfumato.errors import BudgetExceeded, RecipeError, SfumatoError, SourceError
+from sfumato.curator.door import Bill, answer_under_charge
+from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import digest
-from sfumato.noise import add_noise, exponential_choice
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     Answer,
@@ -93,7 +93,7 @@ class _Desk:
             for name, table in self.project.tables.items():
                 if name.lower() in named:
                     # The whole statement is about the same records.
-                    held.enter_context(self.engine.hold(table))
+                    held.enter_context(self.engine.snapshot(table))
             return self._answer_held(statement, progress=progress)
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
@@ -172,46 +172,25 @@ class _Desk:
         self, plan: QueryPlan, *, progress: Callable[[str], None]
     ) -> tuple[NoisyAggregates, Fraction]:
         """The noisy aggregates of `plan`, and the epsilon that was charged for them now."""
-        ledger = self.open_ledger()
-        plan_digest = self._digest(plan)
-        with ledger.exclusively(plan_digest=plan_digest):
-            # Taken when it is our turn: the source may have changed while others were answered.
-            version = self._version(plan, ledger)
-            return self._find_or_charge(plan, plan_digest, ledger, version, progress=progress)
-
-    def _find_or_charge(
-        self,
-        plan: QueryPlan,
-        plan_digest: str,
-        ledger: Ledger,
-        version: str,
-        *,
-        progress: Callable[[str], None],
-    ) -> tuple[NoisyAggregates, Fraction]:
-        found = ledger.find_answer(plan_digest=plan_digest, table_version=version)
-        if found is not None:
-            return unpack_noisy(found[1], plan), Fraction(0)
-        self.engine.bind(plan, self._tables)
-        progress("charging the ledger")
-        entry = ledger.charge(
-            description=plan.to_record(),
-            plan_digest=plan_digest,
-            table=", ".join(plan.relation.tables),
-            table_version=version,
-            costs=plan.costs,
-            units=self._units(plan),
+        noisy, repeated = answer_under_charge(
+            Bill(
+                digest=self._digest(plan),
+                description=plan.to_record(),
+                tables=", ".join(plan.relation.tables),
+                costs=plan.costs,
+                version=lambda secret: self._version(plan, secret),
+                units=self._units(plan),
+            ),
+            ledger=self.open_ledger(),
+            noise=self.noise,
+            prepare=lambda: self.engine.bind(plan, self._tables),
+            read=lambda: self.engine.aggregate(plan, self._tables, progress=progress),
+            draw=lambda exact, noise: _add_noise(plan, exact, noise),
+            pack=pack_noisy,
+            unpack=lambda stored: unpack_noisy(stored, plan),
+            progress=progress,
         )
-        try:
-            true_aggregates = self.engine.aggregate(plan, self._tables, progress=progress)
-            if self._version(plan, ledger) != version:
-                raise SourceError("the tables changed while they were read; run the statement again")
-        except SfumatoError as error:
-            raise SourceError(
-                f"{error}. The charge is kept, because a refund would tell about the records"
-            ) from None
-        noisy = _add_noise(plan, true_aggregates, self.noise)
-        ledger.store_answer(entry, pack_noisy(noisy))
-        return noisy, plan.epsilon
+        return noisy, Fraction(0) if repeated else plan.epsilon
 
     def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
         for plan in plans:
@@ -238,9 +217,9 @@ class _Desk:
         private = {name: self.project.tables.get(name) for name in plan.relation.tables}
         return {name: table.unit.column or "row" for name, table in private.items() if table is not None}
 
-    def _version(self, plan: QueryPlan, ledger: Ledger) -> str:
+    def _version(self, plan: QueryPlan, secret: bytes) -> str:
         names = sorted(set(plan.relation.tables))
-        return digest([self.engine.version(self._tables[name], secret=ledger.secret) for name in names])
+        return digest([self.engine.version(self._tables[name], secret=secret) for name in names])
 
     def _catalog(self, statement: Statement) -> Catalog:
         """The tables of the project; of those that the statement names, also their stored columns."""
@@ -266,11 +245,10 @@ class _Desk:
 
 
 def _add_noise(
-    plan: QueryPlan, true_aggregates: TrueAggregates, source: NoiseSource | None = None
+    plan: QueryPlan, true_aggregates: TrueAggregates, noise_source: NoiseSource
 ) -> NoisyAggregates:
     """Noise on every measure of the groups that are answered. The caller has charged `plan.costs`."""
-    add = add_noise if source is None else source.add_noise
-    choose = exponential_choice if source is None else source.exponential_choice
+    add, choose = noise_source.add_noise, noise_source.exponential_choice
     true_values, keys = true_aggregates.true_values, None
     if plan.selection is not None and true_aggregates.true_individuals is not None:
         people = add(true_aggregates.true_individuals, kind="laplace", scale=plan.selection.scale)

@@ -12,9 +12,8 @@ import numpy as np
 import sqlglot
 from sqlglot import exp
 
-from sfumato.engines.base import TrueCounts, refuse_large_marginals
-from sfumato.errors import RecipeError, SchemaError
-from sfumato.questions.measurement import NORM_GRID, CapChoice, NormChoice, Request, request_size
+from sfumato.engines.base import TrueCounts
+from sfumato.questions import NORM_GRID, CapChoice, ClippedMarginal, IndividualCounts, NormChoice, Queries
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from sfumato.questions.measurement import HeadCounts, Queries
     from sfumato.schema import Table
 
 
@@ -122,9 +120,6 @@ def _sum_by_cell(
 
 Dialect = Literal["duckdb", "postgres", "spark"]
 
-MOST_CELLS = 2**62
-"""A marginal with more cells has cells that no 64-bit number can name."""
-
 MOST_RECORDS = 2**40
 """An individual with more records counts for nothing under a norm, so that no sum can overflow."""
 
@@ -217,16 +212,14 @@ def counted_query(table: Table, marginals: tuple[tuple[str, ...], ...]) -> str:
     return _with({"bounded": bounded_query(table, columns)}, " UNION ALL ".join(parts))
 
 
-def heads_query(table: Table, request: Request) -> str:
+def individuals_query(table: Table, question: IndividualCounts) -> str:
     """The number n of individuals for every `question` that counts any.
 
-    Reads `encoded`, with the columns of `request`, and `questions` (cell, times, question), which ascend by
+    Reads `encoded`, with the columns of `question`, and `questions` (cell, times, question), which ascend by
     cell, then by times.
     """
-    heads = request.heads
-    assert heads is not None
-    kept = _kept(table, len(request.columns))
-    cell = cell_code(table, request.columns, request.columns)
+    kept = _kept(table, len(question.columns))
+    cell = cell_code(table, question.columns, question.columns)
     if table.unit.column is None:
         # Every row is an individual of its own, once in one cell.
         return (
@@ -240,9 +233,9 @@ def heads_query(table: Table, request: Request) -> str:
         "met": "SELECT u, shares.cell AS cell, max(times) AS times, max(question) AS question FROM shares "
         "JOIN questions ON questions.cell = shares.cell AND shares.n >= questions.times "
         "GROUP BY u, shares.cell",
-        "beyond": f"SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}",
+        "beyond": f"SELECT u FROM met GROUP BY u HAVING count(*) > {question.max_cells}",
     }
-    return _with(relations, cut_ranks(heads.max_cells))
+    return _with(relations, cut_ranks(question.max_cells))
 
 
 def cut_ranks(most: int) -> str:
@@ -279,22 +272,21 @@ def within_query(table: Table, columns: tuple[str, ...], choice: NormChoice) -> 
         f"count(*) FILTER (WHERE s <= {floor_square(norm)}) AS k{place}"
         for place, norm in enumerate(choice.norms)
     ]
-    squares = f"SELECT u, {_SQUARE} AS s FROM shares GROUP BY u"
+    squares = f"SELECT u, {_SQUARED} AS s FROM shares GROUP BY u"
     rows = f"SELECT {', '.join([*within, 'count(*) AS everybody'])} FROM ({squares}) AS squares"
     return _with(_shares(table, columns, choice.columns, weighted=False), rows)
 
 
-def clipped_query(table: Table, columns: tuple[str, ...], request: Request) -> str:
-    """The answers to a request with a norm: its place r and the sum a, in units of 1 / request_grid.
+def clipped_query(table: Table, columns: tuple[str, ...], question: ClippedMarginal) -> str:
+    """The answers to a question with a norm: its place r and the sum a, in units of 1 / grid.
 
-    Reads `encoded`, with `columns`, and `weights` (cell, r, w) if the request has queries. Answers that
+    Reads `encoded`, with `columns`, and `weights` (cell, r, w) if the question has queries. Answers that
     nobody adds to have no row.
     """
-    norm = request.norm or Fraction(0)  # a missing norm was refused; zero would count nothing
-    bound = norm * (1 if request.queries is None else request.queries.grid)
-    relations = _shares(table, columns, request.columns, weighted=request.queries is not None)
+    bound = question.norm * (1 if question.queries is None else question.queries.grid)
+    relations = _shares(table, columns, question.columns, weighted=question.queries is not None)
     relations["factors"] = (
-        f"SELECT u, {scale_factor(bound)} AS f FROM (SELECT u, {_SQUARE} AS s FROM shares GROUP BY u) "
+        f"SELECT u, {scale_factor(bound)} AS f FROM (SELECT u, {_SQUARED} AS s FROM shares GROUP BY u) "
         f"AS squares WHERE s > {floor_square(bound)}"
     )
     total = f"sum(CAST(coalesce(f, {NORM_GRID}) AS {_WIDE}) * a)"
@@ -363,7 +355,7 @@ def _widen(node: exp.Expr) -> exp.Expr:
     return node
 
 
-_SQUARE_PORTABLE = f"sum(CAST(a AS {_WIDE}) * a)"
+_SQUARED = f"sum(CAST(a AS {_WIDE}) * a)"
 
 
 def _kept(table: Table, columns: int) -> str:
@@ -469,22 +461,23 @@ def _with(relations: dict[str, str], query: str) -> str:
     return f"WITH {listed} {query}"
 
 
-def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Request) -> TrueCounts:
-    """The number of individuals for every question of `request.heads`; reads `encoded`.
+def count_individuals(
+    connection: duckdb.DuckDBPyConnection, table: Table, question: IndividualCounts
+) -> TrueCounts:
+    """The number of individuals for every pair of cell and times; reads `encoded`.
 
     Privacy: an individual is kept in at most max_cells cells, chosen by its own records alone, and
     counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
     """
-    heads = check_heads(table, request)
-    cell = cell_code(table, request.columns, request.columns)
-    connection.register("questions", _list_questions(heads))
+    cell = cell_code(table, question.columns, question.columns)
+    connection.register("questions", _list_questions(question))
     if table.unit.column is None:
         # Every row is an individual of its own, once in one cell.
         numbers = (
             f"SELECT question, count(*) AS n FROM (SELECT {cell} AS cell FROM encoded) "
             "JOIN questions USING (cell) WHERE times = 1 GROUP BY question"
         )
-        return _fill(connection, request, numbers, heads)
+        return _fill(connection, question, numbers)
     connection.execute(
         f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
     )
@@ -495,30 +488,10 @@ def count_heads(connection: duckdb.DuckDBPyConnection, table: Table, request: Re
         "ON shares.cell = reached.cell AND shares.n >= reached.times"
     )
     connection.execute(
-        f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {heads.max_cells}"
+        f"CREATE TEMP TABLE beyond AS SELECT u FROM met GROUP BY u HAVING count(*) > {question.max_cells}"
     )
-    numbers = cut_ranks(heads.max_cells)
-    return _fill(connection, request, numbers, heads)
-
-
-def check_heads(table: Table, request: Request) -> HeadCounts:
-    """The questions of `request`, or an error about public facts: cells that its columns do not have."""
-    heads = request.heads
-    cells = table.cells(request.columns)
-    # Cells that do not fit into 64 bits would fail for the records that reach them.
-    if heads is None or heads.cells[-1] >= cells or cells > MOST_CELLS:
-        raise RecipeError(
-            f"request {request.name!r} asks for individuals in cells that its columns do not have"
-        )
-    return heads
-
-
-def check_bounds(table: Table, choice: CapChoice) -> None:
-    """Raises an error about public facts: a table of rows has no bound to choose."""
-    if table.unit.column is None:
-        raise RecipeError(
-            f"choice {choice.name!r}: every row is an individual, so there is no bound to choose"
-        )
+    numbers = cut_ranks(question.max_cells)
+    return _fill(connection, question, numbers)
 
 
 def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapChoice) -> TrueCounts:
@@ -533,84 +506,60 @@ def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapC
     return TrueCounts(choice.columns, values)
 
 
-def _fill(
-    connection: duckdb.DuckDBPyConnection, request: Request, numbers: str, heads: HeadCounts
-) -> TrueCounts:
-    values = np.zeros(heads.rows, np.int64)
+def _fill(connection: duckdb.DuckDBPyConnection, question: IndividualCounts, numbers: str) -> TrueCounts:
     counted = connection.sql(numbers).to_arrow_table()
-    questions, counts = (to_numpy(column.combine_chunks()) for column in counted.columns)
-    values[questions] = counts
+    places, counts = (to_numpy(column.combine_chunks()) for column in counted.columns)
+    return fill_counts(question.columns, question.rows, places, counts)
+
+
+def fill_counts(
+    columns: tuple[str, ...], size: int, places: NDArray[np.int64], counts: NDArray[np.int64]
+) -> TrueCounts:
+    """Counts of which those at `places` are not zero, read-only from here on."""
+    values = np.zeros(size, np.int64)
+    values[places] = counts
     values.flags.writeable = False
-    return TrueCounts(request.columns, values)
+    return TrueCounts(columns, values)
 
 
-def _list_questions(heads: HeadCounts) -> pa.Table:
+def list_pairs(question: IndividualCounts) -> dict[str, NDArray[np.int64]]:
+    """The pairs of cell and times, numbered, as columns of whole numbers."""
+    places = np.arange(question.rows, dtype=np.int64)
+    return {"cell": question.cells, "times": question.times, "question": places}
+
+
+def _list_questions(question: IndividualCounts) -> pa.Table:
     import pyarrow as pa
 
-    places = np.arange(heads.rows, dtype=np.int64)
-    return pa.table(
-        {"cell": to_arrow(heads.cells), "times": to_arrow(heads.times), "question": to_arrow(places)}
-    )
-
-
-def check_clipped(table: Table, requests: tuple[Request, ...]) -> None:
-    """Raises an error about public facts: the unit, a norm that is missing, queries that do not fit."""
-    refuse_large_marginals(table, tuple(request.columns for request in requests))
-    _refuse_rows(table)
-    for request in requests:
-        if request.norm is None:
-            raise RecipeError(f"request {request.name!r} has no norm, so nothing would bound its answers")
-        if request.queries is not None and request.queries.cells != table.cells(request.columns):
-            raise RecipeError(
-                f"request {request.name!r}: its queries are over {request.queries.cells:,} cells, and "
-                f"{' x '.join(request.columns)} has {table.cells(request.columns):,}"
-            )
-
-
-def check_choice(table: Table, choice: NormChoice) -> None:
-    """Raises an error about public facts: the unit, or a marginal that is too large."""
-    refuse_large_marginals(table, (choice.columns,))
-    _refuse_rows(table)
-
-
-def _refuse_rows(table: Table) -> None:
-    if table.unit.column is None:
-        raise SchemaError(
-            f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold to a "
-            "norm; name a unit column, or leave the norm out"
-        )
+    return pa.table({name: to_arrow(values) for name, values in list_pairs(question).items()})
 
 
 def clip_counts(
     connection: duckdb.DuckDBPyConnection,
     table: Table,
     columns: tuple[str, ...],
-    requests: tuple[Request, ...],
+    questions: tuple[ClippedMarginal, ...],
 ) -> Iterator[TrueCounts]:
-    """The answers to each request, in units of 1 / request_grid; `columns` are those of `numbered`.
+    """The answers to each question, in units of 1 / grid; `columns` are those of `numbered`.
 
-    Privacy: an individual adds a vector of L2 norm at most norm * grid to the answers of a request,
+    Privacy: an individual adds a vector of L2 norm at most norm * grid to the answers of a question,
     whatever its records hold, and the vector depends on its own records alone. Proof:
     docs/proofs/contribution-norms.md.
     """
-    for request in requests:
-        norm = request.norm or Fraction(0)  # a missing norm was refused; zero would count nothing
-        _create_shares(connection, table, columns, request.columns, request.queries)
-        bound = norm * (1 if request.queries is None else request.queries.grid)
+    for question in questions:
+        _create_shares(connection, table, columns, question.columns, question.queries)
+        bound = question.norm * (1 if question.queries is None else question.queries.grid)
         connection.execute(
             f"CREATE OR REPLACE TEMP TABLE factors AS SELECT i, {scale_factor(bound)} AS f "
-            f"FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
+            f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i) WHERE s > {floor_square(bound)}"
         )
         total = f"sum(CAST(COALESCE(f, {NORM_GRID}) AS HUGEINT) * a)"
         answers = connection.sql(
             f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
             "FROM shares LEFT JOIN factors USING (i) GROUP BY r"
         ).to_arrow_table()
-        values = np.zeros(request_size(table, request), np.int64)
         rows, sums = (to_numpy(column.combine_chunks()) for column in answers.columns)
-        values[rows] = sums
-        values.flags.writeable = False
-        yield TrueCounts(request.columns, values)
+        yield fill_counts(question.columns, question.size(table), rows, sums)
 
 
 def count_within(
@@ -623,14 +572,15 @@ def count_within(
     _create_shares(connection, table, columns, choice.columns, None)
     within = [f"count(*) FILTER (s <= {floor_square(norm)})" for norm in choice.norms]
     (row,) = connection.execute(
-        f"SELECT {', '.join([*within, 'count(*)'])} FROM (SELECT i, {_SQUARE} AS s FROM shares GROUP BY i)"
+        f"SELECT {', '.join([*within, 'count(*)'])} "
+        f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i)"
     ).fetchall()
     values = np.array(row, np.int64)
     values.flags.writeable = False
     return TrueCounts(choice.columns, values)
 
 
-_SQUARE = "sum(CAST(a AS HUGEINT) * a)"
+_SQUARED_HERE = "sum(CAST(a AS HUGEINT) * a)"  # as `_SQUARED`, in what DuckDB is fastest with
 
 
 def _create_shares(

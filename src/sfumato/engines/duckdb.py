@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals
+from sfumato.engines.base import CountingEngine, TrueCounts, refuse_decimals, refuse_large_marginals
 from sfumato.engines.counts import (
     OccupiedTally,
     Tally,
     all_columns,
     bound_records,
-    check_bounds,
-    check_choice,
-    check_clipped,
     clip_counts,
-    count_heads,
+    count_individuals,
     count_lost,
     count_within,
 )
@@ -65,7 +62,7 @@ if TYPE_CHECKING:
     from sfumato.engines.base import Fetch, Fetched
     from sfumato.engines.examine import TableFit
     from sfumato.engines.query import TrueAggregates
-    from sfumato.questions.measurement import CapChoice, NormChoice, Request
+    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
     from sfumato.schema import Label, Table
     from sfumato.sql import QueryPlan
 
@@ -75,7 +72,7 @@ _SEALING = "sealing 1"  # changes with how records are made plain, so that what 
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
-class DuckDBEngine:
+class DuckDBEngine(CountingEngine):
     """An engine over Parquet, CSV and CSV.gz files, looked up from one folder.
 
     Statements are computed here for every engine: `fetch` gets the columns of tables that are not files.
@@ -87,8 +84,8 @@ class DuckDBEngine:
         self._sealed: dict[str, tuple[str, Sealed]] = {}
         self._sealing = RLock()
 
-    def hold(self, table: Table) -> AbstractContextManager[None]:
-        """Nothing to hold: that a file did not change while it was read is seen by its version."""
+    def snapshot(self, table: Table) -> AbstractContextManager[None]:
+        """Files have none: that a file did not change while it was read is seen by its version."""
         return nullcontext()
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
@@ -140,21 +137,13 @@ class DuckDBEngine:
         """A keyed digest of the files' names, sizes and modification times."""
         return file_version(self._find(table), secret=secret)
 
-    def count(
+    def _count_cells(
         self,
         table: Table,
         marginals: tuple[tuple[str, ...], ...],
-        *,
-        occupied: tuple[tuple[str, ...], ...] = (),
+        occupied: tuple[tuple[str, ...], ...],
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
-        """The counts of every marginal in units of 1 / table.grid, from the sealed table.
-
-        Those of `marginals` over all their cells, then those of `occupied` where records are.
-
-        Privacy: one individual adds at most `table.contribution` to the counts of each marginal,
-        whatever the records hold; proof in docs/proofs/bounds.md.
-        """
         columns = all_columns((*marginals, *occupied))
         tallies: list[Tally | OccupiedTally] = [Tally(table, marginal) for marginal in marginals]
         tallies += [OccupiedTally(table, marginal) for marginal in occupied]
@@ -172,50 +161,30 @@ class DuckDBEngine:
                         tally.add(codes, weights, rows=batch.num_rows)
         return tuple(tally.finish() for tally in tallies)
 
-    def count_clipped(
-        self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
-        """The answers to requests with a norm, each in units of 1 / request_grid(table, request).
-
-        Privacy: one individual adds at most norm * request_grid to the answers of each request, in L2,
-        whatever the records hold; proof in docs/proofs/contribution-norms.md.
-        """
-        check_clipped(table, requests)
-        columns = all_columns(tuple(request.columns for request in requests))
+        columns = all_columns(tuple(question.columns for question in questions))
         with hide_failures(_name(table)), connect() as connection:
             self._number_individuals(connection, table, columns, progress)
-            return tuple(clip_counts(connection, table, columns, requests))
+            return tuple(clip_counts(connection, table, columns, questions))
 
-    def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of individuals for every question of `request.heads`.
-
-        Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold;
-        proof in docs/proofs/user-counts.md.
-        """
+    def _count_individuals(
+        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
+    ) -> TrueCounts:
         with hide_failures(_name(table)), connect() as connection:
-            sealed = self._seal(table, _codes(request.columns) | {UNIT})
+            sealed = self._seal(table, _codes(question.columns) | {UNIT})
             unit = None if table.unit.column is None else UNIT
-            _create_encoded(connection, sealed.everything, request.columns, unit=unit)
+            _create_encoded(connection, sealed.everything, question.columns, unit=unit)
             progress("counting individuals")
-            return count_heads(connection, table, request)
+            return count_individuals(connection, table, question)
 
-    def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of individuals within each norm of `choice`, then that of all individuals.
-
-        Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
-        """
-        check_choice(table, choice)
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         with hide_failures(_name(table)), connect() as connection:
             self._number_individuals(connection, table, choice.columns, progress)
             return count_within(connection, table, choice.columns, choice)
 
-    def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of records that each bound of `choice` cuts off, of max_records of each individual.
-
-        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing
-        else does; docs/proofs/capped-counts.md.
-        """
-        check_bounds(table, choice)
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
         with hide_failures(_name(table)), connect() as connection:
             sealed = self._seal(table, _codes(choice.columns))
             _create_encoded(connection, sealed.everything, choice.columns, unit=NUMBER)

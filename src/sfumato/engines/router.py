@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from sfumato.engines.duckdb import DuckDBEngine
 from sfumato.errors import SourceError
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
-    from sfumato.engines.base import Counting, Engine, Fetched, TrueCounts
+    from sfumato.engines.base import CountingEngine, Engine, Fetched, Question, TrueCounts
     from sfumato.engines.examine import TableFit
     from sfumato.engines.query import TrueAggregates
-    from sfumato.questions.measurement import CapChoice, NormChoice, Request
     from sfumato.schema import Label, Table
     from sfumato.schema.table import Place
     from sfumato.sql import QueryPlan
 
-    class _Remote(Counting, Protocol):
+    class _Remote(CountingEngine):
         def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched: ...
 
 
@@ -48,8 +47,8 @@ class _Router:
         self._files = DuckDBEngine(folder, fetch=self._fetch)
         self._remotes: dict[str, _Remote] = {}
 
-    def hold(self, table: Table) -> AbstractContextManager[None]:
-        return self._find(table).hold(table)
+    def snapshot(self, table: Table) -> AbstractContextManager[None]:
+        return self._find(table).snapshot(table)
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         self._find(table).check(table, marginals)
@@ -60,28 +59,9 @@ class _Router:
         return self._find(table).version(table, secret=secret)
 
     def count(
-        self,
-        table: Table,
-        marginals: tuple[tuple[str, ...], ...],
-        *,
-        occupied: tuple[tuple[str, ...], ...] = (),
-        progress: Callable[[str], None],
+        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
-        return self._find(table).count(table, marginals, occupied=occupied, progress=progress)
-
-    def count_clipped(
-        self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        return self._find(table).count_clipped(table, requests, progress=progress)
-
-    def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
-        return self._find(table).count_heads(table, request, progress=progress)
-
-    def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        return self._find(table).count_norms(table, choice, progress=progress)
-
-    def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        return self._find(table).count_lost(table, choice, progress=progress)
+        return self._find(table).count(table, questions, progress=progress)
 
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         if isinstance(table, PublicTable):
@@ -103,13 +83,13 @@ class _Router:
         return self._files.select(tree, tables)
 
     def examine(self, table: Table) -> TableFit:
-        with self.hold(table):
+        with self.snapshot(table):
             return self._files.examine(table)
 
     def _fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         return self._open(find_place(table.source), table).fetch(table, wanted)
 
-    def _find(self, table: Table) -> Counting:
+    def _find(self, table: Table) -> CountingEngine:
         place = find_place(table.source)
         return self._files if place == "file" else self._open(place, table)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfumato.errors import RecipeError
-from sfumato.grouping.text import list_names, plain_text
+from sfumato.pages.words import list_names, plain_text
 from sfumato.recipes.public import encode_public, read_public_table
 from sfumato.tables.arrays import to_numpy
 

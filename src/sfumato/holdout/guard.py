@@ -2,34 +2,267 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sfumato.errors import QuestionRefused, RecipeError
+import numpy as np
+
+from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError, SchemaError
 from sfumato.exact import ExactLike, parse_positive
-from sfumato.holdout.mechanism import Thresholdout
 from sfumato.holdout.plan import HoldoutPlan, plan_holdout
-from sfumato.holdout.rows import RowSet, check_same_columns
-from sfumato.holdout.scorer import Response, Scorer, class_counts
-from sfumato.holdout.values import (
+from sfumato.holdout.questions import (
+    GRID,
+    Guarded,
     Question,
+    RowSet,
+    Sealed,
+    Withheld,
     ask_about_mean,
     check_row_by_row,
+    check_same_columns,
+    match_labels,
     measure_public,
     measure_sealed,
     probe_places,
+    read_scores,
 )
+from sfumato.noise import discrete_gaussian, discrete_laplace
 
 if TYPE_CHECKING:
-    from sfumato.holdout.statement import HoldoutPrivacy
+    from numpy.typing import NDArray
+
+    from sfumato.holdout.plan import HoldoutPrivacy
+
+
+Response = Literal["predict", "predict_proba", "decision_function"]
 
 _FAULT = (
     "the question could not be answered on the holdout: its function must return one value per row, in range "
     "and in time, whatever the rows hold. What went wrong is not told, since it would tell about the rows; "
     "the refusal counts like an answer from the holdout"
 )
+
+
+class Thresholdout(Withheld):
+    """The state of one guard: what was asked, what was answered from the holdout, the noise of the threshold.
+
+    A statistic of the holdout is a whole number of steps, of which there are rows * GRID from 0 to 1. A
+    question compares its distance from the public statistic with the threshold, plus noise, and answers
+    with the public statistic if it is not above; otherwise with the holdout's, plus noise.
+
+    *Privacy:* `HoldoutPlan.privacy`; proof: docs/proofs/holdout.md.
+    """
+
+    __slots__ = ("_lock", "_offset", "asked", "overfit", "plan", "refused")
+
+    def __init__(self, plan: HoldoutPlan) -> None:
+        self.plan = plan
+        self.asked = 0
+        self.overfit = 0
+        self.refused = 0
+        self._lock = threading.Lock()
+        self._offset = Sealed(_draw(plan, 2) if plan.noise == "laplace" else 0)
+
+    def __repr__(self) -> str:
+        return f"Thresholdout(asked={self.asked}, overfit={self.overfit}, values withheld)"
+
+    def check(self) -> None:
+        """Raises the refusal to answer anything more."""
+        if self.overfit + self.refused >= self.plan.budget:
+            raise HoldoutSpent(
+                f"the holdout is spent: all {self.plan.budget} answers that may come from it were given; "
+                f"further answers could not be told from overfitting. Take a fresh holdout"
+            )
+
+    def begin(self) -> int:
+        """The number of a new question, which is counted from now on whatever becomes of it."""
+        with self._lock:
+            self.check()
+            if self.asked >= self.plan.questions:
+                raise HoldoutSpent(
+                    f"the holdout is spent: all {self.plan.questions} questions were asked. "
+                    f"Take a fresh holdout, or plan for more questions"
+                )
+            self.asked += 1
+            return self.asked
+
+    def refuse(self) -> None:
+        """Counts a refusal because of holdout rows like an answer from the holdout."""
+        with self._lock:
+            self.refused += 1
+
+    def answer(self, public: Fraction, private: Sealed[int], weight: Fraction) -> tuple[float, bool]:
+        """The answer, and whether it comes from the holdout.
+
+        All noise is drawn before the box is opened, and the same amount of it for either answer.
+        """
+        with self._lock:
+            self.check()
+            noise = Sealed(_draw_all(self.plan))
+            value, overfit, offset = _decide(self.plan, public, private, weight, noise, self._offset)
+            self._offset = offset
+            self.overfit += overfit
+            return value, overfit
+
+
+def _decide(
+    plan: HoldoutPlan,
+    public: Fraction,
+    private: Sealed[int],
+    weight: Fraction,
+    noise: Sealed[tuple[int, int, int]],
+    offset: Sealed[int],
+) -> tuple[float, bool, Sealed[int]]:
+    compared, added, renewed = noise.open()
+    unit = plan.rows * GRID * weight
+    distance = abs(private.open() - public * unit)
+    overfit = distance > plan.threshold_steps + offset.open() + compared
+    noisy = min(Fraction(1), max(Fraction(0), (private.open() + added) / unit))
+    if overfit:
+        return float(noisy), True, Sealed(renewed)
+    return float(public), False, offset
+
+
+def _draw_all(plan: HoldoutPlan) -> tuple[int, int, int]:
+    """The noise of a comparison, of an answer and of a new threshold."""
+    if plan.noise == "gaussian":
+        return _draw(plan, 1), _draw(plan, 1), 0
+    return _draw(plan, 4), _draw(plan, 1), _draw(plan, 2)
+
+
+def _draw(plan: HoldoutPlan, times: int) -> int:
+    scale = times * plan.sigma_steps
+    if plan.noise == "gaussian":
+        return int(discrete_gaussian(sigma=scale, size=1)[0])
+    return int(discrete_laplace(scale=scale, size=1)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassCounts:
+    """The two classes, and how many holdout rows each has: public for areas under curves."""
+
+    positive: object
+    positives: int
+    negatives: int
+
+
+class Scorer(Guarded):
+    """A guarded score function, `scorer(estimator, X, y)`, that asks one question at each call.
+
+    It scores the estimator on the rows it is given, in a cross-validation those of one fold, and on the
+    holdout. If the two agree it returns the first, exactly; otherwise the second plus noise. Each call
+    counts: a search over 20 candidates in 5 folds asks 100 questions, twice as many with training scores.
+    Folds that are much smaller than the holdout differ from it by chance alone and spend the budget.
+
+    It works with anything that has the methods of scikit-learn's estimators. It belongs to its guard: it
+    cannot be pickled, and its copies are itself.
+    """
+
+    __slots__ = ("_ask", "_counts", "_metric", "_name", "_response")
+
+    def __init__(
+        self,
+        ask: Callable[[Question, tuple[object, object]], float],
+        *,
+        metric: str | Callable[..., object],
+        response: Response,
+        name: str | None,
+        counts: ClassCounts | None,
+    ) -> None:
+        if not callable(metric) and metric not in ("accuracy", "roc_auc"):
+            raise RecipeError(
+                f"{str(metric)[:40]!r} is not a score whose dependence on one row is known; use 'accuracy', "
+                f"'roc_auc', or a function of (labels, predictions) that returns one value in [0, 1] per row"
+            )
+        if response not in get_args(Response):
+            raise RecipeError(f"response must be one of {get_args(Response)}, got {str(response)[:40]!r}")
+        self._name = name if name is not None else str(getattr(metric, "__name__", metric))
+        self._ask, self._counts = ask, counts
+        self._metric: Callable[..., object] = metric if callable(metric) else match_labels
+        self._response: Response = response if callable(metric) else "predict"
+
+    def __call__(self, estimator: Any, X: object, y: object) -> float:  # noqa: ANN401  # duck typed
+        """The guarded score of a fitted estimator on (X, y)."""
+        metric, response = self._metric, self._response
+
+        def score(X: object, y: object) -> object:
+            return metric(y, getattr(estimator, response)(X))
+
+        if self._counts is not None:
+            return self._ask(_ask_about_area(estimator, self._counts, name=self._name), (X, y))
+        return self._ask(ask_about_mean(score, name=self._name), (X, y))
+
+    def __repr__(self) -> str:
+        return f"Scorer({self._name!r}, of a guarded holdout)"
+
+
+def class_counts(train: RowSet, holdout: RowSet) -> ClassCounts:
+    """The two classes of the training labels and their numbers of holdout rows."""
+    classes = np.unique(_labels(train))
+    if classes.size != 2:
+        raise SchemaError(f"roc_auc needs two classes; the training rows have {classes.size}")
+    labels = _labels(holdout)
+    positives, negatives = int((labels == classes[1]).sum()), int((labels == classes[0]).sum())
+    if positives + negatives != len(holdout) or not positives or not negatives:
+        raise SchemaError("roc_auc needs both classes of the training rows, and no other, in the holdout")
+    return ClassCounts(positive=classes[1], positives=positives, negatives=negatives)
+
+
+def count_wins(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> int:
+    """Twice the number of pairs in which the positive row has the higher score; ties count once.
+
+    >>> count_wins(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
+    7
+    """
+    _, place = np.unique(scores, return_inverse=True)
+    ours = np.bincount(place[positive], minlength=int(place.max()) + 1)
+    theirs = np.bincount(place[~positive], minlength=ours.size)
+    below = np.cumsum(theirs) - theirs
+    return int((ours * (2 * below + theirs)).sum())
+
+
+def _ask_about_area(estimator: Any, counts: ClassCounts, *, name: str) -> Question:  # noqa: ANN401
+    """The area under the curve, times the share of the rarer class.
+
+    The area is the mean over all pairs of a positive and a negative row. With the numbers of both public, a
+    row takes part in one of every `fewer` pairs at most, so the product moves by at most 1 / rows.
+    """
+    rows = counts.positives + counts.negatives
+    fewer = min(counts.positives, counts.negatives)
+
+    def score(X: object, y: object) -> object:
+        if hasattr(estimator, "decision_function"):
+            return estimator.decision_function(X)
+        return np.asarray(estimator.predict_proba(X))[:, 1]
+
+    def public(scores: NDArray[np.float64], given: RowSet) -> Fraction:
+        positive = _labels(given) == counts.positive
+        pairs = int(positive.sum()) * int((~positive).sum())
+        if not pairs:
+            raise QuestionRefused(f"roc_auc needs both classes in {given.name}")
+        return Fraction(count_wins(scores, positive), 2 * pairs)
+
+    def private(scores: NDArray[np.float64], holdout: RowSet) -> int:
+        wins = count_wins(scores, _labels(holdout) == counts.positive)
+        return wins * fewer * GRID // (2 * counts.positives * counts.negatives)
+
+    return Question(
+        name=name,
+        function=score,
+        read=read_scores,
+        public=public,
+        private=private,
+        weight=Fraction(fewer, rows),
+        neutral=-np.inf,
+    )
+
+
+def _labels(rows: RowSet) -> NDArray[Any]:
+    _, labels = rows.arguments()
+    return np.asarray(labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +280,7 @@ class Answer:
     source: Literal["train", "holdout", "refused"]
 
 
-class ReusableHoldout:
+class ReusableHoldout(Guarded):
     """A guard of holdout rows that answers adaptive questions without letting them overfit.
 
     `train` and `holdout` are two data sets with the same columns: arrays, tables, mappings of columns, or
@@ -172,9 +405,7 @@ class ReusableHoldout:
         """
         if self._holdout.parts != 2:
             raise QuestionRefused("a scorer needs train and holdout as pairs (X, y)")
-        counts = None
-        if metric == "roc_auc":
-            counts = class_counts(self._train, self._holdout)
+        counts = class_counts(self._train, self._holdout) if metric == "roc_auc" else None
         return Scorer(self._ask_about, metric=metric, response=response, name=name, counts=counts)
 
     def __repr__(self) -> str:
@@ -183,18 +414,6 @@ class ReusableHoldout:
             f"ReusableHoldout({len(self._holdout)} rows withheld, {asked} of {plan.questions} questions "
             f"asked, {used} of {plan.budget} answers from the holdout)"
         )
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a guarded holdout cannot be pickled: a copy would have a budget of its own. Keep it in one "
-            "process, for scikit-learn with n_jobs=1 or threads"
-        )
-
-    def __copy__(self) -> ReusableHoldout:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, object]) -> ReusableHoldout:
-        return self
 
     def _ask_about(self, question: Question, data: tuple[object, object]) -> float:
         given = RowSet(data, name="the rows given to the scorer")

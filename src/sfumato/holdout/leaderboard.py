@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError
-from sfumato.exact import ExactLike, parse_positive
-from sfumato.holdout.plan import parse_whole
-from sfumato.holdout.rows import RowSet
-from sfumato.holdout.sealed import Sealed
-from sfumato.holdout.values import GRID, ask_about_mean, measure_sealed, read_values
+from sfumato.exact import ExactLike, parse_positive, parse_whole
+from sfumato.holdout.plan import MOST
+from sfumato.holdout.questions import (
+    GRID,
+    RowSet,
+    Sealed,
+    Withheld,
+    ask_about_mean,
+    match_labels,
+    measure_sealed,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +43,7 @@ class Standing:
     improved: bool
 
 
-class Leaderboard:
+class Leaderboard(Withheld):
     """A leaderboard over labels that nobody may look at (the Ladder of Blum and Hardt, 2015).
 
     `method="ladder"` shows a new score only if it beats the one shown by more than `step`, and rounds it to
@@ -79,8 +85,8 @@ class Leaderboard:
         rows = len(self._labels)
         self.method = method
         self.step = None if method != "ladder" else _choose_step(step, rows)
-        self.submissions = parse_whole(submissions, name="submissions")
-        self._score = _equal if score is None else score
+        self.submissions = parse_whole(submissions, name="submissions", high=MOST)
+        self._score = match_labels if score is None else score
         self._shown: Fraction | None = None
         self._best: Sealed[NDArray[np.int64]] | None = None
         self._lock = threading.Lock()
@@ -122,22 +128,11 @@ class Leaderboard:
             f"{len(self._log)} submissions, score={self.score})"
         )
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a leaderboard cannot be pickled: it holds labels that nobody may look at")
-
     def _measure(self, guess: RowSet) -> Sealed[NDArray[np.int64]] | None:
-        kept: list[Sealed[NDArray[np.int64]]] = []
         score = self._score
-
-        def compare(labels: object) -> object:
-            (given,) = guess.arguments()
-            returned = score(labels, given)
-            kept.append(Sealed(read_values(returned, len(guess))))
-            return returned
-
-        question = ask_about_mean(compare, name="submission")
-        sealed = measure_sealed(question, self._labels, single=False, timeout=None)
-        return None if sealed is None else kept[0]
+        mean = ask_about_mean(lambda labels: score(labels, *guess.arguments()), name="submission")
+        question = replace(mean, private=lambda values, rows: values)
+        return measure_sealed(question, self._labels, single=False, timeout=None)
 
     def _improve(self, values: Sealed[NDArray[np.int64]]) -> bool:
         rows = len(self._labels)
@@ -161,7 +156,8 @@ def ladder_error(*, rows: int, step: ExactLike, submissions: int, failure: Exact
     0.074
     """
     size = _choose_step(step, rows)
-    rows, submissions = parse_whole(rows, name="rows"), parse_whole(submissions, name="submissions")
+    rows = parse_whole(rows, name="rows", high=MOST)
+    submissions = parse_whole(submissions, name="submissions", high=MOST)
     chance = float(parse_positive(failure, name="failure"))
     shown = size.denominator + 1
     paths = math.lgamma(submissions + shown + 1) - math.lgamma(submissions + 1) - math.lgamma(shown + 1)
@@ -204,7 +200,3 @@ def _choose_step(step: ExactLike | None, rows: int) -> Fraction:
     if size > 1:
         raise RecipeError("step must be at most 1")
     return Fraction(1, math.floor(1 / size))
-
-
-def _equal(labels: object, predictions: object) -> object:
-    return np.asarray(labels) == np.asarray(predictions)

@@ -1,22 +1,60 @@
-"""How a guard will answer: threshold, noise, and how many questions, fixed before the first of them."""
+"""How a guard will answer, fixed before the first question, and what that promises: proved bounds only."""
 
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Literal, get_args
 
+from sfumato.accounting import Cost, Spent, add_costs, mu_to_epsilon, rho_to_epsilon, sqrt_up
 from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, parse_exact, parse_positive
-from sfumato.holdout.statement import Accuracy, HoldoutPrivacy, state_accuracy, state_privacy
-from sfumato.holdout.values import GRID
+from sfumato.exact import ExactLike, parse_exact, parse_positive, parse_whole
+from sfumato.holdout.questions import GRID
 from sfumato.noise import Kind, make_law
 
 Constants = Literal["practical", "theorem", "own"]
 
-_MOST = 10**9
+MOST = 10**9
+"""The most rows, questions, answers or submissions that a guard or a leaderboard is made for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldoutPrivacy:
+    """What all answers that a plan allows promise together to one row of the holdout.
+
+    Neighbours differ in one row, replaced by any other; the number of rows is public. `epsilon` is the pure
+    one, None for Gaussian noise; `epsilon_at_delta` is the least that is proved at `delta`. Training rows
+    are not protected. The statement is void once a question was refused because of holdout rows.
+    Proof: docs/proofs/holdout.md.
+    """
+
+    costs: tuple[Cost, ...]
+    epsilon: Fraction | None
+    rho: Fraction
+    delta: Fraction
+    epsilon_at_delta: float
+
+    def describe(self) -> str:
+        """The statement in one line."""
+        pure = "" if self.epsilon is None else f"epsilon {float(self.epsilon):.4g}, "
+        return (
+            f"holdout: {pure}rho {float(self.rho):.4g} for one row replaced, "
+            f"epsilon {self.epsilon_at_delta:.3g} at delta {float(self.delta):.3g}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """A bound on how far any answer about a mean is from its expectation, but for a chance of `failure`.
+
+    `error` is None where no bound below 1 is proved. It holds for holdout rows drawn independently from one
+    source, whatever questions are asked in view of earlier answers; not for areas under curves.
+    """
+
+    error: float | None
+    failure: Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +81,7 @@ class HoldoutPlan:
 
     def __post_init__(self) -> None:
         for name in ("rows", "questions", "budget"):
-            object.__setattr__(self, name, parse_whole(getattr(self, name), name=name))
-        unit = self.rows * GRID
+            object.__setattr__(self, name, parse_whole(getattr(self, name), name=name, high=MOST))
         threshold = parse_exact(self.threshold, name="threshold")
         sigma = parse_positive(self.sigma, name="sigma")
         if threshold < 0:
@@ -53,19 +90,47 @@ class HoldoutPlan:
             raise RecipeError(
                 f"constants must be one of {get_args(Constants)}, got {str(self.constants)[:40]!r}"
             )
-        object.__setattr__(self, "threshold", Fraction(round(threshold * unit), unit))
-        object.__setattr__(self, "sigma", Fraction(math.ceil(sigma * unit), unit))
+        object.__setattr__(self, "threshold", Fraction(round(threshold * self.unit), self.unit))
+        object.__setattr__(self, "sigma", Fraction(math.ceil(sigma * self.unit), self.unit))
         make_law(self.noise, 4 * self.sigma_steps)  # a law too wide to draw is refused now, not at a question
+
+    @property
+    def unit(self) -> int:
+        """The steps of a sum over the holdout that stand for a mean of 1."""
+        return self.rows * GRID
 
     @property
     def sigma_steps(self) -> int:
         """Sigma in the steps of a sum over the holdout."""
-        return int(self.sigma * self.rows * GRID)
+        return int(self.sigma * self.unit)
 
     @property
     def threshold_steps(self) -> int:
         """The threshold in the steps of a sum over the holdout."""
-        return int(self.threshold * self.rows * GRID)
+        return int(self.threshold * self.unit)
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """What everything that the plan allows to be answered costs one row of the holdout.
+
+        Gaussian: each comparison and each answer from the holdout is a Gaussian mechanism. Laplace: between
+        two answers from the holdout all comparisons together cost what one sparse vector costs, however many.
+        """
+        scale, step = Fraction(self.sigma_steps), Fraction(GRID)
+        answers = self._answers
+        cost = partial(Cost, neighbours="replace", unit="holdout row")
+        if self.noise == "gaussian":
+            count = self.questions + answers
+            return (cost(kind="gaussian", scale=scale, sensitivity=step, count=count),)
+        sparse = step / (2 * scale) + 2 * step / (4 * scale)
+        return (
+            cost(kind="pure", scale=sparse, count=answers),
+            cost(kind="laplace", scale=scale, sensitivity=step, count=answers),
+        )
+
+    @property
+    def _answers(self) -> int:
+        return min(self.budget, self.questions)
 
     def privacy(self, *, delta: ExactLike = Fraction(1, 10**6)) -> HoldoutPrivacy:
         """What all answers together promise to one row of the holdout; see `HoldoutPrivacy`.
@@ -75,17 +140,46 @@ class HoldoutPlan:
         >>> statement.epsilon is None, round(float(statement.rho), 4), round(statement.epsilon_at_delta, 2)
         (True, 0.11, 2.1)
         """
-        return state_privacy(self, delta=delta)
+        target = _parse_chance(delta, name="delta")
+        spent = add_costs(Spent(), self.costs)
+        least = _epsilon_at(spent, target)
+        if spent.epsilon is not None:
+            least = min(least, float(spent.epsilon))
+        return HoldoutPrivacy(
+            costs=self.costs, epsilon=spent.epsilon, rho=spent.rho, delta=target, epsilon_at_delta=least
+        )
 
     def accuracy(self, *, failure: ExactLike = Fraction(1, 20)) -> Accuracy:
-        """How far the answers can be proved to stay from the truth; see `Accuracy`.
+        """The least error that the transfer theorem proves for all answers, rounded up; see `Accuracy`.
+
+        Answers are near the means of the holdout unless some noise is large, and near the expectations
+        because the answers are private: the two meet in the theorem of Jung and others (2020).
 
         >>> plan_holdout(5000, questions=1000, budget=100).accuracy().error is None
         True
         >>> plan_holdout(10**7, questions=1000, budget=100).accuracy().error
         0.0309
         """
-        return state_accuracy(self, failure=failure)
+        chance = _parse_chance(failure, name="failure")
+        beta = float(chance)
+        spent = add_costs(Spent(), self.costs)
+        # The theorem holds for any c, d > 0; the best of these is near enough to the best of all.
+        grid = [2.0 ** (-place / 2) for place in range(1, 60)]
+        base = float(self.threshold) + 2.0 / GRID
+        half = base + min(self._tail(beta * c / 2) + c for c in grid)
+        found = half + min(math.expm1(min(_epsilon_at(spent, beta * d / 2), 50.0)) + 2 * d for d in grid)
+        if spent.epsilon is not None and spent.epsilon < 50:
+            whole = base + min(self._tail(beta * c) + c for c in grid)
+            found = min(found, whole + math.expm1(float(spent.epsilon)))
+        error = math.ceil(found * 10_000 * (1 + 1e-9)) / 10_000
+        return Accuracy(error=error if error < 1 else None, failure=chance)
+
+    def _tail(self, chance: float) -> float:
+        """What the noise of any comparison or answer exceeds with at most this chance."""
+        sigma = float(self.sigma)
+        if self.noise == "gaussian":
+            return sigma * math.sqrt(2 * math.log(2 * (self.questions + self._answers) / chance))
+        return 6 * sigma * math.log(2 * (self.questions + 2 * self._answers) / chance)
 
     def describe(self) -> str:
         """The plan in a few lines, with what it does and does not promise.
@@ -98,21 +192,17 @@ class HoldoutPlan:
         accuracy: no bound below 1 is proved at 5000 rows
         """
         accuracy = self.accuracy()
-        proved = (
-            f"no bound below 1 is proved at {self.rows} rows"
-            if accuracy.error is None
-            else f"all means within {accuracy.error:.4g}, with probability {1 - accuracy.failure}"
-        )
-        return "\n".join(
-            [
-                f"{self.rows} holdout rows, {self.constants} constants: "
-                f"threshold {float(self.threshold):.4g}, {self.noise} noise, sigma {float(self.sigma):.4g}",
-                f"at most {self.questions} questions, of which at most {self.budget} are answered from the "
-                f"holdout",
-                self.privacy().describe(),
-                "training rows: not protected",
-                f"accuracy: {proved}",
-            ]
+        proved = f"no bound below 1 is proved at {self.rows} rows"
+        if accuracy.error is not None:
+            proved = f"all means within {accuracy.error:.4g}, with probability {1 - accuracy.failure}"
+        return (
+            f"{self.rows} holdout rows, {self.constants} constants: "
+            f"threshold {float(self.threshold):.4g}, {self.noise} noise, sigma {float(self.sigma):.4g}\n"
+            f"at most {self.questions} questions, of which at most {self.budget} are answered from the "
+            f"holdout\n"
+            f"{self.privacy().describe()}\n"
+            f"training rows: not protected\n"
+            f"accuracy: {proved}"
         )
 
 
@@ -142,19 +232,18 @@ def plan_holdout(
     >>> plan.noise, round(float(plan.threshold / Fraction(3, 4)), 2)
     ('laplace', 0.03)
     """
-    rows, questions = parse_whole(rows, name="rows"), parse_whole(questions, name="questions")
-    budget = parse_whole(budget, name="budget")
+    rows, questions = (
+        parse_whole(given, name=name, high=MOST) for given, name in ((rows, "rows"), (questions, "questions"))
+    )
     if constants == "practical":
         if tolerance is not None:
             raise RecipeError("a tolerance is promised by constants='theorem' only")
         return _plan_practical(rows, questions, budget)
     if constants != "theorem":
         raise RecipeError(f"constants must be 'practical' or 'theorem', got {str(constants)[:40]!r}")
-    chance = parse_positive(failure, name="failure")
-    if chance >= 1:
-        raise RecipeError("failure must lie below one")
-    wanted = None if tolerance is None else parse_positive(tolerance, name="tolerance")
-    return _plan_theorem(rows, questions, budget, wanted, chance)
+    chance = _parse_chance(failure, name="failure")
+    goal = None if tolerance is None else parse_positive(tolerance, name="tolerance")
+    return _plan_theorem(rows, questions, budget, goal, chance)
 
 
 def _plan_practical(rows: int, questions: int, budget: int) -> HoldoutPlan:
@@ -177,14 +266,36 @@ def _plan_practical(rows: int, questions: int, budget: int) -> HoldoutPlan:
 def _plan_theorem(
     rows: int, questions: int, budget: int, tolerance: Fraction | None, failure: Fraction
 ) -> HoldoutPlan:
-    wanted = _least_tolerance(rows, questions, budget, failure) if tolerance is None else tolerance
-    if wanted is not None and _holds(rows, questions, budget, wanted, failure):
-        return _make_theorem(rows, questions, budget, wanted, failure)
+    logarithm = Fraction(math.log(4 * questions / float(failure)))
+
+    def make(size: int, reached: Fraction) -> HoldoutPlan | None:
+        """The plan of the theorem for so many rows, None if its tolerance is not proved."""
+        plan = HoldoutPlan(
+            rows=size,
+            questions=questions,
+            budget=budget,
+            threshold=reached * 3 / 4,
+            sigma=reached / (96 * logarithm),
+            noise="laplace",
+            constants="theorem",
+        )
+        error = plan.accuracy(failure=failure).error
+        return plan if error is not None and error <= reached else None
+
+    found = make(rows, Fraction(1) if tolerance is None else tolerance)
+    if found is not None and tolerance is None:
+        low, high = 0, 4096
+        while high - low > 1:
+            middle = (low + high) // 2
+            better = make(rows, Fraction(middle, 4096))
+            low, high, found = (middle, high, found) if better is None else (low, middle, better)
+    if found is not None:
+        return found
     goal = Fraction(1, 10) if tolerance is None else tolerance
     needed = rows
-    while needed <= _MOST and not _holds(needed, questions, budget, goal, failure):
+    while needed <= MOST and make(needed, goal) is None:
         needed *= 2
-    takes = f"up to {needed}" if needed <= _MOST else "more than 10^9"
+    takes = f"up to {needed}" if needed <= MOST else "more than 10^9"
     raise RecipeError(
         f"the theorem does not reach a tolerance of {float(goal):g} with {rows} rows; that takes {takes} "
         f"rows for these questions and this budget. Ask fewer questions, or take constants='practical', "
@@ -192,49 +303,20 @@ def _plan_theorem(
     )
 
 
-def _make_theorem(
-    rows: int, questions: int, budget: int, tolerance: Fraction, failure: Fraction
-) -> HoldoutPlan:
-    logarithm = math.log(4 * questions / float(failure))
-    return HoldoutPlan(
-        rows=rows,
-        questions=questions,
-        budget=budget,
-        threshold=tolerance * 3 / 4,
-        sigma=tolerance / (96 * Fraction(logarithm)),
-        noise="laplace",
-        constants="theorem",
-    )
+def _epsilon_at(spent: Spent, delta: Fraction | float) -> float:
+    found = rho_to_epsilon(spent.rho, delta)
+    if spent.mu_squared is not None:
+        found = min(found, mu_to_epsilon(sqrt_up(spent.mu_squared), delta))
+    return found
 
 
-def _holds(rows: int, questions: int, budget: int, tolerance: Fraction, failure: Fraction) -> bool:
-    plan = _make_theorem(rows, questions, budget, tolerance, failure)
-    error = state_accuracy(plan, failure=failure).error
-    return error is not None and error <= tolerance
-
-
-def _least_tolerance(rows: int, questions: int, budget: int, failure: Fraction) -> Fraction | None:
-    low, high = 0, 4096
-    if not _holds(rows, questions, budget, Fraction(1), failure):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        enough = _holds(rows, questions, budget, Fraction(middle, 4096), failure)
-        low, high = (low, middle) if enough else (middle, high)
-    return Fraction(high, 4096)
+def _parse_chance(value: ExactLike, *, name: str) -> Fraction:
+    chance = parse_positive(value, name=name)
+    if chance >= 1:
+        raise RecipeError(f"{name} must lie below one")
+    return chance
 
 
 def _root_up(square: int) -> int:
     root = math.isqrt(square)
     return root + (root * root < square)
-
-
-def parse_whole(value: object, *, name: str) -> int:
-    """The whole number from 1 to a billion that `value` is."""
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = 0
-    if not 1 <= number <= _MOST:
-        raise RecipeError(f"{name} must be a whole number between 1 and 10^9, got {str(value)[:40]!r}")
-    return number

@@ -20,20 +20,20 @@ import pyarrow.parquet as pq
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact
+from sfumato.local.categories import UnaryEncoding
+from sfumato.local.planning import read_mechanism
 from sfumato.local.rappor import Rappor
-from sfumato.local.records import read_mechanism
-from sfumato.local.unary import UnaryEncoding
 from sfumato.schema.reading import MOST_TEXT, read_regular
-from sfumato.tables.arrays import read_parquet
+from sfumato.tables import TEXT_FILES, is_text, read_table, spell_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.local.mechanism import FrequencyMechanism, MeanMechanism
+    from sfumato.local.means import MeanMechanism
+    from sfumato.local.mechanism import FrequencyMechanism
 
 _KEY: Final = b"sfumato.local"
 _FORMAT: Final = 1
-_MOST_BYTES: Final = 2**33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,15 @@ class Described:
 
 
 def is_csv(path: Path) -> bool:
-    """Whether the name is that of a CSV file; refused if it is neither that nor Parquet.
+    """Whether the name is that of a text file; refused if it is neither that nor Parquet.
 
     >>> is_csv(Path("answers.parquet")), is_csv(Path("people.csv.gz"))
     (False, True)
     """
     name = path.name.lower()
-    if name.endswith(".parquet"):
-        return False
-    if name.endswith((".csv", ".csv.gz")):
-        return True
-    raise RecipeError(f"{path.name!r} must be a .parquet, .csv or .csv.gz file")
+    if not name.endswith((".parquet", *TEXT_FILES)):
+        raise RecipeError(f"{path.name!r} must be a .parquet, .csv, .csv.gz, .tsv or .tsv.gz file")
+    return not name.endswith(".parquet")
 
 
 def side_file(path: Path) -> Path:
@@ -76,38 +74,24 @@ def side_file(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
-def read_column(path: Path, column: str | None, *, text: bool) -> pa.ChunkedArray:
-    """One column of a file; of a CSV file as text, or with `text=False` as its numbers."""
-    csv = is_csv(path)
-    if not path.is_file():
-        raise SourceError(f"there is no file {path.name!r}")
+def read_column(path: Path, column: str | None) -> pa.ChunkedArray:
+    """One column of a file, as text if it is a text file; the only one if no name is given."""
+    text = is_csv(path)
+    table = read_table(path, side="file") if text else _read_schema(path).empty_table()
+    names = table.column_names
+    if column not in names and (column is not None or len(names) != 1):
+        # A text file without a header line would show its first record as names.
+        known = "is there a line with names?" if text else f"it has: {', '.join(names)[:200]}"
+        raise SchemaError(f"name one column of {path.name!r} with --column; {known}")
+    name = names[0] if column is None else column
+    return table[name] if text else read_table(path, side="file", columns=[name])[name]
+
+
+def _read_schema(path: Path) -> pa.Schema:
     try:
-        if not csv:
-            content = read_regular(path, most=_MOST_BYTES)
-            name = _choose(pq.read_schema(pa.BufferReader(content)).names, column, path)
-            return read_parquet(content, columns=[name], spelled=True)[name]
-        with pa.csv.open_csv(path) as reader:
-            name = _choose(reader.schema.names, column, path)
-        convert = pa.csv.ConvertOptions(
-            include_columns=[name],
-            column_types={name: pa.string()} if text else None,
-            strings_can_be_null=True,
-            null_values=[""] if text else None,  # a category may well be called NA
-        )
-        return pa.csv.read_csv(path, convert_options=convert)[name]
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, SourceError):
-            raise
-        message = f"{path.name!r} could not be read ({type(error).__name__})"  # Arrow may quote a record
-        raise SourceError(message) from None
-
-
-def _choose(names: list[str], column: str | None, path: Path) -> str:
-    if column is None and len(names) == 1:
-        return names[0]
-    if column is None or names.count(column) != 1:
-        raise SchemaError(f"name one column of {path.name!r} with --column; it has: {', '.join(names)[:200]}")
-    return column
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path.name!r} could not be read ({type(error).__name__})") from None
 
 
 def encode_labels(
@@ -123,10 +107,7 @@ def encode_labels(
         raise RecipeError("--values names a category twice")
     if default is not None and default not in names:
         raise RecipeError("--default must be one of the categories")
-    try:
-        texts = pc.cast(column, pa.string())
-    except pa.ArrowException:
-        raise SchemaError("the column's type cannot be read as categories") from None
+    texts = spell_table(pa.table([column], names=["values"]), side="file")["values"]
     codes = pc.index_in(texts, value_set=pa.array(names, pa.string()))
     if codes.null_count:
         if default is None:
@@ -144,8 +125,9 @@ def encode_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     >>> encode_numbers(pa.chunked_array([[1, None]])).tolist()
     [1.0, nan]
     """
+    plain = pc.utf8_trim_whitespace(column) if is_text(column.type) else column
     try:
-        numbers = pc.fill_null(pc.cast(column, pa.float64(), safe=False), float("nan"))
+        numbers = pc.fill_null(pc.cast(plain, pa.float64(), safe=False), float("nan"))
     except pa.ArrowException:
         raise SchemaError("the column holds something that is not a number") from None
     return np.asarray(numbers, np.float64)
@@ -191,10 +173,7 @@ def read_described(path: Path) -> Described | None:
         beside = side_file(path)
         content = read_regular(beside, most=MOST_TEXT) if beside.is_file() else None
     else:
-        try:
-            content = (pq.read_schema(path).metadata or {}).get(_KEY)
-        except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{path.name!r} could not be read ({type(error).__name__})") from None
+        content = (_read_schema(path).metadata or {}).get(_KEY)
     if content is None:
         return None
     try:
@@ -216,11 +195,15 @@ def unpack_responses(column: pa.ChunkedArray, mechanism: FrequencyMechanism | Me
     if column.null_count:
         raise SchemaError("a response is missing; drop such rows, which hold no answer")
     if not isinstance(mechanism, UnaryEncoding | Rappor):
-        if not pa.types.is_integer(column.type):
+        try:
+            numbers = column.cast(pa.int64()) if is_text(column.type) else column
+        except pa.ArrowException:
+            numbers = column
+        if not pa.types.is_integer(numbers.type):
             raise SchemaError(
                 f"responses of {mechanism.name} are whole numbers; this column holds {column.type}"
             )
-        return np.asarray(column)
+        return np.asarray(numbers)
     width = mechanism.categories if isinstance(mechanism, UnaryEncoding) else mechanism.width
     ahead = 2 if isinstance(mechanism, Rappor) else 0
     rows = _read_rows(column, ahead + -(-width // 8))
@@ -236,14 +219,13 @@ def unpack_responses(column: pa.ChunkedArray, mechanism: FrequencyMechanism | Me
 
 
 def _read_rows(column: pa.ChunkedArray, size: int) -> NDArray[np.uint8]:
-    kinds = pa.types
-    if kinds.is_fixed_size_binary(column.type) and column.type.byte_width == size and len(column):
+    if pa.types.is_fixed_size_binary(column.type) and column.type.byte_width == size and len(column):
         rows = pa.concat_arrays(column.chunks)
         flat = np.frombuffer(rows.buffers()[1], np.uint8)
         return flat[rows.offset * size : (rows.offset + len(rows)) * size].reshape(-1, size)
     cells = column.to_pylist()
     try:
-        if kinds.is_string(column.type) or kinds.is_large_string(column.type):
+        if is_text(column.type):
             cells = [bytes.fromhex(cell) for cell in cells]
         good = all(isinstance(cell, bytes) and len(cell) == size for cell in cells)
     except ValueError:

@@ -1,35 +1,126 @@
-"""Means of numbers by Laplace noise, and by one bit (Duchi, Jordan, Wainwright)."""
+"""Means of numbers: Laplace noise, one bit (Duchi, Jordan, Wainwright), a window around the value, or a mix.
+
+A value is clamped to its stated range and laid on a grid of 2^24 steps; from there on everything is whole
+numbers. Answers are whole numbers too, so that no spare bits of a float tell the value.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from sfumato.errors import RecipeError
-from sfumato.local.checks import check_answers, count_answers, refuse_impossible
-from sfumato.local.draws import chunks, draw_words
-from sfumato.local.mechanism import delivered_epsilon
-from sfumato.local.numbers import STEPS, check_integers, check_numbers, check_range, make_mean, mean_record
-from sfumato.local.thresholds import WORDS, lie_threshold, parse_epsilon, power_above
+from sfumato.errors import RecipeError, SchemaError
+from sfumato.exact import ExactLike, parse_exact
+from sfumato.local.draws import (
+    WORDS,
+    chunks,
+    draw_events,
+    draw_uniform,
+    draw_words,
+    lie_threshold,
+    parse_epsilon,
+    power_above,
+    scaled_exp,
+    weigh_threshold,
+)
+from sfumato.local.mechanism import (
+    MeanEstimate,
+    Mechanism,
+    as_array,
+    check_answers,
+    count_answers,
+    refuse_impossible,
+)
 from sfumato.noise.entropy import KeyStream
-from sfumato.noise.laws import MAX_SCALE, Law
+from sfumato.noise.laws import MAX_SCALE, Law, loss_floor
 from sfumato.noise.samplers import draw_wide
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from sfumato.exact import ExactLike
-    from sfumato.local.results import MeanEstimate
     from sfumato.noise.entropy import BitSource
 
+STEPS: Final = 1 << 24
+"""Steps of the grid over [low, high]; a value is moved by half a step at most."""
+
 _REACH: Final = 64
+_SWITCH: Final = Fraction(61, 100)
+_LOW, _HIGH = -1, -2
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class LaplaceMean:
+class MeanMechanism(Mechanism):
+    """A mechanism that answers with a noisy number; values are clamped to the range from `low` to `high`."""
+
+    parameters: ClassVar[tuple[str, ...]] = ("epsilon", "low", "high")
+
+    low: Fraction
+    high: Fraction
+
+    def __init__(self, *, epsilon: ExactLike, low: ExactLike, high: ExactLike) -> None:
+        self._set(epsilon=parse_epsilon(epsilon))
+        ends = check_range(low, high)
+        self._set(low=ends[0], high=ends[1])
+        _ = self.likelihood_ratio  # refuses an epsilon that words of 64 bits cannot deliver
+
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest answer that a server takes."""
+
+    @abstractmethod
+    def variance(self, place: float) -> float:
+        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+
+    def respond(self, values: ArrayLike, *, default: float | None = None) -> NDArray[Any]:
+        """One randomised answer per value, a whole number, on the client; see `to_numbers`.
+
+        Values are clamped to the range. NaN is refused, or taken for `default`.
+        """
+        places = check_numbers(values, low=self.low, high=self.high, default=default)
+        return self._draw(places, KeyStream())
+
+    @abstractmethod
+    def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[Any]:
+        """One answer per place on the grid, from the words of `source`."""
+
+    @abstractmethod
+    def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
+        """The answers as places in the range, 0 low and 1 high, unbiased."""
+
+    def to_numbers(self, responses: NDArray[Any]) -> NDArray[np.float64]:
+        """The answers in the unit of the values, unbiased."""
+        return float(self.low) + self.to_places(responses) * float(self.high - self.low)
+
+    def estimate(self, responses: ArrayLike) -> MeanEstimate:
+        """The mean of the values, on the server, from the answers of everybody."""
+        least, most = self.limits
+        places = self.to_places(check_answers(responses, most + 1, least=least))
+        # Few answers may be alike by chance; no value has less variance than this.
+        floor = min(self.variance(0), self.variance(0.5))
+        return self._estimate(float(places.mean()), max(float(places.var()), floor), places.size)
+
+    def _estimate(self, place: float, variance: float, people: int) -> MeanEstimate:
+        """The record of a mean, given as a place in the range and the variance of one answer there."""
+        width = float(self.high - self.low)
+        return MeanEstimate(
+            mechanism=self.name,
+            epsilon=self.exact_epsilon,
+            people=people,
+            low=self.low,
+            high=self.high,
+            mean=float(self.low) + place * width,
+            standard_error=math.sqrt(variance / people) * width,
+        )
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class LaplaceMean(MeanMechanism):
     """A number plus discrete Laplace noise of scale (high - low) / epsilon, in steps of the grid.
 
     Privacy: epsilon exactly, as the noise has exactly its law (docs/proofs/noise.md).
@@ -40,16 +131,10 @@ class LaplaceMean:
     """
 
     name: ClassVar[str] = "laplace"
-
-    epsilon: Fraction
-    low: Fraction
-    high: Fraction
+    bits: ClassVar[int] = 64
 
     def __init__(self, *, epsilon: ExactLike, low: ExactLike, high: ExactLike) -> None:
-        object.__setattr__(self, "epsilon", parse_epsilon(epsilon))
-        ends = check_range(low, high)
-        object.__setattr__(self, "low", ends[0])
-        object.__setattr__(self, "high", ends[1])
+        MeanMechanism.__init__(self, epsilon=epsilon, low=low, high=high)
         if STEPS / self.epsilon > MAX_SCALE:
             raise RecipeError("epsilon is too small for Laplace noise on this grid; give 2^-26 or more")
 
@@ -64,55 +149,27 @@ class LaplaceMean:
         return power_above(self.epsilon)
 
     @property
-    def exact_epsilon(self) -> Fraction:
-        """The epsilon that is delivered: the claimed one."""
-        return self.epsilon
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return 64
-
-    def to_record(self) -> dict[str, Any]:
-        """What the server must know, as a plain record."""
-        return mean_record(self)
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest answer that a server takes."""
+        reach = int(_REACH * self.law.scale) + 1  # exceeded with a chance below e^-64
+        return -reach, STEPS + reach
 
     def variance(self, place: float) -> float:
         """The variance of an answer, in squared widths of the range; the same at every place."""
         return 2 / float(self.epsilon) ** 2 + 0 * place
-
-    def respond(self, values: ArrayLike, *, default: float | None = None) -> NDArray[np.int64]:
-        """One noisy number per value, in steps of the grid; see `to_numbers`.
-
-        Values are held to the range. NaN is refused, or taken for `default`.
-        """
-        places = check_numbers(values, low=self.low, high=self.high, default=default)
-        return self._draw(places, KeyStream())
 
     def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[np.int64]:
         noise = np.empty(places.size, np.int64)
         draw_wide(self.law, noise, source)
         return places + noise
 
-    def to_numbers(self, responses: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The answers in the unit of the values, unbiased."""
-        return float(self.low) + responses.astype(np.float64) * (float(self.high - self.low) / STEPS)
-
-    def estimate(self, responses: ArrayLike) -> MeanEstimate:
-        """The mean of the values, from the answers of everybody."""
-        reach = int(_REACH * self.law.scale) + 1  # exceeded with a chance below e^-64
-        answers = check_integers(responses, -reach, STEPS + reach)
-        spread = float(np.var(answers / STEPS))
-        return make_mean(
-            float(np.mean(answers / STEPS)),
-            max(spread, self.variance(0)),
-            mechanism=self,
-            people=answers.size,
-        )
+    def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
+        """The answers as places in the range, 0 low and 1 high, unbiased."""
+        return responses.astype(np.float64) / STEPS
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class DuchiMean:
+class DuchiMean(MeanMechanism):
     """One bit per number: high with a chance that grows linearly with the value (Duchi et al. 2018).
 
     Privacy: the chance of either bit lies between Q / 2^64 and 1 - Q / 2^64, whatever the value, and
@@ -124,17 +181,8 @@ class DuchiMean:
     """
 
     name: ClassVar[str] = "duchi"
-
-    epsilon: Fraction
-    low: Fraction
-    high: Fraction
-
-    def __init__(self, *, epsilon: ExactLike, low: ExactLike, high: ExactLike) -> None:
-        object.__setattr__(self, "epsilon", parse_epsilon(epsilon))
-        ends = check_range(low, high)
-        object.__setattr__(self, "low", ends[0])
-        object.__setattr__(self, "high", ends[1])
-        lie_threshold(self.epsilon, 1)
+    bits: ClassVar[int] = 1
+    limits: ClassVar[tuple[int, int]] = (0, 1)
 
     @property
     def lie(self) -> int:
@@ -151,20 +199,6 @@ class DuchiMean:
         """The largest ratio of the chances of an answer under two values, exactly."""
         return Fraction(WORDS - self.lie, self.lie)
 
-    @property
-    def exact_epsilon(self) -> Fraction:
-        """The epsilon that the rounded law delivers, never above the claimed one."""
-        return delivered_epsilon(self.likelihood_ratio, self.epsilon)
-
-    @property
-    def bits(self) -> int:
-        """The size of one answer in bits."""
-        return 1
-
-    def to_record(self) -> dict[str, Any]:
-        """What the server must know, as a plain record."""
-        return mean_record(self)
-
     def variance(self, place: float) -> float:
         """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
         return (float(self.stretch) ** 2 - (2 * place - 1) ** 2) / 4
@@ -178,14 +212,6 @@ class DuchiMean:
         part = place * np.uint64(span & (STEPS - 1)) >> np.uint64(24)
         return whole + part + np.uint64(self.lie)
 
-    def respond(self, values: ArrayLike, *, default: float | None = None) -> NDArray[np.uint8]:
-        """One bit per value: 1 for high, 0 for low.
-
-        Values are held to the range. NaN is refused, or taken for `default`.
-        """
-        places = check_numbers(values, low=self.low, high=self.high, default=default)
-        return self._draw(places, KeyStream())
-
     def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[np.uint8]:
         answers = np.empty(places.size, np.uint8)
         for part in chunks(places.size):
@@ -193,15 +219,204 @@ class DuchiMean:
             answers[part] = draw_words(piece.size, source) < self.threshold(piece)
         return answers
 
+    def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
+        """The bits as places in the range, 0 low and 1 high, unbiased; shares of bits too."""
+        return (float(self.stretch) * (2 * responses.astype(np.float64) - 1) + 1) / 2
+
     def estimate(self, responses: ArrayLike) -> MeanEstimate:
-        """The mean of the values, from the bits of everybody."""
+        """The mean of the values, on the server, from the bits of everybody."""
         answers = check_answers(responses, 2)
         high = count_answers(answers, 2)[1:]
         lie = self.lie / WORDS
         refuse_impossible(high, answers.size, least=lie, most=1 - lie)
-        place = self.place(float(high[0] / answers.size))
-        return make_mean(place, self.variance(min(max(place, 0), 1)), mechanism=self, people=answers.size)
+        place = float(self.to_places(high / answers.size)[0])
+        return self._estimate(place, self.variance(min(max(place, 0), 1)), answers.size)
 
-    def place(self, share: float) -> float:
-        """The place in the range that a share of bits for high stands for."""
-        return (float(self.stretch) * (2 * share - 1) + 1) / 2
+
+@dataclass(frozen=True, slots=True, init=False)
+class PiecewiseMean(MeanMechanism):
+    """A cell near the value with a high chance, any other cell with a low one (Wang et al. 2019).
+
+    The 2^24 + W cells have a window of W cells that begins at the value's place; W is 2^24 e^(-epsilon / 2),
+    rounded. A word below a threshold picks a cell inside, any other word one outside. An answer is the number
+    of a cell.
+
+    Privacy: the chance of a cell inside is at most e^epsilon times that of a cell outside
+    (docs/proofs/local.md).
+
+    >>> mechanism = PiecewiseMean(epsilon=2, low=0, high=100)
+    >>> mechanism.respond([20.5, 70]).dtype, mechanism.exact_epsilon <= 2
+    (dtype('int64'), True)
+    """
+
+    name: ClassVar[str] = "piecewise"
+
+    @property
+    def window(self) -> int:
+        """The number of cells that are likely."""
+        return scaled_exp(self.epsilon / 2, STEPS)
+
+    @property
+    def inside(self) -> int:
+        """Of 2^64 words, how many pick a cell of the window."""
+        return weigh_threshold(self.epsilon, self.window, STEPS)
+
+    @property
+    def likelihood_ratio(self) -> Fraction:
+        """The largest ratio of the chances of an answer under two values, exactly."""
+        return Fraction(self.inside * STEPS, (WORDS - self.inside) * self.window)
+
+    @property
+    def line(self) -> tuple[Fraction, Fraction]:
+        """(intercept, slope) of the expected cell as a function of the place on the grid, exactly."""
+        share, window = Fraction(self.inside, WORDS), self.window
+        cells = STEPS + window
+        slope = share - (1 - share) * Fraction(window, STEPS)
+        apart = Fraction(cells * (cells - 1) - window * (window - 1), 2 * STEPS)
+        return share * Fraction(window - 1, 2) + (1 - share) * apart, slope
+
+    @property
+    def bits(self) -> int:
+        """The size of one answer in bits."""
+        return self.limits[1].bit_length()
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The first and the last cell."""
+        return 0, STEPS + self.window - 1
+
+    def variance(self, place: float) -> float:
+        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+        at, window, cells = round(place * STEPS), self.window, STEPS + self.window
+        near = _squares(at + window) - _squares(at)
+        share = Fraction(self.inside, WORDS)
+        square = share * Fraction(near, window) + (1 - share) * Fraction(_squares(cells) - near, STEPS)
+        intercept, slope = self.line
+        return float((square - (intercept + slope * at) ** 2) / (slope * STEPS) ** 2)
+
+    def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[np.int64]:
+        answers = np.empty(places.size, np.int64)
+        for part in chunks(places.size):
+            piece = places[part]
+            inside = draw_events(self.inside, piece.size, source)
+            near = piece + draw_uniform(self.window, piece.size, source).view(np.int64)
+            far = draw_uniform(STEPS, piece.size, source).view(np.int64)
+            far = far + self.window * (far >= piece)
+            answers[part] = np.where(inside, near, far)
+        return answers
+
+    def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
+        """The answers as places in the range, 0 low and 1 high, unbiased."""
+        intercept, slope = self.line
+        return (responses.astype(np.float64) - float(intercept)) / float(slope * STEPS)
+
+
+def _squares(end: int) -> int:
+    """The sum of the squares of 0 .. end - 1."""
+    return (end - 1) * end * (2 * end - 1) // 6
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class HybridMean(MeanMechanism):
+    """A public coin decides between the window and the two points (Wang et al. 2019).
+
+    Up to epsilon 0.61 it is always two points; above, the window with chance 1 - e^(-epsilon / 2). The worst
+    variance is then the least of the three. An answer is the number of a cell, or -1 for the lower point and
+    -2 for the upper one.
+
+    Privacy: the coin does not depend on the value, and either side is epsilon-private.
+
+    >>> HybridMean(epsilon=2, low=0, high=100).respond([20.5, 70]).shape
+    (2,)
+    """
+
+    name: ClassVar[str] = "hybrid"
+
+    @property
+    def two_points(self) -> DuchiMean:
+        """The side that answers with one of two points."""
+        return DuchiMean(epsilon=self.epsilon, low=self.low, high=self.high)
+
+    @property
+    def windowed(self) -> PiecewiseMean:
+        """The side that answers with a cell."""
+        return PiecewiseMean(epsilon=self.epsilon, low=self.low, high=self.high)
+
+    @property
+    def coin(self) -> int:
+        """Of 2^64 words, how many choose the window."""
+        return 0 if self.epsilon <= _SWITCH else loss_floor(self.epsilon / 2, 64)
+
+    @property
+    def likelihood_ratio(self) -> Fraction:
+        """The largest ratio of the chances of an answer under two values, exactly."""
+        ratio = self.two_points.likelihood_ratio
+        return max(ratio, self.windowed.likelihood_ratio) if self.coin else ratio
+
+    @property
+    def bits(self) -> int:
+        """The size of one answer in bits."""
+        return self.windowed.bits + 1
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The upper point, and the last cell or, if there are no cells, the lower point."""
+        return _HIGH, self.windowed.limits[1] if self.coin else _LOW
+
+    def variance(self, place: float) -> float:
+        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+        share = self.coin / WORDS
+        return share * self.windowed.variance(place) + (1 - share) * self.two_points.variance(place)
+
+    def _draw(self, places: NDArray[np.int64], source: BitSource) -> NDArray[np.int64]:
+        coins = draw_events(self.coin, places.size, source)
+        cells = self.windowed._draw(places, source)
+        points = self.two_points._draw(places, source)
+        return np.where(coins, cells, np.where(points == 1, _HIGH, _LOW))
+
+    def to_places(self, responses: NDArray[Any]) -> NDArray[np.float64]:
+        """The answers as places in the range, 0 low and 1 high, unbiased."""
+        points = self.two_points.to_places(responses == _HIGH)
+        return np.where(responses < 0, points, self.windowed.to_places(responses))
+
+
+def check_range(low: ExactLike, high: ExactLike) -> tuple[Fraction, Fraction]:
+    """The ends of a range as rationals, low below high.
+
+    >>> check_range(0, "2.5")
+    (Fraction(0, 1), Fraction(5, 2))
+    """
+    ends = parse_exact(low, name="low"), parse_exact(high, name="high")
+    most = max(abs(ends[0]), abs(ends[1]))
+    if ends[0] >= ends[1] or most > Fraction(10) ** 300 or (ends[1] - ends[0]) * 2**20 < most / 2**20:
+        raise RecipeError(
+            "a range needs two numbers, low below high, not above 1e300 and not too close for doubles"
+        )
+    return ends
+
+
+def check_numbers(
+    values: ArrayLike, *, low: Fraction, high: Fraction, default: float | None
+) -> NDArray[np.int64]:
+    """The grid place 0 .. 2^24 of each value, clamped to the range; NaN becomes `default` or is refused.
+
+    >>> check_numbers([-5, 0.5, 9], low=Fraction(0), high=Fraction(1), default=None).tolist()
+    [0, 8388608, 16777216]
+    """
+    numbers = as_array(values, "the values")
+    if numbers.size == 0 and numbers.ndim == 1:
+        return np.empty(0, np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
+        raise SchemaError("the values must be a one-dimensional array of numbers")
+    numbers = numbers.astype(np.float64)
+    missing = np.isnan(numbers)
+    if missing.any():
+        if default is None or math.isnan(default):
+            raise SchemaError("a value is missing (NaN); leave it out, or state a default for such values")
+        numbers[missing] = default
+    ends = float(low), float(high)
+    # Halves, because the width of a range near the largest double is no double.
+    middle, half = ends[0] / 2 + ends[1] / 2, ends[1] / 2 - ends[0] / 2
+    places = np.rint(((np.clip(numbers, *ends) - middle) / half + 1) * (STEPS / 2))
+    clamped: NDArray[np.int64] = np.clip(places, 0, STEPS).astype(np.int64)
+    return clamped

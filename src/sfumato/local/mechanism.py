@@ -1,129 +1,369 @@
-"""What every mechanism offers, and the estimate shared by those that count support."""
+"""What every mechanism shares: the base classes, checks of values and answers, and the records of estimates.
+
+An error never quotes a value: on the client it is the person's own, on the server somebody's answer.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from sfumato.local.checks import refuse_impossible
-from sfumato.local.results import Estimate, MeanEstimate, Projection, check_projection, make_estimate
-from sfumato.local.thresholds import log_above
+from sfumato.errors import RecipeError, SchemaError
+from sfumato.exact import ExactLike, format_exact, parse_whole
+from sfumato.local.draws import log_above, parse_epsilon
+from sfumato.noise.entropy import KeyStream
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from sfumato.noise.entropy import BitSource
 
-class Mechanism(Protocol):
-    """A client's law of answers. The server holds the same record, and nothing else is shared."""
+Projection = Literal["none", "sum", "clip", "simplex"]
+
+MAX_CATEGORIES: Final = 1 << 24
+
+_DEVIATIONS: Final = 8.0
+_SLACK: Final = 22.0
+_PIECE: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Estimate:
+    """Estimated shares of the categories among the people who answered.
+
+    `epsilon` is the delivered one. `frequencies` are unbiased with `project="none"` and `"sum"`, may then
+    be negative, and have the confidence intervals of `interval`. `standard_errors` measure the randomness of
+    the answers; `population_errors` add that the people are a random sample of a larger population. Both
+    belong to the unbiased estimate; a projection leaves them as they are.
+    """
+
+    mechanism: str
+    epsilon: Fraction
+    people: int
+    frequencies: NDArray[np.float64]
+    standard_errors: NDArray[np.float64]
+    population_errors: NDArray[np.float64]
+    project: Projection
 
     @property
+    def counts(self) -> NDArray[np.float64]:
+        """The estimated numbers of people, frequencies times people."""
+        return self.frequencies * self.people
+
+    def interval(self, *, confidence: float = 0.95, population: bool = False) -> NDArray[np.float64]:
+        """The normal confidence intervals around the frequencies, one row (low, high) per category."""
+        errors = self.population_errors if population else self.standard_errors
+        reach = normal_reach(confidence) * errors
+        return np.column_stack([self.frequencies - reach, self.frequencies + reach])
+
+    def to_record(self) -> dict[str, Any]:
+        """The estimate as a plain record for JSON."""
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": format_exact(self.epsilon),
+            "people": self.people,
+            "project": self.project,
+            "frequencies": self.frequencies.tolist(),
+            "counts": self.counts.tolist(),
+            "standard_errors": self.standard_errors.tolist(),
+            "population_errors": self.population_errors.tolist(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanEstimate:
+    """An unbiased mean of numbers clamped to [low, high], with its standard error.
+
+    The error comes from the spread of the answers, so it covers the noise and the sampling of people.
+    """
+
+    mechanism: str
+    epsilon: Fraction
+    people: int
+    low: Fraction
+    high: Fraction
+    mean: float
+    standard_error: float
+
+    def interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
+        """The normal confidence interval (low, high) around the mean."""
+        reach = normal_reach(confidence) * self.standard_error
+        return self.mean - reach, self.mean + reach
+
+    def to_record(self) -> dict[str, Any]:
+        """The estimate as a plain record for JSON."""
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": format_exact(self.epsilon),
+            "people": self.people,
+            "low": format_exact(self.low),
+            "high": format_exact(self.high),
+            "mean": self.mean,
+            "standard_error": self.standard_error,
+        }
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Mechanism(ABC):
+    """A client's law of answers. The server has the same record, and nothing else is shared."""
+
+    parameters: ClassVar[tuple[str, ...]]
+    """The fields that travel with the answers."""
+
+    epsilon: Fraction
+    """The epsilon that is claimed."""
+
+    @property
+    @abstractmethod
     def name(self) -> str:
         """The short name that travels with the answers."""
 
     @property
-    def epsilon(self) -> Fraction:
-        """The epsilon that is claimed."""
-
-    @property
+    @abstractmethod
     def likelihood_ratio(self) -> Fraction:
         """The largest ratio of the chances of an answer under two values, exactly."""
 
     @property
-    def exact_epsilon(self) -> Fraction:
-        """The epsilon that the rounded law delivers, never above the claimed one."""
-
-    @property
+    @abstractmethod
     def bits(self) -> int:
         """The size of one answer in bits."""
 
+    @property
+    def exact_epsilon(self) -> Fraction:
+        """The epsilon that the rounded law delivers, never above the claimed one."""
+        return min(log_above(self.likelihood_ratio), self.epsilon)
+
     def to_record(self) -> dict[str, Any]:
         """What the server must know, as a plain record."""
+        record: dict[str, Any] = {"mechanism": self.name}
+        for name in self.parameters:
+            value = getattr(self, name)
+            record[name] = format_exact(value) if isinstance(value, Fraction) else value
+        return record
+
+    def _set(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
 
-@runtime_checkable
-class FrequencyMechanism(Mechanism, Protocol):
-    """A mechanism that answers which of some categories a person is in."""
+@dataclass(frozen=True, slots=True, init=False)
+class FrequencyMechanism(Mechanism):
+    """A mechanism that answers which of `categories`, with codes 0 to categories - 1, a person is in.
+
+    An answer supports some of the categories: the person's own with chance `hit`, another with chance `miss`.
+    """
+
+    parameters: ClassVar[tuple[str, ...]] = ("epsilon", "categories")
+    max_categories: ClassVar[int] = MAX_CATEGORIES
+
+    categories: int
+
+    def __init__(self, *, epsilon: ExactLike, categories: int = 2) -> None:
+        self._set(
+            epsilon=parse_epsilon(epsilon),
+            categories=parse_whole(categories, name="categories", low=2, high=self.max_categories),
+        )
+        _ = self.likelihood_ratio  # refuses an epsilon that words of 64 bits cannot deliver
 
     @property
-    def categories(self) -> int:
-        """The number of categories, whose codes are 0 to categories - 1."""
+    @abstractmethod
+    def hit(self) -> Fraction:
+        """The chance that an answer supports the true category."""
 
-    def respond(self, values: ArrayLike, *, default: int | None = None) -> NDArray[Any]:
-        """One randomised answer per value, on the client."""
-
-    def estimate(self, responses: ArrayLike, *, project: Projection = "none") -> Estimate:
-        """The estimated shares, on the server."""
+    @property
+    @abstractmethod
+    def miss(self) -> Fraction:
+        """The chance that an answer supports another category."""
 
     def variance(self, share: float) -> float:
         """The variance of the estimate of a category with this share, times the number of people."""
+        return float(self._variances(share))
+
+    def _variances(self, shares: Any) -> Any:  # noqa: ANN401  # a number or an array of them
+        hit, miss = self.hit, self.miss
+        own, other = float(hit * (1 - hit)), float(miss * (1 - miss))
+        return (shares * own + (1 - shares) * other) / float(hit - miss) ** 2
+
+    def respond(self, values: ArrayLike, *, default: int | None = None) -> NDArray[Any]:
+        """One randomised answer per value, on the client.
+
+        A value that is no category is refused, or taken for the category `default`.
+        """
+        return self._draw(check_codes(values, self.categories, default=default), KeyStream())
+
+    @abstractmethod
+    def _draw(self, codes: NDArray[Any], source: BitSource) -> NDArray[Any]:
+        """One answer per code, from the words of `source`."""
+
+    def estimate(self, responses: ArrayLike, *, project: Projection = "none") -> Estimate:
+        """The shares of the categories, on the server, from the answers of everybody.
+
+        They are the unbiased (C / n - miss) / (hit - miss), C of n answers supporting a category, and are
+        then projected; see `project_shares`.
+        """
+        people, counts = self._count(responses)
+        least, most = float(self.miss), float(self.hit)
+        refuse_impossible(counts, people, least=least, most=most)
+        shares = (counts / people - least) / float(self.hit - self.miss)
+        return self._estimate(shares, self._variances(np.clip(shares, 0.0, 1.0)), people, project)
+
+    def _count(self, responses: ArrayLike) -> tuple[int, NDArray[np.int64]]:
+        """The number of answers, and how many of them support each category: by default, name it."""
+        answers = check_answers(responses, self.categories)
+        return answers.size, count_answers(answers, self.categories)
+
+    def _estimate(
+        self, shares: NDArray[np.float64], variances: NDArray[np.float64], people: int, project: Projection
+    ) -> Estimate:
+        """The record of unbiased shares whose mean per answer has these variances."""
+        project = check_projection(project)
+        inside = np.clip(shares, 0.0, 1.0)
+        sampled = variances + inside * (1 - inside)
+        return Estimate(
+            mechanism=self.name,
+            epsilon=self.exact_epsilon,
+            people=people,
+            frequencies=project_shares(shares, project=project),
+            standard_errors=np.sqrt(variances / people),
+            population_errors=np.sqrt(sampled / people),
+            project=project,
+        )
 
 
-@runtime_checkable
-class MeanMechanism(Mechanism, Protocol):
-    """A mechanism that answers with a noisy number."""
-
-    @property
-    def low(self) -> Fraction:
-        """The lowest value; lower ones are held to it."""
-
-    @property
-    def high(self) -> Fraction:
-        """The highest value; higher ones are held to it."""
-
-    def respond(self, values: ArrayLike, *, default: float | None = None) -> NDArray[Any]:
-        """One randomised answer per value, on the client."""
-
-    def estimate(self, responses: ArrayLike) -> MeanEstimate:
-        """The estimated mean, on the server."""
-
-    def variance(self, place: float) -> float:
-        """The variance of an answer at this place in the range (0 low, 1 high), in squared widths."""
+def check_projection(project: str) -> Projection:
+    """The name of a projection, or an error that lists them."""
+    for known in get_args(Projection):
+        if project == known:
+            return known  # type: ignore[no-any-return]
+    raise RecipeError(f"project must be one of {', '.join(get_args(Projection))}, got {str(project)[:40]!r}")
 
 
-def delivered_epsilon(ratio: Fraction, epsilon: Fraction) -> Fraction:
-    """The logarithm of a likelihood ratio of at most e^epsilon, rounded up, but not above epsilon.
+def project_shares(shares: ArrayLike, *, project: Projection = "simplex") -> NDArray[np.float64]:
+    """The shares made consistent: as they are, of sum 1, not negative, or both.
 
-    >>> delivered_epsilon(Fraction(3), Fraction("1.0987")) < Fraction("1.0987")
-    True
+    `"sum"` adds the same number to each, which keeps them unbiased. `"clip"` sets negative ones to
+    zero. `"simplex"` is the nearest vector of non-negative shares of sum 1; it is biased, but never
+    farther from the truth.
+
+    >>> project_shares([0.7, 0.5, -0.1]).tolist()
+    [0.6, 0.4, 0.0]
     """
-    return min(log_above(ratio), epsilon)
+    given = np.asarray(shares, np.float64)
+    if project == "none":
+        return given
+    if project == "sum":
+        return given + (1 - float(given.sum())) / given.size
+    if project == "clip":
+        shift = 0.0
+    else:
+        falling = np.sort(given)[::-1]
+        shifts = (np.cumsum(falling) - 1) / np.arange(1, given.size + 1)
+        shift = float(shifts[np.flatnonzero(falling > shifts)[-1]])
+    positive: NDArray[np.float64] = np.maximum(given - shift, 0.0)
+    return positive
 
 
-def support_variance(share: float, *, hit: Fraction, miss: Fraction) -> float:
-    """The variance, times people, of the estimate from counts of support.
+def normal_reach(confidence: float) -> float:
+    """How many standard errors a two-sided normal confidence interval reaches."""
+    if not isinstance(confidence, int | float) or not 0 < confidence < 1:
+        raise RecipeError(f"confidence must lie between 0 and 1, got {str(confidence)[:40]!r}")
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
-    A person's answer supports the person's own category with chance `hit` and another with `miss`.
 
-    >>> round(support_variance(0.0, hit=Fraction(3, 4), miss=Fraction(1, 4)), 9)
-    0.75
+def check_codes(values: ArrayLike, categories: int, *, default: int | None) -> NDArray[Any]:
+    """The values as an array of codes 0 .. categories - 1, others replaced by `default` or refused.
+
+    Its type is that of the values if it can hold every code, else 64-bit integers.
+
+    >>> check_codes([0, 2, 7], 3, default=0).tolist()
+    [0, 2, 0]
     """
-    own, other = float(hit * (1 - hit)), float(miss * (1 - miss))
-    return (share * own + (1 - share) * other) / float(hit - miss) ** 2
+    codes = as_array(values, "the values")
+    if codes.size == 0 and codes.ndim == 1:
+        return np.empty(0, codes.dtype if codes.dtype.kind in "iub" else np.int64)
+    if codes.ndim != 1 or codes.dtype.kind not in "iub":
+        raise SchemaError(
+            "the values must be a one-dimensional array of whole numbers, the codes of the categories"
+        )
+    if default is not None:
+        default = parse_whole(default, name="default", low=0, high=categories - 1)
+    largest = 1 if codes.dtype.kind == "b" else int(np.iinfo(codes.dtype).max)
+    wide = codes.dtype if largest >= categories - 1 else np.dtype(np.int64)
+    if not _within(codes, categories):
+        if default is None:
+            raise SchemaError(
+                f"a value lies outside the {categories} categories 0 to {categories - 1}; correct it, "
+                "or state a default for such values"
+            )
+        inside = (codes >= 0) & (codes < categories)
+        codes = np.where(inside, codes.astype(np.int64), default)
+    return codes.astype(wide, copy=False)
 
 
-def estimate_supports(
-    counts: NDArray[np.int64],
-    *,
-    people: int,
-    hit: Fraction,
-    miss: Fraction,
-    mechanism: Mechanism,
-    project: Projection,
-) -> Estimate:
-    """The unbiased shares (C / n - miss) / (hit - miss), with their errors, projected as told."""
-    projection = check_projection(project)
-    refuse_impossible(counts, people, least=float(miss), most=float(hit))
-    shares = (counts / people - float(miss)) / float(hit - miss)
-    inside = np.clip(shares, 0.0, 1.0)
-    own, other = float(hit * (1 - hit)), float(miss * (1 - miss))
-    variances = (inside * own + (1 - inside) * other) / float(hit - miss) ** 2
-    return make_estimate(
-        mechanism=mechanism.name,
-        epsilon=mechanism.exact_epsilon,
-        people=people,
-        frequencies=shares,
-        variances=variances,
-        project=projection,
-    )
+def check_answers(responses: ArrayLike, bound: int, *, least: int = 0) -> NDArray[Any]:
+    """The responses as whole numbers from `least`, below `bound`, or an error about what is wrong with them.
+
+    >>> check_answers([0, 1, 1], 2).tolist()
+    [0, 1, 1]
+    """
+    answers = as_array(responses, "the responses")
+    if answers.ndim != 1:
+        raise SchemaError(f"these responses have {answers.ndim} dimensions; the mechanism's have one")
+    if answers.size == 0:
+        raise SchemaError("there are no responses; nothing can be estimated")
+    if answers.dtype.kind not in "iu" and not (answers.dtype.kind == "b" and bound == 2):
+        raise SchemaError(f"responses of this mechanism are whole numbers, got an array of {answers.dtype}")
+    if not _within(answers, bound, least=least):
+        raise SchemaError(
+            f"a response lies outside {least} to {bound - 1}: not an answer of this mechanism as declared"
+        )
+    return answers
+
+
+def count_answers(answers: NDArray[Any], bound: int) -> NDArray[np.int64]:
+    """How often each whole number below `bound` occurs, for answers that were checked."""
+    if answers.dtype.kind == "b":
+        yes = int(np.count_nonzero(answers))
+        return np.array([answers.size - yes, yes], np.int64)
+    if answers.dtype == np.int64 or bound > _PIECE:
+        return np.bincount(answers.astype(np.int64, copy=False), minlength=bound)
+    total = np.zeros(bound, np.int64)
+    for start in range(0, answers.size, _PIECE):  # widened piece by piece, within the caches
+        total += np.bincount(answers[start : start + _PIECE].astype(np.int64), minlength=bound)
+    return total
+
+
+def refuse_impossible(counts: NDArray[Any], people: int, *, least: float, most: float) -> None:
+    """Raises an error if a count is one that the mechanism does not give.
+
+    Whatever the true values, each count is a sum of `people` independent events with probabilities
+    from `least` to `most`. By Bernstein's inequality it leaves that range by 8 standard deviations
+    and 22 with a chance below e^-32.
+    """
+
+    def room(share: float) -> float:
+        return _DEVIATIONS * math.sqrt(max(0.0, people * share * (1 - share))) + _SLACK
+
+    if counts.min() < people * least - room(least) or counts.max() > people * most + room(most):
+        raise SchemaError(
+            "these responses were not given by this mechanism with these parameters: "
+            "an answer is far rarer or more frequent than it allows, whatever the truth"
+        )
+
+
+def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
+    """`values` as an array, or an error of ours; numpy's own could quote them."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError):
+        raise SchemaError(f"{what} are not an array of numbers") from None
+
+
+def _within(codes: NDArray[Any], bound: int, *, least: int = 0) -> bool:
+    return codes.size == 0 or (int(codes.min()) >= least and int(codes.max()) < bound)

@@ -1,31 +1,158 @@
-"""How many people an answer takes, which mechanism takes fewest, and what not trusting a curator costs."""
+"""Mechanisms by name: made, read back from records, asked, planned and compared."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sfumato.errors import RecipeError
-from sfumato.local.checks import check_count
-from sfumato.local.mechanism import FrequencyMechanism, MeanMechanism
-from sfumato.local.numbers import check_range
-from sfumato.local.records import FREQUENCY, MEAN, make_mechanism
-from sfumato.local.results import normal_reach
-from sfumato.local.thresholds import parse_epsilon
+from sfumato.exact import ExactLike, parse_positive, parse_whole
+from sfumato.local.categories import (
+    CoinResponse,
+    HadamardResponse,
+    LocalHashing,
+    RandomizedResponse,
+    UnaryEncoding,
+)
+from sfumato.local.draws import parse_epsilon
+from sfumato.local.means import (
+    DuchiMean,
+    HybridMean,
+    LaplaceMean,
+    MeanMechanism,
+    PiecewiseMean,
+    check_range,
+)
+from sfumato.local.mechanism import MAX_CATEGORIES, Estimate, FrequencyMechanism, Projection, normal_reach
+from sfumato.local.rappor import Rappor
 
 if TYPE_CHECKING:
-    from sfumato.exact import ExactLike
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+FREQUENCY: Final[Mapping[str, Callable[..., FrequencyMechanism]]] = {
+    "krr": RandomizedResponse,
+    "oue": UnaryEncoding,
+    "sue": partial(UnaryEncoding, flips="symmetric"),
+    "olh": LocalHashing,
+    "hadamard": HadamardResponse,
+    "rappor": Rappor,
+    "coin": CoinResponse,
+}
+"""Mechanisms that answer which category, by name."""
+
+MEAN: Final[Mapping[str, Callable[..., MeanMechanism]]] = {
+    "laplace": LaplaceMean,
+    "duchi": DuchiMean,
+    "piecewise": PiecewiseMean,
+    "hybrid": HybridMean,
+}
+"""Mechanisms that answer with a noisy number, by name."""
+
+
+def make_mechanism(name: str, **parameters: Any) -> FrequencyMechanism | MeanMechanism:  # noqa: ANN401
+    """The mechanism of this name with these parameters.
+
+    >>> make_mechanism("hadamard", epsilon=1, categories=100).bits
+    8
+    """
+    maker = FREQUENCY.get(name) or MEAN.get(name)
+    if maker is None:
+        raise RecipeError(
+            f"no mechanism is called {str(name)[:40]!r}; known: {', '.join([*FREQUENCY, *MEAN])}"
+        )
+    try:
+        return maker(**parameters)
+    except TypeError:
+        given = ", ".join(sorted(parameters))[:200]
+        raise RecipeError(f"{name} does not take these parameters, or needs more than: {given}") from None
+
+
+def read_mechanism(record: Mapping[str, Any]) -> FrequencyMechanism | MeanMechanism:
+    """The mechanism that `to_record` described, refused if the record says anything else.
+
+    >>> from sfumato.local import RandomizedResponse
+    >>> mechanism = RandomizedResponse(epsilon="0.5", categories=3)
+    >>> read_mechanism(mechanism.to_record()) == mechanism
+    True
+    """
+    parameters = {str(key): value for key, value in record.items() if key != "mechanism"}
+    name = record.get("mechanism")
+    if name == "coin":
+        parameters.pop("categories", None)
+    if isinstance(parameters.get("rates"), list):
+        parameters["rates"] = tuple(parameters["rates"])
+    mechanism = make_mechanism(str(name), **parameters)
+    if mechanism.to_record() != dict(record):
+        raise RecipeError(
+            "the record of a mechanism is not one that this version writes; it may have been edited"
+        )
+    return mechanism
+
+
+def randomized_response(
+    values: ArrayLike, *, epsilon: ExactLike, categories: int = 2, default: int | None = None
+) -> NDArray[Any]:
+    """One answer per value: the truth, or one of the other categories, in the type of the values.
+
+    Values are codes 0 to categories - 1, or booleans. Any other value is refused, or taken for the
+    category `default`. The randomness is the operating system's; there is no seed.
+
+    Privacy: each answer is epsilon-locally private; the delivered epsilon,
+    `RandomizedResponse(...).exact_epsilon`, is never above the one asked for (docs/proofs/local.md).
+
+    >>> randomized_response([0, 1, 1, 0], epsilon=1).shape
+    (4,)
+    """
+    mechanism = RandomizedResponse(epsilon=epsilon, categories=categories)
+    return mechanism.respond(values, default=default)
+
+
+def estimate_frequencies(
+    responses: ArrayLike,
+    *,
+    epsilon: ExactLike | None = None,
+    categories: int = 2,
+    mechanism: str | FrequencyMechanism = "krr",
+    project: Projection = "none",
+    **parameters: Any,  # noqa: ANN401
+) -> Estimate:
+    """The shares of the categories behind the responses, with standard errors.
+
+    `mechanism` is a name (krr, oue, sue, olh, hadamard, rappor, coin) or the object that made the
+    responses. Epsilon, categories and further parameters must be those of the clients. Shares are unbiased;
+    with `project="simplex"` they are the nearest ones that are not negative and sum to 1.
+
+    >>> estimate_frequencies([0] * 60 + [1] * 40, epsilon=1).frequencies.round(3).tolist()
+    [0.716, 0.284]
+    """
+    if isinstance(mechanism, FrequencyMechanism):
+        if epsilon is not None and parse_positive(epsilon, name="epsilon") != mechanism.epsilon:
+            raise RecipeError("epsilon differs from that of the mechanism; leave it out")
+        if categories not in (2, mechanism.categories) or parameters:
+            raise RecipeError("the mechanism has its own parameters; leave them out")
+        return mechanism.estimate(responses, project=project)
+    if mechanism not in FREQUENCY:
+        raise RecipeError(f"mechanism must be one of {', '.join(FREQUENCY)}, or an object of one of them")
+    if epsilon is not None:
+        parameters["epsilon"] = epsilon
+    if mechanism != "coin":
+        parameters["categories"] = categories
+    made = cast("FrequencyMechanism", make_mechanism(mechanism, **parameters))
+    return made.estimate(responses, project=project)
+
 
 _MOST_PEOPLE: Final = 10**18
-_CLOSE: Final = 1.05
-_UNARY: Final = 1 << 16
+_CLOSE: Final = 1.05  # variances so near are alike, and the shorter answer wins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How many people give an estimate of the wanted margin."""
+    """How many people give an estimate of this margin."""
 
     mechanism: str
     epsilon: Fraction
@@ -124,18 +251,17 @@ def choose_mechanism(*, epsilon: ExactLike, categories: int, max_bits: int | Non
     >>> choose_mechanism(epsilon=1, categories=1000, max_bits=11).mechanism.name
     'hadamard'
     """
-    number = check_count(categories, name="categories")
+    number = parse_whole(categories, name="categories", low=2, high=MAX_CATEGORIES)
     budget = parse_epsilon(epsilon)
-    names = [name for name in ("krr", "oue", "olh", "hadamard") if name != "oue" or number <= _UNARY]
     candidates = []
-    for name in names:
+    for name in ("krr", "oue", "olh", "hadamard"):
         try:
             made = cast("FrequencyMechanism", make_mechanism(name, epsilon=budget, categories=number))
-        except RecipeError:  # 64 bits cannot deliver this epsilon for so many answers
+        except RecipeError:  # too many categories for it, or for 64 bits at this epsilon
             continue
         candidates.append(Candidate(mechanism=made, variance=made.variance(1 / number), bits=made.bits))
     if max_bits is not None:
-        limit = check_count(max_bits, name="max_bits", least=1)
+        limit = parse_whole(max_bits, name="max_bits")
         candidates = [each for each in candidates if each.bits <= limit]
     if not candidates:
         raise RecipeError(
@@ -175,7 +301,7 @@ def compare_models(
     >>> round(result.local), round(result.central, 1), round(result.ratio)
     (4243, 42.4, 100)
     """
-    count = check_count(people, name="people", least=1, most=_MOST_PEOPLE)
+    count = parse_whole(people, name="people", high=_MOST_PEOPLE)
     ends = check_range(low, high)
     if mechanism not in MEAN:
         raise RecipeError(f"mechanism must be one for means: {', '.join(MEAN)}")

@@ -6,10 +6,9 @@ may be published as it is.
 
 from sfumato.errors import MetricError
 from sfumato.metrics.compare import INTERNAL, Comparison, compare_pair, compare_tables
-from sfumato.metrics.encode import encode_pair
+from sfumato.metrics.encode import CodedPair, Side, encode_pair
 from sfumato.metrics.k_marginal import KMarginal, k_marginal
 from sfumato.metrics.match3 import Match3, match3
-from sfumato.metrics.pair import CodedPair, Side
 from sfumato.metrics.pie import PieChart, PieComponents, pie_chart
 from sfumato.metrics.taxi import Taxi, taxi
 

@@ -1,35 +1,144 @@
-"""Codes of two tables that can be compared: by described domains, or by the values that occur."""
+"""Truth and release in the same codes: by described domains, or by the values that occur."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from sfumato.engines import find_files
+from sfumato.engines.base import Fetched
+from sfumato.engines.encode import hide_failures
+from sfumato.engines.sealed import seal_table
+from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import MetricError
-from sfumato.metrics.codes import Label, is_text, number_column, number_pair
-from sfumato.metrics.pair import CodedPair, Side
-from sfumato.metrics.stored import (
-    code_records,
-    code_released,
-    is_released_layout,
-    released_names,
-    stored_names,
+from sfumato.metrics.columns import (
+    CodedColumn,
+    Label,
+    SideName,
+    code_column,
+    code_pair,
+    finite_numbers,
+    is_text,
+    plain_column,
+    read_side,
+    read_sides,
+    renumber,
+    to_numbers,
 )
-from sfumato.metrics.tables import TableLike, measure, plain_column, read_table, require_columns, to_numbers
-from sfumato.schema import IntegerRange, Period
+from sfumato.metrics.released import code_released, is_released_layout, released_names
+from sfumato.schema import Column, IntegerRange, Period, Table
+from sfumato.schema.table import PrivacyUnit
+from sfumato.sql import code_name
+from sfumato.tables import TableLike, require_columns, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from sfumato.schema import Column, Table
+ROW = "row of the table"
 
 _MOST_NUMBERS = 50
 _QUANTILES = 20
+_COUNT = "count of the cell"
+_SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Side:
+    """The records of one side: a code per column, and how many records a row stands for."""
+
+    codes: Mapping[str, NDArray[np.int64]]
+    rows: int
+    weights: NDArray[np.float64] | None = None
+
+    @property
+    def total(self) -> float:
+        """The number of records."""
+        return float(self.rows) if self.weights is None else float(self.weights.sum())
+
+    def __repr__(self) -> str:
+        return f"Side({len(self.codes)} columns, values withheld)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("records cannot be pickled")
+
+    def take(self, rows: NDArray[np.intp]) -> Side:
+        """The rows of these numbers, with their weights."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Side({name: codes[rows] for name, codes in self.codes.items()}, rows.size, weights)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class CodedPair:
+    """Truth and release in the same codes: names, numbers of codes, what a code stands for, both sides.
+
+    `unit` numbers the individual behind every row of the truth, if one is known.
+    """
+
+    columns: tuple[str, ...]
+    sizes: Mapping[str, int]
+    labels: Mapping[str, Sequence[Label]]
+    truth: Side
+    release: Side
+    unit: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise MetricError("truth and release have no column in common")
+        if self.truth.total <= 0:
+            raise MetricError("truth has no records within the described domains")
+
+    def __repr__(self) -> str:
+        return f"CodedPair(columns={self.columns}, values withheld)"
+
+    def compact(self) -> CodedPair:
+        """The same pair with codes that occur only, for columns with more than a million codes."""
+        wide = [name for name in self.columns if self.sizes[name] > 2**20]
+        if not wide:
+            return self
+        truth, release, labels = dict(self.truth.codes), dict(self.release.codes), dict(self.labels)
+        for name in wide:
+            found, (truth[name], release[name]) = renumber([truth[name], release[name]])
+            labels[name] = [self.labels[name][code] for code in found.tolist()]
+        return CodedPair(
+            columns=self.columns,
+            sizes={name: len(labels[name]) for name in self.columns},
+            labels=labels,
+            truth=Side(truth, self.truth.rows, self.truth.weights),
+            release=Side(release, self.release.rows, self.release.weights),
+            unit=self.unit,
+        )
+
+
+def draw_records(side: Side, size: int, generator: np.random.Generator) -> Side:
+    """At most `size` records of `side`, drawn without replacement, one row each.
+
+    Weights that are not whole are drawn from at even distances, so that no row comes more often than
+    its share asks for.
+    """
+    rows = np.arange(side.rows)
+    if side.weights is None:
+        if side.rows > size:
+            rows = np.sort(generator.choice(side.rows, size=size, replace=False))
+        return side.take(rows)
+    ends = np.cumsum(side.weights)
+    count = int(min(size, round(float(ends[-1])))) if ends.size else 0
+    if count == 0:
+        rows = rows[:0]
+    else:
+        if (side.weights == np.floor(side.weights)).all():
+            places = np.sort(generator.choice(int(ends[-1]), size=count, replace=False)) + 0.5
+        else:
+            places = (np.arange(count) + generator.random()) * (ends[-1] / count)
+        rows = np.minimum(np.searchsorted(ends, places, side="right"), ends.size - 1)
+    return replace(side.take(rows), weights=None)
 
 
 def encode_pair(
@@ -58,28 +167,63 @@ def encode_pair(
     """
     if table is not None:
         return _encode_described(truth, release, table, columns=columns, weight=weight, unit=unit)
-    ours, theirs = read_table(truth, side="truth"), read_table(release, side="release")
+    ours, theirs = read_sides(truth, release)
     _require_weight(weight, [*ours.column_names, *theirs.column_names])
     left_out = {weight, unit, "epsilon"}
     if columns is None:
         columns = [n for n in ours.column_names if n in theirs.column_names and n not in left_out]
     require_columns(ours, columns, side="truth")
     require_columns(theirs, columns, side="release")
-    coded = {name: _code(ours, theirs, name, cut=cut) for name in columns}
+    coded = {name: _code_values(ours, theirs, name, cut=cut) for name in columns}
+    labels = {name: each[2] for name, each in coded.items()}
     return CodedPair(
         columns=tuple(columns),
-        sizes={name: len(labels) for name, (_, _, labels) in coded.items()},
-        labels={name: labels for name, (_, _, labels) in coded.items()},
-        truth=Side(
-            {name: each[0] for name, each in coded.items()}, ours.num_rows, _weights(ours, weight, "truth")
-        ),
-        release=Side(
-            {name: each[1] for name, each in coded.items()},
-            theirs.num_rows,
-            _weights(theirs, weight, "release"),
-        ),
-        unit=_units(ours, unit),
+        sizes={name: len(each) for name, each in labels.items()},
+        labels=labels,
+        truth=_make_side({name: each[0] for name, each in coded.items()}, ours, weight, "truth"),
+        release=_make_side({name: each[1] for name, each in coded.items()}, theirs, weight, "release"),
+        unit=_code_units(ours, unit),
     )
+
+
+def encode_wide(
+    truth: pa.Table, release: pa.Table, *, rows: Sequence[str], kind: str, unit: str | None = None
+) -> CodedPair:
+    """Records, and a release with a column of counts for every value of `kind`, in the same codes.
+
+    The columns `rows` together become the column ROW: the rows to score are those that occur, which are
+    all rows of the release.
+
+    >>> records = pa.table({"month": [1, 1], "kind": [7, 8]})
+    >>> pair = encode_wide(records, pa.table({"month": [1], "7": [3], "8": [0]}), rows=["month"], kind="kind")
+    >>> pair.sizes, pair.release.total
+    ({'row of the table': 1, 'kind': 2}, 3.0)
+    """
+    units = [] if unit is None else [unit]
+    require_columns(truth, (*rows, kind, *units), side="truth")
+    require_columns(release, rows, side="release")
+    counted = [name for name in release.column_names if name not in rows]
+    if not counted:
+        raise MetricError("release: no column of counts beside those of place and time")
+    row = _join_columns(release, rows)
+    parts = [
+        pa.table({ROW: row, kind: pa.repeat(name, release.num_rows), _COUNT: release.column(name)})
+        for name in counted
+    ]
+    try:
+        long = pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowException:
+        raise MetricError("release: every column beside those of place and time must hold counts") from None
+    records = truth.select([kind, *units]).append_column(ROW, _join_columns(truth, rows))
+    return encode_pair(records, long, columns=[ROW, kind], weight=_COUNT, unit=unit, cut=False)
+
+
+def stored_names(records: TableLike, *, table: Table, side: SideName) -> list[str]:
+    """The names of the columns that `records` holds, without reading them if it is a file."""
+    if isinstance(records, (str, Path)):
+        found = find_files(str(records), folder=Path(), table=table.name, encoding=table.encoding)
+        return list(found.columns)
+    return list(read_side(records, side=side).column_names)
 
 
 def _encode_described(
@@ -91,7 +235,7 @@ def _encode_described(
     weight: str | None,
     unit: str | None,
 ) -> CodedPair:
-    theirs = read_table(release, side="release")
+    theirs = read_side(release, side="release")
     stored = stored_names(truth, table=table, side="truth")
     _require_weight(weight, [*stored, *theirs.column_names])
     if columns is None:
@@ -99,55 +243,97 @@ def _encode_described(
             name
             for name, column in table.columns.items()
             if column.domain is not None
-            and all(part in stored for part in column.stored)
-            and (_has(theirs, released_names(column)) or _has(theirs, column.stored))
+            and set(column.stored) <= set(stored)
+            and any(
+                set(names) <= set(theirs.column_names) for names in (released_names(column), column.stored)
+            )
         ]
     if not columns:
         raise MetricError("truth and release have no described column in common")
     extra = [name for name in (weight, unit) if name is not None and name in stored]
     if unit is not None and unit not in stored:
         raise MetricError(f"truth: no column {unit!r} to tell individuals apart by")
-    true_codes, kept = code_records(truth, table, columns, side="truth", extra=extra)
-    codes, weights, rows = _code_release(theirs, table, columns, weight)
+    true_codes, kept = _code_records(truth, table, columns, side="truth", extra=extra)
+    if is_released_layout(theirs, [table.column(name) for name in columns]):
+        found = {name: code_released(theirs, table.column(name), side="release") for name in columns}
+        codes = {name: each for name, each in found.items() if each is not None}
+    else:  # a release in the stored layout is coded as the truth is
+        extra = [weight] if weight is not None and weight in theirs.column_names else []
+        codes, theirs = _code_records(theirs, table, columns, side="release", extra=extra)
     return CodedPair(
         columns=tuple(columns),
         sizes={name: table.column(name).size for name in columns},
-        labels={name: _labels(table.column(name)) for name in columns},
-        truth=Side(true_codes, next(iter(true_codes.values())).size, _weights(kept, weight, "truth")),
-        release=Side(codes, rows, weights),
-        unit=_units(kept, unit),
+        labels={name: _list_labels(table.column(name)) for name in columns},
+        truth=_make_side(true_codes, kept, weight, "truth"),
+        release=_make_side(codes, theirs, weight, "release"),
+        unit=_code_units(kept, unit),
     )
 
 
-def _code_release(
-    released: pa.Table, table: Table, columns: Sequence[str], weight: str | None
-) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.float64] | None, int]:
-    """Codes by the labels of a release; a table in the stored layout is coded as the truth is."""
-    if is_released_layout(released, [table.column(name) for name in columns]):
-        found = {name: code_released(released, table.column(name), side="release") for name in columns}
-        codes = {name: each for name, each in found.items() if each is not None}
-        return codes, _weights(released, weight, "release"), released.num_rows
-    extra = [weight] if weight is not None and weight in released.column_names else []
-    coded, kept = code_records(released, table, columns, side="release", extra=extra)
-    return coded, _weights(kept, weight, "release"), next(iter(coded.values())).size
+def _code_records(
+    records: TableLike, table: Table, columns: Sequence[str], *, side: SideName, extra: Sequence[str]
+) -> tuple[dict[str, NDArray[np.int64]], pa.Table]:
+    """(codes, further columns) of records as they are stored, coded by the engine that counts them.
+
+    A record that a column's policy drops is left out. The `extra` columns come as they are.
+    """
+    named = {name: table.column(name) for name in columns}
+    used = [*(name for column in named.values() for name in column.stored), *extra]
+    if isinstance(records, (str, Path)):
+        source = find_files(str(records), folder=Path(), table=table.name, encoding=table.encoding)
+        stored, fetch = source.columns, source.fetch
+    else:
+        found = read_side(records, side=side)
+        stored, fetch = _describe(found), functools.partial(_fetch, found)
+    missing = [name for name in used if name not in stored]
+    if missing:
+        raise MetricError(f"{side}: no column {missing[0]!r}")
+    plain = replace(table, unit=PrivacyUnit(column=None, max_records=1), columns=named)
+    names = frozenset(name.lower() for name in (*map(code_name, columns), *extra))
+    with hide_failures(f"{side}: the records"):
+        # The same rows in the same order each time: what is drawn by a seed depends on it.
+        fetched = fetch(frozenset(used))
+        coded = seal_table(plain, stored, fetched.schema, fetched.read(), names=names).inside
+    kept = [pc.is_valid(coded[code_name(name)]) for name in columns]
+    coded = coded.filter(functools.reduce(pc.and_, kept))
+    codes = {name: to_numpy(coded[code_name(name)].combine_chunks()).astype(np.int64) for name in columns}
+    return codes, coded.select(list(extra))
 
 
-def _code(
-    truth: pa.Table, release: pa.Table, name: str, *, cut: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Sequence[Label]]:
+def _describe(records: pa.Table) -> dict[str, Stored]:
+    return {
+        field.name: Stored("text") if pa.types.is_null(field.type) else describe_stored(field.type)
+        for field in records.schema
+    }
+
+
+def _fetch(records: pa.Table, used: frozenset[str]) -> Fetched:
+    chosen = records.select([name for name in records.column_names if name in used])
+    return Fetched(_describe(records), chosen.schema, lambda: iter(chosen.to_batches()))
+
+
+def _make_side(
+    codes: Mapping[str, NDArray[np.int64]], table: pa.Table, weight: str | None, side: SideName
+) -> Side:
+    """The side with these codes; `table` has its rows, and its column of weights if there is one."""
+    weights = None
+    if weight is not None and weight in table.column_names:
+        weights = finite_numbers(table, weight, side=side)
+        if weights.size and weights.min() < 0:
+            raise MetricError(f"{side}: column {weight!r} holds negative counts; set them to 0 first")
+    return Side(codes, next(iter(codes.values())).size if codes else table.num_rows, weights)
+
+
+def _code_values(truth: pa.Table, release: pa.Table, name: str, *, cut: bool) -> CodedColumn:
     first, second = plain_column(truth, name), plain_column(release, name)
     if cut and not is_text(first) and not is_text(second):
         known = to_numbers(first).astype(np.float64)
         known = known[np.isfinite(known)]
         if np.unique(known).size > _MOST_NUMBERS:
             edges = np.unique(np.quantile(known, np.arange(1, _QUANTILES) / _QUANTILES, method="nearest"))
-            missing: list[Label] = [None] if _blank(first) or _blank(second) else []
+            missing: list[Label] = [None] if first.null_count or second.null_count else []
             return _cut(first, edges), _cut(second, edges), [*_intervals(edges), *missing]
-    return number_pair(truth, release, name, missing="number")
-
-
-def _blank(array: pa.Array) -> bool:
-    return bool(array.null_count)
+    return code_pair(truth, release, name, missing="code")
 
 
 def _cut(array: pa.Array, edges: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -162,7 +348,8 @@ def _intervals(edges: NDArray[np.float64]) -> list[Label]:
     return [f"below {ends[0]}", *between, f"{ends[-1]} and more"]
 
 
-def _labels(column: Column) -> Sequence[Label]:
+def _list_labels(column: Column) -> Sequence[Label]:
+    """The labels of all codes; a range without further labels is not spelled out."""
     if not column.extras:
         match column.domain:
             case IntegerRange(low, high):
@@ -172,20 +359,11 @@ def _labels(column: Column) -> Sequence[Label]:
     return column.labels
 
 
-def _weights(table: pa.Table, weight: str | None, side: str) -> NDArray[np.float64] | None:
-    if weight is None or weight not in table.column_names:
-        return None
-    weights = measure(table, weight, side=side)
-    if weights.size and weights.min() < 0:
-        raise MetricError(f"{side}: column {weight!r} holds negative counts; set them to 0 first")
-    return weights
-
-
-def _units(table: pa.Table, unit: str | None) -> NDArray[np.int64] | None:
+def _code_units(table: pa.Table, unit: str | None) -> NDArray[np.int64] | None:
     if unit is None:
         return None
     require_columns(table, [unit], side="truth")
-    return number_column(table, unit)
+    return code_column(table, unit)
 
 
 def _require_weight(weight: str | None, names: list[str]) -> None:
@@ -193,5 +371,6 @@ def _require_weight(weight: str | None, names: list[str]) -> None:
         raise MetricError(f"neither table has the column of weights {weight!r}")
 
 
-def _has(table: pa.Table, names: tuple[str, ...]) -> bool:
-    return all(name in table.column_names for name in names)
+def _join_columns(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
+    texts = [table.column(name).cast(pa.string()) for name in names]
+    return pc.binary_join_element_wise(*texts, _SEPARATOR, null_handling="replace")

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sfumato.errors import MetricError
-from sfumato.metrics.codes import Label, number_pair
-from sfumato.metrics.places import FARTHEST, Coded, hold_codes, measure_places, number_places
-from sfumato.metrics.tables import TableLike, measure, read_table, require_columns
+from sfumato.metrics.columns import (
+    SIDES,
+    Label,
+    align_counts,
+    code_pair,
+    finite_numbers,
+    pack_codes,
+    read_sides,
+    renumber,
+)
+from sfumato.tables import require_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from sfumato.tables import TableLike
+
+FARTHEST = 2.0
 
 _STEPS = {
     **dict.fromkeys(("AGE",), (20, 101, 5)),
@@ -84,27 +97,23 @@ def k_marginal(
     >>> k_marginal(people, people, sets=3).score
     1000.0
     """
-    ours, theirs = read_table(truth, side="truth"), read_table(release, side="release")
+    ours, theirs = read_sides(truth, release)
     require_columns(ours, place, side="truth")
-    names = [name for name in ours.column_names if name not in place]
     if column_sets is None:
+        names = [name for name in ours.column_names if name not in place]
         column_sets = draw_column_sets(names, k=k, sets=sets, seed=seed)
     chosen = tuple(tuple(each) for each in column_sets)
     used = sorted({name for each in chosen for name in each})
     if not used:
         raise MetricError("k-marginal needs at least one set of columns")
-    for table, side in ((ours, "truth"), (theirs, "release")):
-        require_columns(table, (*place, *used), side=side)
-        if table.num_rows == 0:
-            raise MetricError(f"{side} has no records")
-    places = number_places(ours, theirs, place)
-    raw = measure_places(places, {name: _code(ours, theirs, name) for name in used}, chosen)
-    distances = raw.mean(axis=1)
-    biased = np.zeros(distances.size, np.bool_)
-    if bias_cutoff is not None:
-        biased = np.abs(places.truth - places.release) >= bias_cutoff
-        distances = np.where(biased, FARTHEST, distances)
-    return KMarginal(places.values, distances, biased, raw, chosen)
+    require_records(ours, theirs, (*place, *used))
+    coded = {
+        name: code_column_pair(ours, theirs, name, cut=bin_census if name in _EDGES else None)
+        for name in used
+    }
+    return measure_places(
+        ours, theirs, place=place, columns=coded, column_sets=chosen, bias_cutoff=bias_cutoff
+    )
 
 
 def draw_column_sets(
@@ -124,23 +133,113 @@ def draw_column_sets(
     )
 
 
-def bin_census(name: str, values: NDArray[Any]) -> NDArray[np.int64] | None:
-    """The official intervals of the column `name`, open on the left, as codes; None if it has none.
+def bin_census(name: str, values: NDArray[Any]) -> NDArray[np.int64]:
+    """The official intervals of the column `name`, open on the left, as codes.
 
     >>> bin_census("AGE", np.array([20, 21, 101])).tolist()
     [0, 1, 17]
     """
-    if name not in _EDGES:
-        return None
     return np.searchsorted(np.array(_EDGES[name], np.float64), values, side="left").astype(np.int64)
 
 
-def _code(truth: pa.Table, release: pa.Table, name: str) -> Coded:
-    if name in _EDGES:
-        first = bin_census(name, measure(truth, name, side="truth"))
-        second = bin_census(name, measure(release, name, side="release"))
-        assert first is not None
-        assert second is not None
-        return hold_codes(first, second, len(_EDGES[name]) + 1)
-    ours, theirs, labels = number_pair(truth, release, name)
-    return hold_codes(ours, theirs, len(labels))
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Coded:
+    """A column as codes of truth and release, in half of the usual memory, and the number of codes."""
+
+    truth: NDArray[np.int32]
+    release: NDArray[np.int32]
+    size: int
+
+
+def code_column_pair(
+    truth: pa.Table,
+    release: pa.Table,
+    name: str,
+    *,
+    cut: Callable[[str, NDArray[Any]], NDArray[np.int64]] | None,
+) -> Coded:
+    """The column `name` of both sides: `cut` into a contest's intervals, or value by value."""
+    if cut is not None:
+        first = cut(name, finite_numbers(truth, name, side="truth"))
+        second = cut(name, finite_numbers(release, name, side="release"))
+        size = 1 + int(cut(name, np.array([np.inf]))[0])
+    else:
+        first, second, labels = code_pair(truth, release, name)
+        size = len(labels)
+    return Coded(first.astype(np.int32), second.astype(np.int32), size)
+
+
+def require_records(truth: pa.Table, release: pa.Table, names: Sequence[str]) -> None:
+    """Raises an error if a side lacks one of the columns `names`, or has no record."""
+    for table, side in zip((truth, release), SIDES, strict=True):
+        require_columns(table, names, side=side)
+        if table.num_rows == 0:
+            raise MetricError(f"{side} has no records")
+
+
+def measure_places(
+    truth: pa.Table,
+    release: pa.Table,
+    *,
+    place: Sequence[str],
+    columns: Mapping[str, Coded],
+    column_sets: tuple[tuple[str, ...], ...],
+    bias_cutoff: int | None,
+) -> KMarginal:
+    """The distances of the marginals of all `column_sets` within every place and time of either side.
+
+    The distance is the sum of absolute differences of shares, 2 where one side has no record. With a
+    `bias_cutoff` it is 2 as well where the numbers of records differ by that much.
+    """
+    values, code = _code_places(truth, release, place)
+    counts = [np.bincount(each, minlength=code.size) for each in (code.truth, code.release)]
+    empty = (counts[0] == 0) | (counts[1] == 0)
+    scales = [1.0 / np.maximum(count, 1) for count in counts]
+    known: dict[tuple[str, ...], NDArray[np.float64]] = {}
+    raw = np.empty((len(values), len(column_sets)))
+    for index, names in enumerate(column_sets):
+        same = tuple(sorted(names))  # the order within a set does not matter
+        if same not in known:
+            known[same] = _measure_set([code, *(columns[name] for name in same)], scales)
+            known[same][empty] = FARTHEST
+        raw[:, index] = known[same]
+    distances = raw.mean(axis=1)
+    biased = np.zeros(distances.size, np.bool_)
+    if bias_cutoff is not None:
+        biased = np.abs(counts[0] - counts[1]) >= bias_cutoff
+        distances = np.where(biased, FARTHEST, distances)
+    return KMarginal(values, distances, biased, raw, column_sets)
+
+
+def _code_places(
+    truth: pa.Table, release: pa.Table, names: Sequence[str]
+) -> tuple[tuple[tuple[Label, ...], ...], Coded]:
+    """Every place and time that occurs in truth or release, in the order of its values, and the codes."""
+    columns = [code_pair(truth, release, name) for name in names]
+    sizes = [len(labels) for _, _, labels in columns]
+    found, (first, second) = renumber(
+        [
+            pack_codes([ours for ours, _, _ in columns], sizes),
+            pack_codes([theirs for _, theirs, _ in columns], sizes),
+        ]
+    )
+    parts = np.unravel_index(found, sizes)
+    values = tuple(
+        tuple(columns[at][2][int(part)] for at, part in enumerate(place))
+        for place in zip(*parts, strict=True)
+    )
+    return values, Coded(first.astype(np.int32), second.astype(np.int32), found.size)
+
+
+def _measure_set(coded: Sequence[Coded], scales: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The distance of every place, the first of the `coded` columns, in the marginal of the others."""
+    sizes = [column.size for column in coded]
+    keys = [
+        pack_codes([column.truth for column in coded], sizes),
+        pack_codes([column.release for column in coded], sizes),
+    ]
+    inner = math.prod(sizes[1:])
+    cells, (ours, theirs) = align_counts(keys, inner * sizes[0])
+    place = cells // inner
+    difference = np.abs(ours * scales[0][place] - theirs * scales[1][place])
+    return np.bincount(place, difference, minlength=sizes[0]).astype(np.float64)

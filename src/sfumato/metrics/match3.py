@@ -4,29 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sfumato.errors import MetricError
-from sfumato.metrics.cells import align_counts, half_distance, pack_codes
-from sfumato.metrics.codes import is_text, number_text
-from sfumato.metrics.drawn_tests import Condition, draw_conjunctions, draw_triples
-from sfumato.metrics.incomes import City, measure_cities, score_cities
-from sfumato.metrics.tables import TableLike, plain_column, read_table, to_numbers, whole_numbers
+from sfumato.metrics.columns import (
+    SIDES,
+    align_counts,
+    code_text,
+    is_text,
+    pack_codes,
+    plain_column,
+    read_sides,
+    to_numbers,
+    total_variation,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from sfumato.tables import TableLike
+
+# The contest's constants (docs/metrics.md).
 _LARGEST = 1_000_000
 _LEAST_SHARE = 1e-6
-_ALL_LOST = math.log(0.001)
-_INCOME = ("SEX", "CITY", "INCWAGE")
+_ALL_LOST = math.log(0.001)  # a root mean square error of a factor of 1000 scores nothing
+_TRIPLES = 100
+_BASE_ROWS = 300
+_KEPT = 0.1
+
 _FOREIGN = -1
+_BATCH = 1024
+
+_INCOME = ("SEX", "CITY", "INCWAGE")
+_NOT_AVAILABLE = 999_998
+_MAN, _WOMAN = 1, 2
 
 Codes = dict[str, "NDArray[np.int64]"]
+
+
+class Condition(NamedTuple):
+    """A column and the values that pass."""
+
+    column: str
+    allowed: NDArray[np.int64]
+
+
+class City(NamedTuple):
+    """A city, the Gini coefficient of its wages, and the mean wage of men less that of women."""
+
+    code: int
+    gini: float
+    pay_gap: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,13 +88,13 @@ class Match3:
         """What a release without any record would score."""
         shares = self.shares.copy()
         shares[:, 1] = 0
-        return Match3(
+        return replace(
+            self,
             marginals=0.0,
             conjunctions=_score_conjunctions(shares),
             income=None if self.income is None else 0.0,
             triples=np.zeros_like(self.triples),
             shares=shares,
-            cities=self.cities,
         )
 
     def __repr__(self) -> str:
@@ -103,9 +136,9 @@ def match3(
     >>> match3(people, people).score
     1000000.0
     """
-    ours, theirs = read_table(truth, side="truth"), read_table(release, side="release")
+    ours, theirs = read_sides(truth, release)
     names = tuple(ours.column_names)
-    for table, side in ((ours, "truth"), (theirs, "release")):
+    for table, side in zip((ours, theirs), SIDES, strict=True):
         if table.num_rows == 0 or not names:
             raise MetricError(f"{side} has no records")
     true_codes = {name: _true_codes(ours, name) for name in names}
@@ -123,11 +156,10 @@ def match3(
             for each in conditions
         ]
     ).reshape(-1, 2)
-    conjunctions = _score_conjunctions(shares)
     score, cities = _score_income(true_codes, theirs, income)
     return Match3(
         marginals=_LARGEST * float(triples.mean()) if triples.size else 0.0,
-        conjunctions=conjunctions,
+        conjunctions=_score_conjunctions(shares),
         income=score,
         triples=triples,
         shares=shares,
@@ -174,7 +206,7 @@ def _overlap(columns: tuple[str, ...], truth: Codes, release: Codes, sizes: Mapp
         for side in (truth, release)
     ]
     _, (ours, theirs) = align_counts(keys, math.prod(widths))
-    return 1 - half_distance(ours, theirs)
+    return 1 - total_variation(ours, theirs)
 
 
 def _passing(conditions: tuple[Condition, ...], codes: Codes, rows: int) -> float:
@@ -225,7 +257,7 @@ def _codes(table: pa.Table, name: str, size: int | None) -> NDArray[np.int64]:
     """Values of a released column; what is blank, no whole number or outside 0 .. size - 1 is foreign."""
     array = plain_column(table, name)
     if is_text(array):
-        codes, words = number_text(array)
+        codes, words = code_text(array)
         numbers = np.array([_parse(word) for word in words], np.float64)[codes]
     else:
         numbers = to_numbers(array).astype(np.float64)
@@ -247,3 +279,101 @@ def _domain_sizes(truth: Codes, largest: Mapping[str, int] | None) -> dict[str, 
         if highest >= sizes[name]:
             raise MetricError(f"truth: column {name!r} holds values above the largest of its domain")
     return sizes
+
+
+def draw_triples(names: Sequence[str], *, seed: int, count: int = _TRIPLES) -> list[tuple[str, ...]]:
+    """`count` triples of different columns; the last column is never drawn, as in the contest.
+
+    >>> draw_triples(("a", "b", "c", "d"), seed=0, count=1)
+    [('c', 'a', 'b')]
+    """
+    if len(names) < 4:
+        raise MetricError("truth needs at least four columns to draw triples from all but the last")
+    generator = np.random.default_rng([seed, 1])
+    return [
+        tuple(names[place] for place in generator.permutation(len(names) - 1)[:3].tolist())
+        for _ in range(count)
+    ]
+
+
+def draw_conjunctions(
+    truth: Mapping[str, NDArray[np.int64]], sizes: Mapping[str, int], *, seed: int, rows: int = _BASE_ROWS
+) -> list[tuple[Condition, ...]]:
+    """One test per distinct base row: some columns, each with the row's value and further drawn ones.
+
+    A column enters with probability 0.1. Values are added to its allowed set until one is drawn that
+    the set has already.
+    """
+    generator = np.random.default_rng([seed, 2])
+    records = next(iter(truth.values())).size
+    base = np.unique(generator.integers(0, records, size=rows))
+    return [
+        tuple(
+            Condition(name, _draw_allowed(int(codes[row]), sizes[name], generator))
+            for name, codes in truth.items()
+            if generator.random() < _KEPT
+        )
+        for row in base.tolist()
+    ]
+
+
+def _draw_allowed(value: int, size: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    drawn = np.array([value], np.int64)
+    while True:
+        drawn = np.concatenate([drawn, generator.integers(0, size, size=_BATCH)])
+        _, first = np.unique(drawn, return_index=True)
+        if first.size < drawn.size:  # cut before the first value that was drawn a second time
+            repeated = np.ones(drawn.size, np.bool_)
+            repeated[first] = False
+            return drawn[: int(np.argmax(repeated))]
+
+
+def measure_cities(
+    sex: NDArray[np.int64], city: NDArray[np.int64], wage: NDArray[np.int64]
+) -> dict[int, City]:
+    """Every city in the order of its first record; wages of 999,998 and more, or below 0, do not count.
+
+    >>> measure_cities(np.array([1, 2]), np.array([4, 4]), np.array([30, 10]))
+    {4: City(code=4, gini=-0.25, pay_gap=20.0)}
+    """
+    known = city >= 0
+    sex, city, wage = sex[known], city[known], wage[known]
+    codes, first, inverse = np.unique(city, return_index=True, return_inverse=True)
+    paid = (wage >= 0) & (wage < _NOT_AVAILABLE)
+    # By city, then by wage: a city's wages are a slice, sorted as the Gini coefficient needs them.
+    order = np.lexsort((wage[paid], inverse[paid]))
+    wages, cities, sexes = wage[paid][order].astype(np.float64), inverse[paid][order], sex[paid][order]
+    starts = np.searchsorted(cities, np.arange(codes.size + 1))
+    measured = {}
+    for place in np.argsort(first, kind="stable").tolist():
+        part = slice(int(starts[place]), int(starts[place + 1]))
+        gap = _mean(wages[part][sexes[part] == _MAN]) - _mean(wages[part][sexes[part] == _WOMAN])
+        code = int(codes[place])
+        measured[code] = City(code, _gini(wages[part]), gap)
+    return measured
+
+
+def score_cities(truth: Mapping[int, City], release: Mapping[int, City]) -> float:
+    """How well the release keeps every city's inequality and its rank by pay gap, from 0 to 1."""
+    ranks, found = _rank(truth), _rank(release)
+    both = [code for code in truth if code in release]
+    inequality = sum((1 - abs(truth[code].gini - release[code].gini)) ** 2 for code in both)
+    steps = len(truth) - 1
+    ranking = sum(max(0.0, 1 - abs(ranks[code] - found[code]) / steps) ** 2 for code in both)
+    return (math.sqrt(inequality / len(truth)) + math.sqrt(ranking / len(truth))) / 2
+
+
+def _rank(cities: Mapping[int, City]) -> dict[int, int]:
+    ordered = sorted(cities.values(), key=lambda city: -city.pay_gap)  # ties keep their order
+    return {city.code: rank for rank, city in enumerate(ordered)}
+
+
+def _gini(wages: NDArray[np.float64]) -> float:
+    total = float(wages.sum())
+    if not total:
+        return 1.0
+    return 1 - 2 * float(np.cumsum(wages).sum()) / (wages.size * total)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if values.size else 0.0

@@ -1,33 +1,45 @@
-"""A release scored from files: which records, which columns, which metric, which epsilons."""
+"""A release scored from files, beside references: which records, which columns, which metric and epsilons."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import pyarrow as pa
+
 from sfumato.errors import MetricError, SchemaError
-from sfumato.metrics.compare import INTERNAL, compare_pair
-from sfumato.metrics.encode import encode_pair
-from sfumato.metrics.grid import score_grid
-from sfumato.metrics.marginals import RELEASE
-from sfumato.metrics.official import score_records
+from sfumato.metrics.columns import code_column, pack_codes, read_side
+from sfumato.metrics.compare import HALF, INTERNAL, RELEASE, UNIFORM, ZEROS, compare_pair, sample_truth
+from sfumato.metrics.encode import ROW, encode_pair, encode_wide, stored_names
+from sfumato.metrics.k_marginal import KMarginal, k_marginal
+from sfumato.metrics.match3 import Match3, match3
+from sfumato.metrics.pie import PieChart, pie_chart
 from sfumato.metrics.released import EPSILON, Released, open_release, split_epsilons
-from sfumato.metrics.stored import stored_names
-from sfumato.metrics.tables import read_table
-from sfumato.metrics.wide import ROW, encode_wide
-from sfumato.schema import IntegerRange, read_project
+from sfumato.metrics.taxi import Taxi, taxi
+from sfumato.schema import IntegerRange, Table, read_project
+from sfumato.tables import require_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from sfumato.schema import Table
-
-_COUNT = "count"
+    from sfumato.metrics.encode import CodedPair, Side
 
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]
+RecordMetric = Literal["k-marginal", "taxi", "match3"]
+
+_COUNT = "count"
+_LARGEST = 2**27
+_METRICS: dict[RecordMetric, Callable[..., KMarginal | Taxi | Match3]] = {
+    "k-marginal": k_marginal,
+    "taxi": taxi,
+    "match3": match3,
+}
+_UNITS: dict[RecordMetric, str | None] = {"k-marginal": None, "taxi": "taxi_id", "match3": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +50,7 @@ class Request:
     truth: Path | None = None
     project: Path | None = None
     table: str | None = None
-    metric: str = "general"
+    metric: MetricName = "general"
     columns: tuple[str, ...] | None = None
     weight: str | None = None
     unit: str | None = None
@@ -55,7 +67,7 @@ class Request:
 class Scores:
     """The scores of every epsilon of a release, in its order, and what they come to together."""
 
-    metric: str
+    metric: MetricName
     results: tuple[tuple[float | None, dict[str, Any]], ...]
     overall: dict[str, float] | None
 
@@ -69,44 +81,71 @@ class Scores:
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Opened:
-    """A release with its records found."""
-
-    released: Released
-    truth: Path
-    described: Table | None
-    stored: list[str]
-
-
 def score_release(request: Request, *, progress: Callable[[str], None] = lambda _: None) -> Scores:
     """The scores that `request` asks for, one per epsilon of the release.
 
     >>> score_release(Request(release=Path("nowhere"), truth=Path("nothing.csv")))
     Traceback (most recent call last):
         ...
-    sfumato.errors.MetricError: release: there is no file 'nowhere'
+    sfumato.errors.SourceError: release: there is no file 'nowhere'
     """
     progress("reading the release")
     opened = _open(request)
-    parts = (
-        split_epsilons(opened.released.table)
-        if EPSILON not in opened.stored
-        else [(None, opened.released.table)]
-    )
+    table = opened.released.table
     results = []
-    for epsilon, part in parts:
+    for epsilon, part in [(None, table)] if EPSILON in opened.stored else split_epsilons(table):
         match request.metric:
             case "general":
-                record = _score_general(request, opened, part, progress)
+                progress("reading the records")
+                columns = request.columns or opened.released.columns or None
+                pair = opened.encode(part, columns)
+                compared = compare_pair(pair, target=request.target, seed=request.seed, progress=progress)
+                record = compared.to_record()
             case "pie-chart":
                 progress("counting")
-                record = _score_pie(request, opened, part)
-            case _:
+                record = _score_pie(opened, part)
+            case "k-marginal" | "taxi" | "match3" as metric:
                 progress("scoring")
-                record = _score_records(request, opened, part)
+                record = _score_records(opened, part, metric)
+            case _:
+                raise MetricError(f"no metric {request.metric!r}")
         results.append((epsilon, record))
     return Scores(request.metric, tuple(results), _add_up(request.metric, [record for _, record in results]))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Opened:
+    """A request whose release is read and whose records are found: what of them is `stored`."""
+
+    request: Request
+    released: Released
+    truth: Path
+    described: Table | None
+    stored: list[str]
+
+    def encode(self, part: pa.Table, columns: Sequence[str] | None, *, cut: bool = True) -> CodedPair:
+        """The truth and a part of the release in the same codes."""
+        weight = self.request.weight
+        if weight is None and _COUNT in part.column_names and _COUNT not in self.stored:
+            known = self.described is not None and _COUNT in self.described.columns
+            weight = None if known else _COUNT
+        return encode_pair(
+            self.truth,
+            part,
+            table=self.described,
+            columns=columns,
+            weight=weight,
+            unit=self.unit,
+            cut=cut,
+        )
+
+    @property
+    def unit(self) -> str | None:
+        """The column of the truth that tells individuals apart: as requested, or as described."""
+        if self.request.unit is not None or self.described is None:
+            return self.request.unit
+        unit = self.described.unit.column
+        return unit if unit in self.stored else None
 
 
 def _open(request: Request) -> _Opened:
@@ -126,55 +165,58 @@ def _open(request: Request) -> _Opened:
     if described is not None:
         stored = stored_names(truth, table=described, side="truth")
     else:
-        stored = list(read_table(truth, side="truth").column_names)
-    return _Opened(released, truth, described, stored)
+        stored = list(read_side(truth, side="truth").column_names)
+    return _Opened(request, released, truth, described, stored)
 
 
-def _score_general(
-    request: Request, opened: _Opened, part: pa.Table, progress: Callable[[str], None]
-) -> dict[str, Any]:
-    progress("reading the records")
-    pair = encode_pair(
-        opened.truth,
-        part,
-        table=opened.described,
-        columns=request.columns or opened.released.columns or None,
-        weight=_weight(request, opened, part),
-        unit=_unit(request, opened),
-    )
-    compared = compare_pair(pair, target=request.target, seed=request.seed, progress=progress)
-    return compared.to_record()
-
-
-def _score_pie(request: Request, opened: _Opened, part: pa.Table) -> dict[str, Any]:
-    by = opened.released.columns
+def _score_pie(opened: _Opened, part: pa.Table) -> dict[str, Any]:
+    request, by = opened.request, opened.released.columns
     kind = request.kind or (by[-1] if by else None)
     rows = (*request.place, *request.time) or tuple(name for name in by if name != kind)
     if kind is None or not rows:
         raise SchemaError("name the columns of the pie charts: --kind, and --place or --time")
-    if not opened.released.columns and kind not in part.column_names:
-        truth = read_table(opened.truth, side="truth")
-        pair = encode_wide(truth, part, rows=rows, kind=kind, unit=_unit(request, opened))
+    if not by and kind not in part.column_names:
+        truth = read_side(opened.truth, side="truth")
+        pair = encode_wide(truth, part, rows=rows, kind=kind, unit=opened.unit)
         rows = (ROW,)
     else:
-        pair = encode_pair(
-            opened.truth,
-            part,
-            table=opened.described,
-            columns=[*rows, kind],
-            weight=_weight(request, opened, part),
-            unit=_unit(request, opened),
-            cut=False,
-        )
-    scored = score_grid(pair, rows=rows, kind=kind, seed=request.seed)
+        pair = opened.encode(part, [*rows, kind], cut=False)
+    scored = score_pies(pair, rows=rows, kind=kind, seed=request.seed)
     references = [{"name": name} | each.to_record() for name, each in scored.items()]
     return scored[RELEASE].to_record() | {"references": references}
 
 
-def _score_records(request: Request, opened: _Opened, part: pa.Table) -> dict[str, Any]:
-    truth = read_table(opened.truth, side="truth")
+def score_pies(pair: CodedPair, *, rows: Sequence[str], kind: str, seed: int = 0) -> dict[str, PieChart]:
+    """The pie chart scores of the references and, last, of the release itself, by name.
+
+    One pie is scored for each combination of the columns `rows`, with one slice for each `kind`.
+    """
+    names = [*rows, kind]
+    sizes = [pair.sizes[name] for name in names]
+    cells = math.prod(sizes)
+    if cells > _LARGEST:
+        raise MetricError(f"{' x '.join(names)} has {cells:,} cells, more than can be scored")
+
+    def count(side: Side) -> NDArray[np.int64]:
+        keys = pack_codes([side.codes[name] for name in names], sizes)
+        counts = np.bincount(keys, side.weights, minlength=cells)
+        return np.rint(counts).astype(np.int64).reshape(-1, sizes[-1])
+
+    truth = count(pair.truth)
+    tables = {
+        ZEROS: np.zeros_like(truth),
+        UNIFORM: np.full_like(truth, max(1, round(float(truth.mean())))),
+        HALF: count(sample_truth(pair, seed=seed).of_share(0.5)),
+        RELEASE: count(pair.release),
+    }
+    return {name: pie_chart(truth, table) for name, table in tables.items()}
+
+
+def _score_records(opened: _Opened, part: pa.Table, metric: RecordMetric) -> dict[str, Any]:
+    request = opened.request
+    truth = read_side(opened.truth, side="truth")
     options: dict[str, Any] = {}
-    match request.metric:
+    match metric:
         case "k-marginal":
             places = (*request.place, *request.time)
             options = {"place": places} if places else {}
@@ -189,16 +231,7 @@ def _score_records(request: Request, opened: _Opened, part: pa.Table) -> dict[st
             has_income = all(name in truth.column_names for name in ("SEX", "CITY", "INCWAGE"))
             options = {"seed": request.seed, "largest": _largest(opened.described)}
             options |= {} if has_income else {"income": None}
-        case _:
-            raise MetricError(f"no metric {request.metric!r}")
-    scored = score_records(
-        request.metric,
-        truth,
-        part,
-        unit=request.unit,
-        seed=request.seed,
-        options=options,
-    )
+    scored = score_records(metric, truth, part, unit=request.unit, seed=request.seed, options=options)
     references = [{"name": name} | record for name, record in scored.items()]
     return scored[RELEASE] | {"references": references}
 
@@ -209,21 +242,66 @@ def _largest(described: Table | None) -> dict[str, int]:
     return {n: column.domain.high for n, column in columns.items() if isinstance(column.domain, IntegerRange)}
 
 
-def _weight(request: Request, opened: _Opened, part: pa.Table) -> str | None:
-    if request.weight is not None:
-        return request.weight
-    known = opened.described is not None and _COUNT in opened.described.columns
-    return _COUNT if _COUNT in part.column_names and _COUNT not in opened.stored and not known else None
+def score_records(
+    metric: RecordMetric,
+    truth: pa.Table,
+    release: pa.Table,
+    *,
+    unit: str | None = None,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The scores of the references and, last, of the release itself, as plain records by name.
+
+    The uniform release has as many records as the truth, every value of every column drawn with equal
+    chance among those that occur; the half has half of the individuals (`unit`, by default taxis or
+    records). Both are drawn from `seed`. An all-zero release has no record: it scores nothing but what
+    a metric gives for shares that are zero on both sides. `options` are those of the metric.
+    """
+    unit = unit or _UNITS[metric]
+    if unit is not None:
+        require_columns(truth, [unit], side="truth")
+    generator = np.random.default_rng([seed, 8])
+    half = _draw_half(truth, unit, generator)
+    tables = {UNIFORM: _draw_uniform(truth, unit, generator), HALF: half, RELEASE: release}
+    scored = {name: _METRICS[metric](truth, table, **(options or {})) for name, table in tables.items()}
+    zeros = _score_nothing(scored[RELEASE])
+    return {ZEROS: zeros} | {name: each.to_record() for name, each in scored.items()}
 
 
-def _unit(request: Request, opened: _Opened) -> str | None:
-    if request.unit is not None or opened.described is None:
-        return request.unit
-    unit = opened.described.unit.column
-    return unit if unit in opened.stored else None
+def _score_nothing(scored: KMarginal | Taxi | Match3) -> dict[str, Any]:
+    """The score of no records at all, from what was measured of the truth."""
+    match scored:
+        case KMarginal():
+            return scored.to_record() | {"score": 0.0, "biased": 0}
+        case Taxi():
+            conjunction = 1 - float(scored.shares[:, 0].mean())
+            parts = {"k_marginal": 0.0, "graph_edge": 0.0, "conjunction": conjunction}
+            return scored.to_record() | parts | {"score": 1000 * conjunction / 3}
+        case Match3():
+            return scored.of_no_records().to_record()
 
 
-def _add_up(metric: str, records: list[dict[str, Any]]) -> dict[str, float] | None:
+def _draw_half(truth: pa.Table, unit: str | None, generator: np.random.Generator) -> pa.Table:
+    people = np.arange(truth.num_rows) if unit is None else code_column(truth, unit)
+    count = int(people.max()) + 1
+    kept = np.zeros(count, np.bool_)
+    kept[generator.permutation(count)[: max(1, round(count / 2))]] = True
+    return truth.take(np.flatnonzero(kept[people]))
+
+
+def _draw_uniform(truth: pa.Table, unit: str | None, generator: np.random.Generator) -> pa.Table:
+    columns = {}
+    for name in truth.column_names:
+        if name == unit:
+            columns[name] = truth.column(name)
+            continue
+        values = truth.column(name).unique().drop_null()
+        columns[name] = values.take(generator.integers(0, max(1, len(values)), size=truth.num_rows))
+    return pa.table(columns)
+
+
+def _add_up(metric: MetricName, records: list[dict[str, Any]]) -> dict[str, float] | None:
     """What a contest makes of several epsilons: the sum of row scores, or the mean of scores."""
     if metric == "general" or len(records) < 2:
         return None

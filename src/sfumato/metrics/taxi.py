@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.errors import MetricError
-from sfumato.metrics.cells import align_counts, half_distance, pack_codes
-from sfumato.metrics.codes import Label, number_pair
-from sfumato.metrics.conjunction import Conjunction, Trips, measure_conjunction
-from sfumato.metrics.places import FARTHEST, Coded, hold_codes, measure_places, number_places
-from sfumato.metrics.tables import TableLike, measure, read_table, require_columns, whole_numbers
+from sfumato.metrics.columns import (
+    SIDES,
+    Label,
+    align_counts,
+    code_pair,
+    pack_codes,
+    read_sides,
+    total_variation,
+    whole_numbers,
+)
+from sfumato.metrics.k_marginal import FARTHEST, Coded, code_column_pair, measure_places, require_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from sfumato.tables import TableLike
+
+SHIFTS = tuple(range(21))
+AREAS = (-1, *range(1, 78))
+
 _PICKUP, _DROPOFF, _SHIFT, _TAXI = "pickup_community_area", "dropoff_community_area", "shift", "taxi_id"
 _AMOUNTS = ("fare", "tips", "trip_total", "trip_seconds", "trip_miles")
 _COMPARED = ("company_id", _DROPOFF, "payment_type", *_AMOUNTS)
 _PAIRS = tuple(combinations(_COMPARED, 2))
+_WIDTH = len(SHIFTS) + len(AREAS)
+_LIMITS = (5, 51)  # of the contest: how far a count of a similar taxi may be off
+_CHUNK = 2**15  # taxis counted at once, so that their counts fit a small memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,26 +91,32 @@ def taxi(
     >>> taxi(trips | {"pickup_community_area": [8, -1]}, trips | {"pickup_community_area": [8, -1]}).score
     1000.0
     """
-    ours, theirs = read_table(truth, side="truth"), read_table(release, side="release")
-    for table, side in ((ours, "truth"), (theirs, "release")):
-        require_columns(table, (_TAXI, _SHIFT, _PICKUP, *_COMPARED), side=side)
-        if table.num_rows == 0:
-            raise MetricError(f"{side} has no records")
-    places = number_places(ours, theirs, (_PICKUP, _SHIFT))
-    columns = {name: _code(ours, theirs, name) for name in _COMPARED}
-    distances = measure_places(places, columns, _PAIRS).mean(axis=1)
-    biased = np.zeros(distances.size, np.bool_)
-    if bias_cutoff is not None:
-        biased = np.abs(places.truth - places.release) >= bias_cutoff
-        distances = np.where(biased, FARTHEST, distances)
-    conjunction = _conjunction(ours, theirs, seed=seed, official=official_alignment)
+    ours, theirs = read_sides(truth, release)
+    require_records(ours, theirs, (_TAXI, _SHIFT, _PICKUP, *_COMPARED))
+    columns = {
+        name: code_column_pair(ours, theirs, name, cut=bin_trips if name in _AMOUNTS else None)
+        for name in _COMPARED
+    }
+    marginals = measure_places(
+        ours,
+        theirs,
+        place=(_PICKUP, _SHIFT),
+        columns=columns,
+        column_sets=_PAIRS,
+        bias_cutoff=bias_cutoff,
+    )
+    trips = [
+        Trips(*(whole_numbers(table, name, side=side) for name in (_TAXI, _SHIFT, _PICKUP)))
+        for table, side in zip((ours, theirs), SIDES, strict=True)
+    ]
+    conjunction = measure_conjunction(*trips, seed=seed, official_alignment=official_alignment)
     return Taxi(
-        k_marginal=(FARTHEST - float(distances.mean())) / FARTHEST,
-        graph_edge=_graph_edge(ours, theirs, columns[_DROPOFF]),
+        k_marginal=(FARTHEST - float(marginals.distances.mean())) / FARTHEST,
+        graph_edge=_compare_edges(ours, theirs, columns[_DROPOFF]),
         conjunction=conjunction.part,
-        places=places.values,
-        distances=distances,
-        biased=biased,
+        places=marginals.places,
+        distances=marginals.distances,
+        biased=marginals.biased,
         shares=conjunction.shares,
     )
 
@@ -112,26 +131,121 @@ def bin_trips(name: str, values: NDArray[Any]) -> NDArray[np.int64]:
     return np.searchsorted(step * np.arange(10.0), values, side="right").astype(np.int64)
 
 
-def _code(truth: pa.Table, release: pa.Table, name: str) -> Coded:
-    if name in _AMOUNTS:
-        first = bin_trips(name, measure(truth, name, side="truth"))
-        second = bin_trips(name, measure(release, name, side="release"))
-        return hold_codes(first, second, 11)
-    ours, theirs, labels = number_pair(truth, release, name)
-    return hold_codes(ours, theirs, len(labels))
-
-
-def _graph_edge(truth: pa.Table, release: pa.Table, dropoff: Coded) -> float:
-    first, second, labels = number_pair(truth, release, _PICKUP)
+def _compare_edges(truth: pa.Table, release: pa.Table, dropoff: Coded) -> float:
+    """1 less the distance of the distributions of trips over pairs of pickup and dropoff area."""
+    first, second, labels = code_pair(truth, release, _PICKUP)
     sizes = [len(labels), dropoff.size]
     keys = [pack_codes([first, dropoff.truth], sizes), pack_codes([second, dropoff.release], sizes)]
     _, (ours, theirs) = align_counts(keys, sizes[0] * sizes[1])
-    return 1 - half_distance(ours, theirs)
+    return 1 - total_variation(ours, theirs)
 
 
-def _conjunction(truth: pa.Table, release: pa.Table, *, seed: int, official: bool) -> Conjunction:
-    trips = [
-        Trips(*(whole_numbers(table, name, side=side) for name in (_TAXI, _SHIFT, _PICKUP)))
-        for table, side in ((truth, "truth"), (release, "release"))
-    ]
-    return measure_conjunction(trips[0], trips[1], seed=seed, official_alignment=official)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Trips:
+    """Trips of taxis: who drove, in which shift, from which area, and how many such trips."""
+
+    taxi: NDArray[np.int64]
+    shift: NDArray[np.int64]
+    area: NDArray[np.int64]
+    trips: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunction:
+    """The share of similar taxis in truth and release, one row per round, and the part they give."""
+
+    shares: NDArray[np.float64]
+
+    @property
+    def part(self) -> float:
+        """1 if the shares agree in every round."""
+        return 1 - float(np.abs(self.shares[:, 0] - self.shares[:, 1]).mean())
+
+
+def draw_rounds(taxis: int, *, rounds: int, seed: int) -> list[tuple[int, NDArray[np.int64]]]:
+    """A taxi and a limit for each of its 99 counts, per round, drawn as the contest draws them.
+
+    >>> [(row, limits[:3].tolist()) for row, limits in draw_rounds(7, rounds=2, seed=123456)]
+    [(1, [47, 48, 48]), (1, [11, 7, 12])]
+    """
+    generator = np.random.RandomState(seed)  # the contest's own generator
+    drawn = []
+    for _ in range(rounds):
+        row = int(generator.randint(0, taxis))
+        drawn.append((row, generator.randint(*_LIMITS, size=_WIDTH).astype(np.int64)))
+    return drawn
+
+
+def measure_conjunction(
+    truth: Trips, release: Trips, *, rounds: int = 50, seed: int = 123456, official_alignment: bool = False
+) -> Conjunction:
+    """The shares of taxis similar to a drawn truth taxi, in truth and release, in every round.
+
+    A taxi has 99 counts: its trips per shift and per pickup area. `official_alignment` repeats what
+    the contest's code does where the release lacks an area or a shift with a number from 1 to 20: the
+    column of the other kind with that number is read as zero as well.
+    """
+    true_taxis, true_rows = np.unique(truth.taxi, return_inverse=True)
+    drawn = draw_rounds(true_taxis.size, rounds=rounds, seed=seed)
+    picked = _count_taxis(truth, true_rows, true_taxis.size, [row for row, _ in drawn])
+    bounds = [(counts - limits, counts + limits) for counts, (_, limits) in zip(picked, drawn, strict=True)]
+    lost = _lost_columns(release) if official_alignment else np.empty(0, np.int64)
+    taxis, rows = np.unique(release.taxi, return_inverse=True)
+    ours = _count_similar(truth, true_rows, true_taxis.size, bounds, np.empty(0, np.int64))
+    theirs = _count_similar(release, rows, taxis.size, bounds, lost)
+    return Conjunction(np.stack([ours / max(true_taxis.size, 1), theirs / max(taxis.size, 1)], axis=1))
+
+
+def _count_similar(
+    trips: Trips,
+    rows: NDArray[np.int64],
+    taxis: int,
+    bounds: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    lost: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """The number of taxis within the bounds of every round, some thousand taxis at a time."""
+    order = np.argsort(rows, kind="stable")
+    starts = np.searchsorted(rows[order], np.arange(0, taxis + _CHUNK, _CHUNK))
+    similar = np.zeros(len(bounds))
+    for index, (start, end) in enumerate(pairwise(starts.tolist())):
+        first = index * _CHUNK
+        part = order[start:end]
+        counts = _count_trips(trips, part, rows[part] - first, min(_CHUNK, taxis - first))
+        counts[:, lost] = 0
+        for round_, (low, high) in enumerate(bounds):
+            similar[round_] += np.count_nonzero(((counts >= low) & (counts <= high)).all(axis=1))
+    return similar
+
+
+def _count_taxis(trips: Trips, rows: NDArray[np.int64], taxis: int, chosen: list[int]) -> NDArray[np.int64]:
+    """The 99 counts of the chosen taxis."""
+    place = np.full(taxis, -1, np.int64)
+    found = np.unique(np.array(chosen, np.int64))
+    place[found] = np.arange(found.size)
+    part = np.flatnonzero(place[rows] >= 0)
+    counts = _count_trips(trips, part, place[rows[part]], found.size)
+    return counts[place[np.array(chosen, np.int64)]]
+
+
+def _count_trips(
+    trips: Trips, part: NDArray[np.intp], rows: NDArray[np.int64], taxis: int
+) -> NDArray[np.int64]:
+    counts = np.zeros(taxis * _WIDTH)
+    weights = None if trips.trips is None else trips.trips[part].astype(np.float64)
+    area = trips.area[part]
+    for column, known in (
+        (trips.shift[part], (trips.shift[part] >= 0) & (trips.shift[part] < len(SHIFTS))),
+        (len(SHIFTS) + np.where(area == -1, 0, area), (area == -1) | ((area >= 1) & (area <= AREAS[-1]))),
+    ):
+        keys = (rows * _WIDTH + column)[known]
+        counts += np.bincount(keys, None if weights is None else weights[known], minlength=counts.size)
+    return counts.astype(np.int64).reshape(taxis, _WIDTH)
+
+
+def _lost_columns(release: Trips) -> NDArray[np.int64]:
+    present = release.trips is None or release.trips > 0
+    shifts = set(np.unique(release.shift[present]).tolist())
+    areas = set(np.unique(release.area[present]).tolist())
+    lost = [number for number in SHIFTS[1:] if number not in areas]
+    lost += [len(SHIFTS) + number for number in SHIFTS[1:] if number not in shifts]
+    return np.array(lost, np.int64)

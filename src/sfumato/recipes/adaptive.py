@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from sfumato.errors import RecipeError
+from sfumato.exact import parse_whole
 from sfumato.inference import LARGEST_TREE, Columns, tree_cells
-from sfumato.questions.measurement import Answer, Ask, Choice, Chosen
-from sfumato.recipes.base import is_column_list, require_whole
+from sfumato.questions import Answer, Ask, Choice, Chosen
+from sfumato.recipes.base import is_column_list
 from sfumato.recipes.selection import (
     Asking,
     Fitting,
@@ -94,7 +95,8 @@ class Adaptive(Selection):
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
         self._keep(workload=_parse_workload(self.workload))
-        require_whole(self.model_cells, "adaptive: model_cells", least=1, most=LARGEST_TREE)
+        cells = parse_whole(self.model_cells, name="adaptive: model_cells", high=LARGEST_TREE)
+        self._keep(model_cells=cells)
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Single columns, and all parts of the workload that are not too large."""
@@ -261,7 +263,7 @@ def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | None:
         names, weight = each["columns"], each.get("weight", 1)
         if not is_column_list(names):
             raise RecipeError(message)
-        require_whole(weight, "adaptive: the weight of a workload", least=1, most=_MOST_WEIGHT)
+        weight = parse_whole(weight, name="adaptive: the weight of a workload", high=_MOST_WEIGHT)
         parsed.append({"columns": list(names), "weight": weight})
     return tuple(parsed)
 

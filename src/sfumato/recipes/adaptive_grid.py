@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive
+from sfumato.exact import format_exact, parse_positive, parse_whole
 from sfumato.inference import LARGEST_TREE, Columns, build_tree, estimate
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import assign_identifiers, number_cells
@@ -28,7 +28,6 @@ from sfumato.recipes.base import (
     refuse_clash,
     refuse_no_delta,
     released_names,
-    require_whole,
     stack_epsilons,
 )
 from sfumato.recipes.granularity import Rounds, parse_norms, stated_norm
@@ -120,7 +119,7 @@ class AdaptiveGrid(RowOptions):
             raise RecipeError(
                 f"adaptive-grid: copies of {' x '.join(columns)}, which is no part of an outer marginal"
             )
-        times = require_whole(value["times"], "adaptive-grid: times of copies", least=1)
+        times = parse_whole(value["times"], name="adaptive-grid: times of copies")
         return {"columns": list(columns), "times": times}
 
     @property

@@ -18,15 +18,16 @@ import pyarrow as pa
 from sfumato.accounting import Cost, Spent, add_costs
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, format_exact, parse_positive
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     Answer,
     Ask,
     CapChoice,
     Choice,
+    IndividualCounts,
+    Marginal,
     NormChoice,
     Request,
     ask_cost,
-    is_dense,
     request_cost,
     request_size,
 )
@@ -136,7 +137,8 @@ class Plan:
         """Every combination of columns that is counted, once."""
         if self.counted is not None:
             return self.counted
-        return tuple(dict.fromkeys(request.columns for request in self.requests if is_dense(request)))
+        dense = (request for request in self.requests if isinstance(request.counted, Marginal))
+        return tuple(dict.fromkeys(request.columns for request in dense))
 
     @property
     def occupied(self) -> tuple[tuple[str, ...], ...]:
@@ -233,7 +235,7 @@ class _Asked:
         plan = self.plan
         if isinstance(ask, Choice):
             known = {each.columns for each in ask.candidates} <= set(plan.marginals)
-        elif isinstance(ask, Request) and is_dense(ask):
+        elif isinstance(ask, Request) and isinstance(ask.counted, Marginal):
             known = ask.columns in plan.marginals
         elif isinstance(ask, Request) and ask.threshold is not None:
             known = ask.columns in plan.occupied
@@ -245,11 +247,10 @@ class _Asked:
             self._refuse(f"asked {ask.name!r} among bounds beyond max_records")
         if not isinstance(ask, Request):
             return
-        if ask.heads is not None and ask.heads.cells[-1] >= plan.table.cells(ask.columns):
+        counted, cells = ask.counted, plan.table.cells(ask.columns)
+        if isinstance(counted, IndividualCounts) and counted.cells[-1] >= cells:
             self._refuse(f"asked {ask.name!r} about individuals in cells that its columns do not have")
-        if ask.queries is None:
-            return
-        if ask.queries.cells != plan.table.cells(ask.columns):
+        if ask.queries is not None and ask.queries.cells != cells:
             self._refuse(f"asked {ask.name!r} with queries over another number of cells")
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -296,18 +297,6 @@ def parse_epsilons(value: object) -> tuple[Fraction, ...]:
     if len(set(epsilons)) != len(epsilons):
         raise RecipeError("an epsilon is listed twice")
     return epsilons
-
-
-def require_whole(value: object, name: str, *, least: int = 0, most: int | None = None) -> int:
-    """`value` if it is a whole number in its range; `name` is what an error calls it.
-
-    >>> require_whole(3, "rows", least=1)
-    3
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most and value > most):
-        span = f"of at least {least}" if most is None else f"from {least} to {most:,}"
-        raise RecipeError(f"{name} must be a whole number {span}")
-    return value
 
 
 def is_column_list(value: object) -> TypeGuard[Sequence[str]]:

@@ -19,9 +19,11 @@ import pyarrow as pa
 from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, parse_positive, round_up
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     CapChoice,
+    CappedMarginal,
     Chosen,
+    Marginal,
     Measurement,
     Queries,
     Request,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.accounting import Cost
-    from sfumato.questions.measurement import Ask, HeadCounts
+    from sfumato.questions import Ask, IndividualCounts
     from sfumato.schema import Table
 
 Noise = Literal["auto", "laplace", "gaussian"]
@@ -120,7 +122,7 @@ class CellCounts(CountOptions):
         requests = tuple(
             request_counts(
                 f"counts at epsilon {format_exact(epsilon)}",
-                by,
+                Marginal(by),
                 noise=self.noise,
                 epsilon=epsilon,
                 delta=delta,
@@ -264,10 +266,9 @@ class CappedCounts(CountOptions):
         )
         total = Request(
             name=f"{label}number of records",
-            columns=tuple(self.by),
+            counted=Marginal(tuple(self.by), _sum_all(cells)),
             noise="laplace",
             scale=Fraction(1),
-            queries=_sum_all(cells),
         )
         return choice, replace(total, scale=request_sensitivity(table, total) / half)
 
@@ -275,10 +276,9 @@ class CappedCounts(CountOptions):
         """The request for counts under `bound`, for what is left of epsilon."""
         probe = Request(
             name=f"{label}counts of at most {bound} records",
-            columns=tuple(self.by),
+            counted=CappedMarginal(tuple(self.by), bound),
             noise="laplace",
             scale=Fraction(1),
-            records=bound,
         )
         return replace(probe, scale=request_sensitivity(table, probe) / (epsilon * (1 - self.share)))
 
@@ -310,24 +310,21 @@ def describe_threshold(threshold: Fraction) -> str:
 
 def request_counts(
     name: str,
-    columns: tuple[str, ...],
+    counted: Marginal | IndividualCounts,
     *,
     noise: Noise,
     epsilon: Fraction,
     delta: Fraction,
     sensitivity: Callable[[Request], Fraction],
-    heads: HeadCounts | None = None,
 ) -> Request:
-    """The request for counts of `columns` whose noise, of those allowed, has the smaller standard deviation.
-
-    With `heads`, individuals are counted in place of records.
+    """The request for `counted` whose noise, of those allowed, has the smaller standard deviation.
 
     Privacy: both scales follow from `sensitivity`, which gives that of a request for its noise, and from
     epsilon and delta; the choice compares public figures.
     """
 
     def ask(kind: Literal["laplace", "gaussian"], scale: Fraction) -> Request:
-        return Request(name=name, columns=columns, noise=kind, scale=scale, heads=heads)
+        return Request(name=name, counted=counted, noise=kind, scale=scale)
 
     laplace = ask("laplace", sensitivity(ask("laplace", Fraction(1))) / epsilon)
     if delta == 0 or noise == "laplace":

@@ -15,7 +15,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.inference import Columns
 from sfumato.inference.model import draw_codes
-from sfumato.questions.measurement import Measurement, Request, in_records, request_sensitivity
+from sfumato.questions import Marginal, Measurement, OccupiedCells, Request, in_records, request_sensitivity
 from sfumato.recipes.base import (
     Options,
     Plan,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.questions.measurement import Answer
+    from sfumato.questions import Answer
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
@@ -182,11 +182,11 @@ class FieldGroups(RowOptions):
         return groups
 
     def _request(self, table: Table, group: Columns, epsilon: Fraction, *, name: str) -> Request:
-        probe = Request(name=name, columns=group, noise="laplace", scale=Fraction(1))
+        probe = Request(name=name, counted=Marginal(group), noise="laplace", scale=Fraction(1))
         request = replace(probe, scale=request_sensitivity(table, probe) / epsilon)
         if table.cells(group) <= LARGEST_LISTED:
             return request
-        sparse = replace(request, threshold=self._threshold(table, request))
+        sparse = replace(request, counted=OccupiedCells(group), threshold=self._threshold(table, request))
         if table.cells(group) * sparse.passing > _MOST_EMPTY:
             raise RecipeError(
                 f"field-groups: about {table.cells(group) * sparse.passing:,.0f} empty bins of "

@@ -22,10 +22,12 @@ from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive, round_up
 from sfumato.inference import Columns, Domain, Sparse, estimate_total, merge_measurements
 from sfumato.inference import Measurement as Noisy
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     Answer,
     Ask,
     Chosen,
+    ClippedMarginal,
+    Marginal,
     Measurement,
     NormChoice,
     Queries,
@@ -121,7 +123,7 @@ class Rounds:
         if self.norms == "auto":
             norms = {Fraction(self.table.unit.max_records)}
         for norm in norms:
-            self._calibrate(self.cost, replace(_probe(tuple(self.domain)[:1]), norm=norm))
+            self._calibrate(self.cost, _probe(tuple(self.domain)[:1], norm))
 
     def measure(
         self, progress: Callable[[str], None]
@@ -179,11 +181,9 @@ class Rounds:
             cost,
             Request(
                 name=f"{place}: {' x '.join(columns)}{self.label}",
-                columns=columns,
+                counted=_count(columns, expand_blocks(self.domain, columns, built), norm),
                 noise="gaussian",
                 scale=Fraction(1),
-                queries=expand_blocks(self.domain, columns, built),
-                norm=norm,
             ),
         )
         copies = range(2, self.times[columns] + 1)
@@ -435,11 +435,16 @@ def _flagged_share(pool: Pool, blocks: Blocks, columns: Columns) -> Fraction:
     return Fraction(round(1000 * min(1.0, max(0.0, min(shares)))), 1000)
 
 
-def _probe(columns: Columns) -> Request:
+def _count(columns: Columns, queries: Queries, norm: Fraction | None) -> Marginal | ClippedMarginal:
+    return Marginal(columns, queries) if norm is None else ClippedMarginal(columns, norm, queries)
+
+
+def _probe(columns: Columns, norm: Fraction | None = None) -> Request:
     """A request with queries on the grid of all queries, to find sensitivities by."""
     one = np.array([0])
     queries = Queries(cells=1, grid=GRID, starts=np.array([0, 1]), members=one, weights=one + GRID)
-    return Request(name="noise", columns=columns, noise="gaussian", scale=Fraction(1), queries=queries)
+    counted = _count(columns, queries, norm)
+    return Request(name="noise", counted=counted, noise="gaussian", scale=Fraction(1))
 
 
 def _expand(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
+from sfumato.exact import parse_whole
 from sfumato.inference import Domain
 from sfumato.inference.model import draw_places
-from sfumato.recipes.base import Options, column_labels, require_whole
+from sfumato.recipes.base import Options, column_labels
 from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.schema import Bins
 from sfumato.tables.arrays import label_array, to_arrow
@@ -41,9 +42,9 @@ class RowOptions(Options):
 
     def __post_init__(self) -> None:
         self._keep(public=parse_public(self.public, where=f"{self.kind}: public"))
-        require_whole(self.seed, f"{self.kind}: seed")
+        self._keep(seed=parse_whole(self.seed, name=f"{self.kind}: seed", low=0))
         if self.rows is not None:
-            require_whole(self.rows, f"{self.kind}: rows")
+            self._keep(rows=parse_whole(self.rows, name=f"{self.kind}: rows", low=0))
 
     @property
     def within_bins(self) -> WithinBins:

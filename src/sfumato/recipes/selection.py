@@ -35,10 +35,11 @@ from sfumato.inference import (
 from sfumato.inference import Measurement as Noisy
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import draw_codes
-from sfumato.questions.measurement import (
+from sfumato.questions import (
     Answer,
     Ask,
-    Gap,
+    Candidate,
+    Marginal,
     Measurement,
     Queries,
     Request,
@@ -205,7 +206,7 @@ class RemainingBudget:
         self, name: str, columns: Columns, mu_squared: Fraction, *, queries: Queries | None = None
     ) -> Request:
         """A request for the counts of a marginal, or for sums of them, that costs at most `mu_squared`."""
-        probe = Request(name=name, columns=columns, noise="gaussian", scale=Fraction(1), queries=queries)
+        probe = Request(name=name, counted=Marginal(columns, queries), noise="gaussian", scale=Fraction(1))
         sensitivity = float(request_sensitivity(self.table, probe))
         sigma = math.sqrt(sensitivity**2 / float(mu_squared) + SMOOTHING)
         return replace(probe, scale=round_up(Fraction(sigma * (1 + 1e-9)), places=6))
@@ -398,11 +399,13 @@ def noise_distance(sigma: float, cells: int) -> float:
     return sigma * cells * math.sqrt(2 / math.pi)
 
 
-def offer_marginal(fitting: Fitting, columns: Columns, *, grid: int, weight: int, penalty: float) -> Gap:
+def offer_marginal(
+    fitting: Fitting, columns: Columns, *, grid: int, weight: int, penalty: float
+) -> Candidate:
     """A candidate of a choice: scored by its distance from the model, less what noise would add to it."""
     model = fitting.model
     assert model is not None
-    return Gap(
+    return Candidate(
         columns=columns,
         estimate=lambda: np.rint(model.flat_marginal(columns) * grid).astype(np.int64),
         weight=weight,

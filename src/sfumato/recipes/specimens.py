@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sfumato.accounting import Cost
 from sfumato.errors import RecipeError
-from sfumato.questions.measurement import HeadCounts, Request
+from sfumato.questions import IndividualCounts, Request
 from sfumato.recipes.user_counts import list_questions
 
 if TYPE_CHECKING:
@@ -55,10 +55,11 @@ class UserCountsAsWritten:
         )
         return Request(
             name=f"individuals as written, at epsilon {epsilon}",
-            columns=tuple(self.by),
+            counted=IndividualCounts(
+                columns=tuple(self.by), max_cells=table.unit.max_records, cells=cells, times=times
+            ),
             noise="laplace",
             scale=1 / epsilon,
-            heads=HeadCounts(max_cells=table.unit.max_records, cells=cells, times=times),
         )
 
     def specimen_cost(self, table: Table, epsilon: Fraction) -> Cost:

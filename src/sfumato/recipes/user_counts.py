@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact
-from sfumato.questions.measurement import HeadCounts, Measurement, Request, request_sensitivity
-from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta, require_whole
+from sfumato.exact import format_exact, parse_whole
+from sfumato.questions import IndividualCounts, Measurement, Request, request_sensitivity
+from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta
 from sfumato.recipes.cell_counts import (
     CountOptions,
     Noise,
@@ -90,7 +90,7 @@ class UserCounts(CountOptions):
         check_noise(self.noise, kind=self.kind)
         self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
         if self.max_cells is not None:
-            require_whole(self.max_cells, "user-counts: max_cells", least=1, most=_MOST_CELLS)
+            self._keep(max_cells=parse_whole(self.max_cells, name="user-counts: max_cells", high=_MOST_CELLS))
         self._keep(
             public=parse_public(self.public, where="user-counts: public", holds="pairs"),
             asked=parse_public(self.asked, where="user-counts: asked", holds="pairs"),
@@ -105,11 +105,10 @@ class UserCounts(CountOptions):
     def _set_times(self) -> None:
         if not isinstance(self.times, (list, tuple)):
             raise RecipeError("user-counts: times must be a list of numbers of records, such as [1, 2]")
-        for each in self.times:
-            require_whole(each, "user-counts: times", least=1, most=MOST_TIMES)
-        if len(set(self.times)) != len(self.times) or not (self.times or self.public is not None):
+        times = {parse_whole(each, name="user-counts: times", high=MOST_TIMES) for each in self.times}
+        if len(times) != len(self.times) or not (times or self.public is not None):
             raise RecipeError("user-counts: times must list at least one number of records, and none twice")
-        self._keep(times=tuple(sorted(self.times)))
+        self._keep(times=tuple(sorted(times)))
 
     def _set_reach(self) -> None:
         if self.period is None:
@@ -124,8 +123,8 @@ class UserCounts(CountOptions):
             raise RecipeError(
                 "user-counts: period widens what public or asked names; without them every cell is asked"
             )
-        self._keep(reach=_REACH if self.reach is None else self.reach)
-        require_whole(self.reach, "user-counts: reach", most=_MOST_REACH)
+        reach = _REACH if self.reach is None else self.reach
+        self._keep(reach=parse_whole(reach, name="user-counts: reach", low=0, high=_MOST_REACH))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One request per epsilon, all with the same questions."""
@@ -139,21 +138,20 @@ class UserCounts(CountOptions):
             recipe = replace(self, public=read_occurring(self.public, table, by))
         elif isinstance(self.asked, str):
             recipe = replace(self, asked=read_asked(self.asked, table, by))
-        heads = recipe._list_heads(table)
-        self._refuse_large(heads.rows * len(epsilons))
+        asked_cells = recipe._list_asked(table)
+        self._refuse_large(asked_cells.rows * len(epsilons))
         requests = tuple(
             request_counts(
                 f"individuals at epsilon {format_exact(epsilon)}",
-                by,
+                asked_cells,
                 noise=self.noise,
                 epsilon=epsilon,
                 delta=delta,
                 sensitivity=lambda probe: request_sensitivity(table, probe),
-                heads=heads,
             )
             for epsilon in epsilons
         )
-        _refuse_large_sums(requests, heads)
+        _refuse_large_sums(requests, asked_cells)
         return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
@@ -167,21 +165,21 @@ class UserCounts(CountOptions):
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
-        heads = plan.requests[0].heads
-        assert heads is not None
+        asked_cells = plan.requests[0].counted
+        assert isinstance(asked_cells, IndividualCounts)
         table = plan.table
         facts = {
             "table": table.name,
             "sizes": ", ".join(f"{name} ({table.column(name).size})" for name in self.by),
             "cells": table.cells(tuple(self.by)),
-            "questions": heads.rows,
-            "asked": _starts(heads).size,
+            "questions": asked_cells.rows,
+            "asked": _starts(asked_cells).size,
             "laid_out": self._describe_asked(),
             "order": _ORDER[self.rounding],
             "threshold": describe_threshold(self.threshold),
         }
         described = {key: text.format(**facts) for key, text in _TEXTS.items()}
-        return {**described, "sensitivity": _describe_sensitivity(table, heads.max_cells)}
+        return {**described, "sensitivity": _describe_sensitivity(table, asked_cells.max_cells)}
 
     def _describe_asked(self) -> str:
         times = ", ".join(str(each) for each in self.times)
@@ -197,7 +195,7 @@ class UserCounts(CountOptions):
             text += f" The same is asked up to {self.reach} codes of `{self.period}` away."
         return text + (f" Every cell so named is asked about for {times} records." if times else "")
 
-    def _list_heads(self, table: Table) -> HeadCounts:
+    def _list_asked(self, table: Table) -> IndividualCounts:
         if self.public is None and self.asked is None:
             self._refuse_large(table.cells(tuple(self.by)) * len(self.times))
         cells, times = list_questions(
@@ -211,7 +209,9 @@ class UserCounts(CountOptions):
         # Nobody is in more cells than are asked about, and a row is in one.
         most = 1 if table.unit.column is None else self.max_cells or table.unit.max_records
         distinct = 1 + int(np.count_nonzero(np.diff(cells)))
-        return HeadCounts(max_cells=min(most, distinct), cells=cells, times=times)
+        return IndividualCounts(
+            columns=tuple(self.by), max_cells=min(most, distinct), cells=cells, times=times
+        )
 
     def _refuse_large(self, size: int) -> None:
         if size > MOST_ANSWERS:
@@ -222,16 +222,16 @@ class UserCounts(CountOptions):
 
     def _add_up(self, measurement: Measurement, size: int) -> NDArray[np.int64]:
         """The count of every cell: numbers of individuals, each times its records, added up."""
-        heads = measurement.request.heads
-        assert heads is not None
+        asked_cells = measurement.request.counted
+        assert isinstance(asked_cells, IndividualCounts)
         values = measurement.noisy_values
         if self.rounding == "before":
             values = np.maximum(values, 0)
-        starts = _starts(heads)
-        sums = np.add.reduceat(heads.times * values, starts)
-        squares = np.add.reduceat(heads.times.astype(np.float64) ** 2, starts)
+        starts = _starts(asked_cells)
+        sums = np.add.reduceat(asked_cells.times * values, starts)
+        squares = np.add.reduceat(asked_cells.times.astype(np.float64) ** 2, starts)
         counts = np.zeros(size, np.int64)
-        counts[heads.cells[starts]] = finish_counts(
+        counts[asked_cells.cells[starts]] = finish_counts(
             sums,
             threshold=self.threshold,
             deviation=np.sqrt(squares) * measurement.request.standard_deviation,
@@ -361,14 +361,14 @@ def _describe_sensitivity(table: Table, max_cells: int) -> str:
     return held + _SENSITIVITY.format(**facts) + replaced
 
 
-def _starts(heads: HeadCounts) -> NDArray[np.int64]:
+def _starts(asked_cells: IndividualCounts) -> NDArray[np.int64]:
     """The first question of every cell that is asked about."""
-    return np.flatnonzero(np.diff(heads.cells, prepend=-1))
+    return np.flatnonzero(np.diff(asked_cells.cells, prepend=-1))
 
 
-def _refuse_large_sums(requests: tuple[Request, ...], heads: HeadCounts) -> None:
+def _refuse_large_sums(requests: tuple[Request, ...], asked_cells: IndividualCounts) -> None:
     """Raises an error if noise times records, added up in a cell, may leave 64 bits."""
-    largest = float(np.add.reduceat(heads.times.astype(np.float64), _starts(heads)).max())
+    largest = float(np.add.reduceat(asked_cells.times.astype(np.float64), _starts(asked_cells)).max())
     if max(float(request.scale) for request in requests) * largest * _FAR > _LARGEST_SUM:
         raise RecipeError(
             "user-counts: the noise of a cell would go beyond 2^62; spend more epsilon or ask fewer times"

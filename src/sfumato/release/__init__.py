@@ -1,7 +1,7 @@
 """Public rooms: the release folder, its certificate, its write-up, and their verification."""
 
 from sfumato.release.certificate import describe_entry
-from sfumato.release.files import PackedAnswers, pack_measurements
+from sfumato.release.files import PackedAnswers, append_answers, pack_measurements, split_answers
 from sfumato.release.folder import Begun, OpenedRelease, check_folder, open_folder, read_note, write_note
 from sfumato.release.release import Release, build_release, repeat_release
 from sfumato.release.verify import Verification, check_charge, verify
@@ -12,6 +12,7 @@ __all__ = [
     "PackedAnswers",
     "Release",
     "Verification",
+    "append_answers",
     "build_release",
     "check_charge",
     "check_folder",
@@ -20,6 +21,7 @@ __all__ = [
     "pack_measurements",
     "read_note",
     "repeat_release",
+    "split_answers",
     "verify",
     "write_note",
 ]

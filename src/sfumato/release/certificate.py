@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_delta, round_up
-from sfumato.questions.measurement import Request, ask_cost, note_total, total_in_records
+from sfumato.questions import Request, ask_cost, note_total, total_in_records
 from sfumato.recipes import Plan, parse_epsilons, parse_recipe
 from sfumato.schema import parse_table
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sfumato.accounting import Cost, Entry
-    from sfumato.questions.measurement import Answer, Ask
+    from sfumato.questions import Answer, Ask
     from sfumato.schema import Table
 
 FORMAT = "sfumato certificate 1"
+# What a certificate calls the facts of a count.
+_FACTS = {"norm": "contribution_norm", "heads": "individuals"}
 
 _DELTAS = (Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**12))
 
@@ -96,16 +98,10 @@ def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
     cost = ask_cost(table, ask)
     if isinstance(ask, Request):
         told: dict[str, Any] = {"columns": list(ask.columns), "cells": table.cells(ask.columns)}
-        if ask.queries is not None:
-            told["queries"] = ask.queries.to_record()
-        if ask.norm is not None:
-            told["contribution_norm"] = _text(ask.norm)
-        if ask.heads is not None:
-            told["individuals"] = ask.heads.to_record()
+        for key, fact in ask.counted.facts().items():
+            told[_FACTS.get(key, key)] = _text(fact) if isinstance(fact, Fraction) else fact
         if ask.threshold is not None:
             told["threshold"] = ask.threshold
-        if ask.records is not None:
-            told["records"] = ask.records
     else:
         told = {"candidates": ask.options}
     return {

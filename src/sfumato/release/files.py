@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from sfumato.errors import ReleaseError
-from sfumato.questions.measurement import Chosen, Measurement, Request, request_grid, request_size
+from sfumato.questions import Chosen, Measurement, Request, request_grid, request_size
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
 from sfumato.tables.write import table_to_parquet
@@ -18,9 +18,10 @@ from sfumato.tables.write import table_to_parquet
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.questions.measurement import Answer, Ask
+    from sfumato.questions import Answer, Ask
     from sfumato.schema import Table
 
+_PARQUET = b"PAR1"  # what every Parquet file begins with
 _COLUMNS = ("measurement", "cell", "noisy_value", "noise_scale")
 
 
@@ -47,16 +48,41 @@ def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
     return table_to_parquet(table, varied=("cell", "noisy_value"), statistics=False)
 
 
+def append_answers(kept: bytes, answers: tuple[Answer, ...]) -> bytes:
+    """What is kept of a charge with one more batch of answers, which is packed by itself after its length."""
+    packed = pack_measurements(answers)
+    if kept.startswith(_PARQUET):  # kept by a version that packed all answers together
+        kept = len(kept).to_bytes(8, "big") + kept
+    return kept + len(packed).to_bytes(8, "big") + packed
+
+
+def split_answers(kept: bytes) -> tuple[bytes, ...]:
+    """The packed batches of `append_answers`.
+
+    >>> split_answers((3).to_bytes(8, "big") + b"abc" + (1).to_bytes(8, "big") + b"d")
+    (b'abc', b'd')
+    """
+    if kept.startswith(_PARQUET):
+        return (kept,)
+    parts, start = [], 0
+    while start < len(kept):
+        stop = start + 8 + int.from_bytes(kept[start : start + 8], "big")
+        parts.append(kept[start + 8 : stop])
+        start = stop
+    return tuple(parts)
+
+
 class PackedAnswers:
-    """The rows of a packed file, taken one batch of questions after the other; at most `rows` of them."""
+    """The rows of packed files, taken one batch of questions after the other; at most `rows` of each."""
 
     __slots__ = ("_rows", "_start", "_table")
 
-    def __init__(self, payload: bytes, table: Table, *, rows: int = MOST_ANSWERS) -> None:
+    def __init__(self, payloads: tuple[bytes, ...], table: Table, *, rows: int = MOST_ANSWERS) -> None:
         self._table = table
         self._start = 0
         try:
-            self._rows = read_parquet(payload, rows=rows)
+            parts = [read_parquet(payload, rows=rows) for payload in payloads]
+            self._rows = pa.concat_tables(parts).unify_dictionaries()
         except (pa.ArrowException, OSError) as error:
             raise ReleaseError(f"measurements.parquet cannot be read ({type(error).__name__})") from None
         if self._rows.column_names != list(_COLUMNS):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import ReleaseError
-from sfumato.questions.measurement import Measurement
+from sfumato.questions import Measurement
 from sfumato.recipes import MOST_ANSWERS, follow_recipe
 from sfumato.release.certificate import build_certificate, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from sfumato.questions.measurement import Answer
+    from sfumato.questions import Answer
     from sfumato.recipes import Plan, Product
 
 
@@ -109,7 +109,7 @@ def replay_answers(
     plan: Plan, packed: bytes, *, most: int = MOST_ANSWERS, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[tuple[Answer, ...], Product]:
     """The recipe followed once more: `packed` must answer exactly what it asks, in order."""
-    rows = PackedAnswers(packed, plan.table, rows=most)
+    rows = PackedAnswers((packed,), plan.table, rows=most)
     answers, product = follow_recipe(plan, answer=rows.take, progress=progress)
     if rows.left:
         raise ReleaseError(f"measurements.parquet has {rows.left:,} rows more than its plan asks for")

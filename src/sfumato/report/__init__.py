@@ -1,9 +1,10 @@
 """A public room: one offline HTML report on a release; what the truth says reaches it as plain records."""
 
-from sfumato.report.axes import Axes, choose_axes
+from sfumato.accounting.posterior import Total, posterior_bounds, pure_bounds
+from sfumato.pages.render import INTERNAL
 from sfumato.report.facts import Facts, read_facts
-from sfumato.report.page import INTERNAL, build_report
-from sfumato.report.posterior import Total, posterior_bounds, pure_bounds
+from sfumato.report.fields import Axes, choose_axes
+from sfumato.report.page import build_report
 
 __all__ = [
     "INTERNAL",

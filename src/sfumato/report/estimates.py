@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from sfumato.report.measured import Measured, combine_deviations
+from sfumato.exact import NORMAL_95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.report.facts import Facts
+    from sfumato.report.facts import Facts, Measured
     from sfumato.report.fields import Field
 
 _GAUSSIAN = math.sqrt(2 / math.pi)
@@ -82,7 +82,7 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...], *, epsilon: str | N
     return Estimate(
         values=np.transpose(summed, [left.index(name) for name in wanted]),
         source="measurements",
-        half=1.959964 * deviation if others else measured.half,
+        half=NORMAL_95 * deviation if others else measured.half,
     )
 
 
@@ -103,7 +103,7 @@ def expect_noise(facts: Facts) -> list[Expected]:
     else:
         sets = {each.columns: None for each in plain}
     total = max(count_records(facts), 1.0)
-    found = [told for columns in sets if (told := _expect(facts, columns, plain, total)) is not None]
+    found = [one for columns in sets if (one := _expect(facts, columns, plain, total)) is not None]
     for each in facts.measured:
         if each.about == "sums" and matches(each, facts.best) and each.columns not in sets and each.answers:
             share = each.answers * each.mean_noise / (2 * total)
@@ -128,11 +128,11 @@ def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total
     holding = [each for each in plain if set(columns) <= set(each.columns)]
     if not holding or cells > _MOST_CELLS:
         return None
-    deviation = combine_deviations([each.deviation * math.sqrt(each.cells / cells) for each in holding])
+    deviation = _combine([each.deviation * math.sqrt(each.cells / cells) for each in holding])
     single = holding[0].mean_noise / holding[0].deviation if holding[0].deviation else _GAUSSIAN
     alone = len(holding) == 1 and holding[0].cells == cells
     mean = deviation * (single if alone else _GAUSSIAN)
-    half = holding[0].half if alone else 1.959964 * deviation
+    half = holding[0].half if alone else NORMAL_95 * deviation
     return Expected(columns=columns, answers=cells, half=half, share=cells * mean / (2 * total))
 
 
@@ -142,3 +142,14 @@ def count_records(facts: Facts) -> float:
     if facts.weight is None or not plain:
         return facts.size
     return float(min(plain, key=lambda each: each.deviation**2 * each.cells).values.sum())
+
+
+def _combine(deviations: list[float]) -> float:
+    """The standard deviation of the average of measurements of the same, weighted by precision.
+
+    >>> _combine([3, 4])
+    2.4
+    """
+    if any(each == 0 for each in deviations):
+        return 0.0
+    return 1 / math.sqrt(sum(1 / each**2 for each in deviations))

@@ -1,7 +1,8 @@
-"""The columns of a release as its certificate describes them, and codes for what the table holds."""
+"""The columns of a release as its certificate describes them, codes for what the table holds, and axes."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.errors import SfumatoError
-from sfumato.report.html import clip_text
+from sfumato.errors import RecipeError, SfumatoError
+from sfumato.pages.words import clip_text
 from sfumato.schema import Bins, IntegerRange, Label, Period, Tuples, Values, parse_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +31,17 @@ _KINDS: dict[type, Kind] = {
     Period: "period",
 }
 _MOST_LABELS = 2**20
+_MOST_TIMES = 400
+# What columns of time and of places are often called.
+_TIMES = frozenset({
+    "date", "day", "hour", "minute", "month", "period", "quarter", "season", "shift", "time", "week",
+    "weekday", "year", "yearmonth",
+})  # fmt: skip
+_PLACES = frozenset({
+    "area", "borough", "city", "commune", "county", "district", "geo", "municipality", "neighborhood",
+    "neighbourhood", "place", "postcode", "precinct", "province", "puma", "region", "state", "station",
+    "tract", "ward", "zip", "zipcode", "zone",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +85,9 @@ def read_fields(columns: Mapping[str, Any], public: Mapping[str, Any]) -> tuple[
             continue
         if column.domain is None or column.size > _MOST_LABELS:
             continue
-        told = public.get(name) or {}
-        drafted = bool(told.get("drafted_from_data", column.drafted))
-        fields.append(_read_field(column, drafted=drafted, origin=str(told.get("from", column.origin))))
+        stated = public.get(name) or {}
+        drafted = bool(stated.get("drafted_from_data", column.drafted))
+        fields.append(_read_field(column, drafted=drafted, origin=str(stated.get("from", column.origin))))
     return tuple(fields)
 
 
@@ -160,3 +172,53 @@ def _encode_combinations(field: Field, table: pa.Table) -> NDArray[np.int64]:
     order = np.argsort(numbers)
     found = np.minimum(np.searchsorted(numbers[order], known), field.size - 1)
     return np.where(numbers[order][found] == known, order[found], -1).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """The columns drawn as places and as time, where there are such; `given` says that somebody chose."""
+
+    place: Field | None
+    time: Field | None
+    given: bool = False
+
+
+def choose_axes(fields: Sequence[Field], *, place: str | None = None, time: str | None = None) -> Axes:
+    """The columns to draw as places and as time: the ones given, or the likeliest of `fields`.
+
+    Time is a column with a period, a combination that holds a year or a month, or one with such a name.
+    The place is the largest column with a name like a place's, else the largest that is not cut into
+    bins.
+    """
+    when = _find(fields, time, option="--time") if time else next(filter(_is_time, fields), None)
+    where = _find(fields, place, option="--place") if place else None
+    if where is None:
+        others = [field for field in fields if field is not when and field.kind != "bins"]
+        others = [field for field in others if not _is_time(field)]
+        named = [field for field in others if set(_words(field.name)) & _PLACES and field.size > 2]
+        where = max(named or others, key=lambda field: field.size, default=None)
+    return Axes(place=where, time=when, given=bool(place))
+
+
+def _find(fields: Sequence[Field], name: str, *, option: str) -> Field:
+    for field in fields:
+        if name == field.name or name in field.released:
+            return field
+    known = ", ".join(field.name for field in fields[:30]) or "none"
+    raise RecipeError(
+        f"{option} names {name!r}, which is no described column of the release (described: {known})"
+    )
+
+
+def _is_time(field: Field) -> bool:
+    if field.size > _MOST_TIMES:
+        return False
+    if field.kind == "period" or (field.kind == "combinations" and {"year", "month"} & set(field.released)):
+        return True
+    words = _words(field.name)
+    return bool(words) and "per" not in words and words[-1] in _TIMES
+
+
+def _words(name: str) -> list[str]:
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return [word for word in re.split(r"[^a-z]+", spaced.lower()) if word]

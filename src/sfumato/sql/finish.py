@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from sqlglot import exp
 
 from sfumato.errors import LedgerError, ReleaseError
-from sfumato.questions.measurement import note_total
+from sfumato.questions import note_total
 from sfumato.sql.check import AGGREGATE, KEY, refuse
 from sfumato.sql.intervals import Term, half_width, ratio_interval, variance_interval
 from sfumato.sql.plan import Noise, QueryPlan, find_mode, name_columns

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from sfumato.accounting import Cost, discrete_gaussian_sigma, histogram_sensitivity, selection_threshold
 from sfumato.exact import digest, round_up
-from sfumato.questions.measurement import LARGEST_SCALE
+from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import (
     Aggregate,

@@ -1,39 +1,29 @@
 """One engine after another on the same tables; a component that is missing is a skip that says so."""
 
-import importlib.util
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from helpers import contract_tables
+from helpers import spark as spark_helper
 from sfumato.engines import DuckDBEngine, open_engine
 
-TESTS = Path(__file__).resolve().parents[2]
-SHARED = TESTS.parents[1] / "shared"
-
-
-def load(path):
-    """A module of the tests, by its path."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TABLES = load(TESTS / "helpers" / "contract_tables.py")
+SHARED = Path(__file__).resolve().parents[4] / "shared"
 
 
 @pytest.fixture(scope="session")
 def tables():
     """Every table by name: its rows, its description and its marginals."""
-    return TABLES.make_tables(SHARED if SHARED.is_dir() else None)
+    return contract_tables.make_tables(SHARED if SHARED.is_dir() else None)
 
 
 @pytest.fixture(scope="session")
 def folder(tables, tmp_path_factory):
     """A folder with a Parquet file for everything that is stored."""
     folder = tmp_path_factory.mktemp("contract")
-    for name, rows in TABLES.sources(tables).items():
+    for name, rows in contract_tables.sources(tables).items():
         pq.write_table(rows, folder / f"{name}.parquet")
     return folder
 
@@ -41,24 +31,25 @@ def folder(tables, tmp_path_factory):
 @pytest.fixture(scope="session")
 def load_postgres(write_table, tables, folder):
     """The engine over the tables in PostgreSQL, and the source of each."""
-    sources = {name: write_table(name, rows) for name, rows in TABLES.sources(tables).items()}
+    sources = {name: write_table(name, rows) for name, rows in contract_tables.sources(tables).items()}
     return open_engine(folder), sources.__getitem__
 
 
 @pytest.fixture(scope="session")
 def load_spark(folder):
     """The engine over the tables in Spark, and the source of each."""
-    path = Path(__file__).with_name("spark_fixture.py")
-    if not path.exists():
-        pytest.skip("there is no fixture for Spark")
-    return load(path).load_spark(folder)
+    if missing := spark_helper.why_missing():
+        pytest.skip(missing)
+    os.environ.pop("SPARK_REMOTE", None)
+    os.environ.update(spark_helper.environment(SPARK_MASTER="local[2]"))
+    return open_engine(folder), lambda name: f"spark:{folder}/{name}.parquet"
 
 
 @pytest.fixture(
     params=[
         "duckdb",
-        pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
-        pytest.param("spark", marks=pytest.mark.xdist_group("spark")),
+        "postgres",
+        pytest.param("spark", marks=pytest.mark.slow),
     ]
 )
 def place(request, folder):

@@ -1,31 +1,30 @@
 """The contract: every engine gives the numbers that DuckDB gives for the same records, bit for bit."""
 
-import importlib.util
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers.asking import cells
+from helpers.contract_tables import source_name
 from sfumato.errors import SfumatoError
-from sfumato.questions.measurement import CapChoice, HeadCounts, NormChoice, Queries, Request
+from sfumato.questions import (
+    CapChoice,
+    ClippedMarginal,
+    IndividualCounts,
+    NormChoice,
+    Queries,
+    Request,
+)
 from sfumato.schema import parse_table
 from sfumato.sql import Source, plan_query, read_statement
 
 SILENT = {"progress": lambda _: None}
-HELPER = Path(__file__).resolve().parents[2] / "helpers" / "contract_tables.py"
 NAMES = [
     *(f"edges by {unit}" for unit in ("who", "number", "day", "cash", "flag", "row")),
     "skewed", "weighted", "empty", "one row", "taxi", "stlouis", "adult",
 ]  # fmt: skip
 PEOPLE = ["skewed", "weighted", "empty", "one row", "edges by who", "edges by day", "taxi", "stlouis"]
-
-
-def stored(name):
-    spec = importlib.util.spec_from_file_location("contract_tables", HELPER)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.source_name(name)
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def both(place, file_engine, tables):
         if name not in tables:
             pytest.skip("the public tables (../shared) are not beside the project")
         _, spec, marginals = tables[name]
-        kept = stored(name)
+        kept = source_name(name)
         here = parse_table("t", {"source": source_of(kept), **spec, **facts})
         there = parse_table("t", {"source": f"{kept}.parquet", **spec, **facts})
         return (engine, here), (file_engine, there), marginals
@@ -64,13 +63,16 @@ def test_counts_are_the_same(both, name):
         # One column at a time: what a column drops must not hide what another one holds.
         for marginal in marginals:
             engine.check(here, (marginal,))
-            same(engine.count(here, (marginal,), **SILENT), files.count(there, (marginal,), **SILENT))
+            same(
+                engine.count(here, cells((marginal,)), **SILENT),
+                files.count(there, cells((marginal,)), **SILENT),
+            )
         return
     asked = tuple(marginals)
     engine.check(here, asked)
     same(
-        engine.count(here, asked, occupied=asked[-2:], **SILENT),
-        files.count(there, asked, occupied=asked[-2:], **SILENT),
+        engine.count(here, cells(asked, asked[-2:]), **SILENT),
+        files.count(there, cells(asked, asked[-2:]), **SILENT),
     )
 
 
@@ -79,8 +81,8 @@ def test_many_columns_at_once_are_the_same(both, name):
     (engine, here), (files, there), _ = both(name)
     asked = (("t_month", "t_hour"), ("d_text", "w_text"), ("c_text", "y_text", "pair"), ("t_whole",))
     same(
-        engine.count(here, asked, occupied=(("three", "t_day"),), **SILENT),
-        files.count(there, asked, occupied=(("three", "t_day"),), **SILENT),
+        engine.count(here, cells(asked, (("three", "t_day"),)), **SILENT),
+        files.count(there, cells(asked, (("three", "t_day"),)), **SILENT),
     )
 
 
@@ -89,7 +91,7 @@ def test_many_columns_at_once_are_the_same(both, name):
 def test_every_bound_decides_the_same(both, bounding, most):
     (engine, here), (files, there), marginals = both("skewed", bounding=bounding, max_records=most)
     asked = tuple(marginals)
-    same(engine.count(here, asked, **SILENT), files.count(there, asked, **SILENT))
+    same(engine.count(here, cells(asked), **SILENT), files.count(there, cells(asked), **SILENT))
 
 
 @pytest.mark.parametrize("name", PEOPLE)
@@ -106,23 +108,30 @@ def test_clipped_sums_are_the_same(both, name):
     )
     requests = tuple(
         Request(
-            name=f"r{place}", columns=columns, noise="gaussian", scale=Fraction(9), norm=norm, queries=asked
+            name=f"r{place}",
+            counted=ClippedMarginal(columns, norm, asked),
+            noise="gaussian",
+            scale=Fraction(9),
         )
         for place, (norm, asked) in enumerate(
             [(Fraction(1, 3), None), (Fraction(7), None), (Fraction(5, 2), queries)]
         )
     )
-    same(engine.count_clipped(here, requests, **SILENT), files.count_clipped(there, requests, **SILENT))
+    same(
+        engine.count(here, tuple(each.counted for each in requests), **SILENT),
+        files.count(there, tuple(each.counted for each in requests), **SILENT),
+    )
 
 
 @pytest.mark.parametrize("name", [*PEOPLE, "adult", "edges by row"])
 def test_counts_of_individuals_are_the_same(both, name):
     (engine, here), (files, there), marginals = both(name)
     columns = marginals[-1]
-    cells = min(here.cells(columns), 500)
-    heads = HeadCounts(max_cells=2, cells=np.repeat(np.arange(cells), 3), times=np.tile([1, 2, 5], cells))
-    request = Request(name="r", columns=columns, noise="laplace", scale=Fraction(9), heads=heads)
-    same([engine.count_heads(here, request, **SILENT)], [files.count_heads(there, request, **SILENT)])
+    size = min(here.cells(columns), 500)
+    asked = IndividualCounts(
+        columns=columns, max_cells=2, cells=np.repeat(np.arange(size), 3), times=np.tile([1, 2, 5], size)
+    )
+    same(engine.count(here, (asked,), **SILENT), files.count(there, (asked,), **SILENT))
 
 
 @pytest.mark.parametrize("name", PEOPLE)
@@ -136,9 +145,9 @@ def test_choices_are_scored_the_same(both, name):
         quantile=half,
         epsilon=one,
     )
-    same([engine.count_norms(here, norms, **SILENT)], [files.count_norms(there, norms, **SILENT)])
+    same([engine.count(here, (norms,), **SILENT)[0]], [files.count(there, (norms,), **SILENT)[0]])
     caps = CapChoice(name="c", columns=marginals[0], caps=(1, 2, 3), penalties=(0, 0, 0), epsilon=one)
-    same([engine.count_lost(here, caps, **SILENT)], [files.count_lost(there, caps, **SILENT)])
+    same([engine.count(here, (caps,), **SILENT)[0]], [files.count(there, (caps,), **SILENT)[0]])
 
 
 STATEMENTS = {
@@ -193,7 +202,7 @@ def test_a_version_is_keyed_and_stays(both):
     assert len(version) == 64
     assert engine.version(here, secret=b"one") == version
     assert engine.version(here, secret=b"two") != version
-    with engine.hold(here):
+    with engine.snapshot(here):
         assert engine.version(here, secret=b"one") == version
 
 

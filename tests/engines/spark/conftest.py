@@ -1,60 +1,39 @@
 """A session on this machine, a cluster of real processes, and a table that both count."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-PATH = Path(__file__).resolve().parents[2] / "helpers" / "spark.py"
+from helpers import spark as spark_helper
+from helpers.projects import project_text
 
-
-def load_helper():
-    spec = importlib.util.spec_from_file_location("spark_helper", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-HELPER = load_helper()
-
-PROJECT = """
-[budget]
-epsilon = 2.0
-
-[tables.visits]
-source = "{source}"
-unit = "person"
-max_records = 3
-
-[tables.visits.columns.clinic]
-values = ["North", "South"]
-outside = "other"
-
-[tables.visits.columns.month]
-from = "visited"
-period = "month"
-
-[tables.visits.columns.age]
-bins = [0, 20, 40, 60, 120]
-outside = "clamp"
-"""
+PROJECT = project_text(
+    {
+        "clinic": {"values": ["North", "South"], "outside": "other"},
+        "month": {"from": "visited", "period": "month"},
+        "age": {"bins": [0, 20, 40, 60, 120], "outside": "clamp"},
+    },
+    table="visits",
+    source="{source}",
+    unit="person",
+    epsilon=2,
+    max_records=3,
+)
 
 
 @pytest.fixture(scope="session")
 def helper():
-    return HELPER
+    return spark_helper
 
 
 @pytest.fixture(autouse=True)
 def spark(monkeypatch):
     """Spark on this machine, or a skip that says what is missing."""
-    if missing := HELPER.why_missing():
+    if missing := spark_helper.why_missing():
         pytest.skip(missing)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    for key, value in HELPER.environment(SPARK_MASTER="local[2]").items():
+    for key, value in spark_helper.environment(SPARK_MASTER="local[2]").items():
         monkeypatch.setenv(key, value)
 
 

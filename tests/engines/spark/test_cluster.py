@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 import sfumato
+from helpers.asking import cells
 from sfumato.engines import DuckDBEngine, open_engine
 from sfumato.errors import SourceError
 from sfumato.recipes import CellCounts
 from sfumato.schema import read_project
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.slow
 MARGINALS = (("clinic", "month"), ("month", "age"), ("clinic", "age"))
 RECIPE = CellCounts(table="visits", by=("clinic", "month"))
 
@@ -24,7 +25,10 @@ def quiet(_):
 
 def count_files(table, folder, marginals=MARGINALS):
     here = replace(table, source="visits*.parquet")
-    return [each.true_values.tolist() for each in DuckDBEngine(folder).count(here, marginals, progress=quiet)]
+    return [
+        each.true_values.tolist()
+        for each in DuckDBEngine(folder).count(here, cells(marginals), progress=quiet)
+    ]
 
 
 def kill_when_busy(helper, room, worker, killed):
@@ -58,7 +62,7 @@ def test_a_lost_worker_changes_nothing_and_is_charged_once(helper, make_project,
         monkeypatch.setenv("SPARK_MASTER", cluster.url)
         engine = open_engine(tmp_path)
         engine.check(table, MARGINALS)
-        found = engine.count(table, MARGINALS, progress=quiet)
+        found = engine.count(table, cells(MARGINALS), progress=quiet)
         assert [each.true_values.tolist() for each in found] == count_files(table, tmp_path)
 
         room = open_room()
@@ -83,7 +87,7 @@ def test_a_lost_worker_changes_nothing_and_is_charged_once(helper, make_project,
         monkeypatch.setenv("SFUMATO_SPARK_TIMEOUT", "2")
         helper.kill(cluster.workers[1])
         with pytest.raises(SourceError, match="the cluster gave no worker for 2 seconds"):
-            engine.count(table, MARGINALS, progress=quiet)
+            engine.count(table, cells(MARGINALS), progress=quiet)
 
 
 def test_a_cluster_without_workers_says_so_and_costs_nothing(helper, make_project, monkeypatch):

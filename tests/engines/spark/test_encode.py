@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from helpers.asking import cells
 from sfumato.engines.spark.encode import MOMENT, NUMBER, describe_type, encode_spark_column
 from sfumato.schema import parse_table
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.slow
 
 MOMENTS = [
     "2020-01-02 03:04:05.123+01:30", "2020/1/2T3:4", "1999-12-31", "0044-03-15 (BC) 03:04:05 Z",
@@ -99,8 +100,8 @@ def test_spark_reads_texts_as_duckdb_does(spark, tmp_path):
     ):
         table = parse_table("t", {"source": source, "unit": "row", "columns": columns})
         engine.check(table, (("n",),))
-        answers = engine.count(table, (), occupied=asked, progress=lambda _: None)
-        answers += engine.count(table, (), occupied=(("n", "clamped"),), progress=lambda _: None)
+        answers = engine.count(table, cells((), asked), progress=lambda _: None)
+        answers += engine.count(table, cells((), (("n", "clamped"),)), progress=lambda _: None)
         found.append(answers)
     for name, one, other in zip([*asked, "clamped"], *found, strict=True):
         assert one.cells.tolist() == other.cells.tolist(), name

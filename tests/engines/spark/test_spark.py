@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato
+from helpers.asking import cells
 from sfumato.engines import DuckDBEngine, open_engine
 from sfumato.engines.spark.source import COUNTED, lay_out, make_counter
 from sfumato.errors import SourceError
 from sfumato.recipes import CellCounts
 from sfumato.schema import read_project
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.slow
 MARGINALS = (("clinic", "month"), ("month", "age"), ("age",))
 
 
@@ -43,8 +44,10 @@ def test_a_release_from_spark_is_verified_and_repeated_for_nothing(make_project,
 
 def test_bounds_and_counts_are_those_of_files(make_project, tmp_path):
     table = read_project(make_project()).table("visits")
-    found = open_engine(tmp_path).count(table, MARGINALS, progress=quiet)
-    there = DuckDBEngine(tmp_path).count(replace(table, source="visits*.parquet"), MARGINALS, progress=quiet)
+    found = open_engine(tmp_path).count(table, cells(MARGINALS), progress=quiet)
+    there = DuckDBEngine(tmp_path).count(
+        replace(table, source="visits*.parquet"), cells(MARGINALS), progress=quiet
+    )
     for one, other in zip(found, there, strict=True):
         assert one.true_values.tolist() == other.true_values.tolist()
 
@@ -60,8 +63,8 @@ def test_a_table_of_the_catalog_is_counted_and_has_a_version(make_project, tmp_p
     table = replace(files, source="spark:visits_seen")
     engine.check(table, MARGINALS)
     one, other = (
-        engine.count(table, MARGINALS, progress=quiet),
-        engine.count(files, MARGINALS, progress=quiet),
+        engine.count(table, cells(MARGINALS), progress=quiet),
+        engine.count(files, cells(MARGINALS), progress=quiet),
     )
     assert [each.true_values.tolist() for each in one] == [each.true_values.tolist() for each in other]
     before = engine.version(table, secret=b"s")
@@ -74,11 +77,11 @@ def test_a_table_of_the_catalog_is_counted_and_has_a_version(make_project, tmp_p
 def test_files_that_come_later_are_not_read_under_hold(make_project, tmp_path):
     table = read_project(make_project()).table("visits")
     engine = open_engine(tmp_path)
-    (before,) = engine.count(table, (("age",),), progress=quiet)
-    with engine.hold(table):
+    (before,) = engine.count(table, cells((("age",),)), progress=quiet)
+    with engine.snapshot(table):
         version = engine.version(table, secret=b"s")
         pq.write_table(pq.read_table(tmp_path / "visits00.parquet"), tmp_path / "visits99.parquet")
-        (held,) = engine.count(table, (("age",),), progress=quiet)
+        (held,) = engine.count(table, cells((("age",),)), progress=quiet)
         assert engine.version(table, secret=b"s") != version  # and so the release is refused
     assert held.true_values.tolist() == before.true_values.tolist()
 

@@ -1,12 +1,7 @@
 """A released model asked in SQL: the answers are sums of its marginals, the intervals are those of noise."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,34 +9,24 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
+from helpers.cli import run_main
+from helpers.fitted_recipe import Fitted
+from helpers.projects import project_text
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.files import RECIPES
 from sfumato.sql.model import open_model
 
-HELPERS = Path(__file__).resolve().parents[2] / "helpers"
-
-PROJECT = """
-[budget]
-epsilon = 100000.0
-delta = 1e-9
-
-[tables.t]
-source = "t.parquet"
-unit = "row"
-
-[tables.t.columns.region]
-values = ["a", "b", "c"]
-[tables.t.columns.month]
-range = [1, 12]
-[tables.t.columns.age]
-bins = [0, 18, 65, 100]
-[tables.t.columns.code]
-values = [7, 8]
-outside = "other"
-[tables.t.columns.season]
-from = ["year", "half"]
-values = [[2024, "h1"], [2024, "h2"], [2025, "h1"]]
-"""
+PROJECT = project_text(
+    {
+        "region": {"values": ["a", "b", "c"]},
+        "month": {"range": [1, 12]},
+        "age": {"bins": [0, 18, 65, 100]},
+        "code": {"values": [7, 8], "outside": "other"},
+        "season": {"from": ["year", "half"], "values": [[2024, "h1"], [2024, "h2"], [2025, "h1"]]},
+    },
+    epsilon=100000,
+    delta=1e-09,
+)
 COLUMNS = ("region", "month", "age", "code", "season")
 MARGINALS = (("region", "month"), ("month", "age"), ("age", "code"), ("season",))
 CHAIN = {"table": "t", "columns": COLUMNS, "marginals": MARGINALS}
@@ -67,13 +52,8 @@ def records():
 @pytest.fixture(scope="module")
 def fitted():
     """The class of a recipe that releases a model, known to recipe files while these tests run."""
-    sys.path.insert(0, str(HELPERS))
-    try:
-        recipe = import_module("fitted_recipe").Fitted
-    finally:
-        sys.path.remove(str(HELPERS))
-    RECIPES["fitted"] = recipe
-    yield recipe
+    RECIPES["fitted"] = Fitted
+    yield Fitted
     del RECIPES["fitted"]
 
 
@@ -487,19 +467,8 @@ def test_too_many_combinations_are_refused(model, monkeypatch):
         model.sql("SELECT region, month, COUNT(*) FROM t GROUP BY region, month")
 
 
-def sfumato(*arguments, cwd, code=0, text=None):
-    done = subprocess.run(
-        [sys.executable, "-m", "sfumato", "sql", *arguments],
-        cwd=cwd,
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+def sfumato(*arguments, **options):
+    return run_main("sql", *arguments, **options)
 
 
 def test_the_command_needs_no_project_and_leaves_the_ledger_alone(folder, tmp_path, model):

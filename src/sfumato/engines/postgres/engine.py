@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals, refuse_reading_keys
+from sfumato.engines.base import (
+    CountingEngine,
+    TrueCounts,
+    refuse_decimals,
+    refuse_large_marginals,
+    refuse_reading_keys,
+)
 from sfumato.engines.counts import (
     all_columns,
-    check_bounds,
-    check_choice,
-    check_clipped,
-    check_heads,
     clipped_query,
     counted_query,
-    heads_query,
+    individuals_query,
+    list_pairs,
     list_weights,
     lost_query,
     render,
@@ -42,7 +45,6 @@ from sfumato.engines.postgres.source import (
 )
 from sfumato.engines.source import check_unit
 from sfumato.errors import RecipeError, SourceError
-from sfumato.questions.measurement import CapChoice, NormChoice, Request, request_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sfumato.engines.base import Fetched
+    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
     from sfumato.schema import Table
 
 
@@ -68,14 +71,14 @@ class _Room:
     facts: dict[tuple[str, str], tuple[Any, ...]] = field(default_factory=dict)
 
 
-class PostgresEngine:
+class PostgresEngine(CountingEngine):
     """An engine over tables and views of PostgreSQL servers; public tables are files of one folder."""
 
     def __init__(self, _folder: Path) -> None:
         self._rooms: dict[str, _Room] = {}
 
     @contextmanager
-    def hold(self, table: Table) -> Iterator[None]:
+    def snapshot(self, table: Table) -> Iterator[None]:
         """Within it, the table is read in one transaction on one snapshot, and cannot be altered."""
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
@@ -116,21 +119,14 @@ class PostgresEngine:
         with self._open(source) as room:
             return sign_facts(self._learn(room, source), secret=secret)
 
-    def count(
+    def _count_cells(
         self,
         table: Table,
         marginals: tuple[tuple[str, ...], ...],
-        *,
-        occupied: tuple[tuple[str, ...], ...] = (),
+        occupied: tuple[tuple[str, ...], ...],
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
-        """The counts of every marginal in units of 1 / table.grid, grouped by the server in one scan.
-
-        Those of `marginals` over all their cells, then those of `occupied` where records are.
-
-        Privacy: one individual adds at most `table.contribution` to the counts of each marginal,
-        whatever the records hold; proofs in docs/proofs/bounds.md and docs/proofs/engines.md.
-        """
+        # Grouped by the server, in one scan.
         asked = (*marginals, *occupied)
         dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
         sparse: list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in occupied]
@@ -149,59 +145,38 @@ class PostgresEngine:
         found += [_keep_occupied(columns, parts) for columns, parts in zip(occupied, sparse, strict=True)]
         return tuple(found)
 
-    def count_clipped(
-        self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
-        """The answers to requests with a norm, each in units of 1 / request_grid(table, request).
-
-        Privacy: one individual adds at most norm * request_grid to the answers of each request, in L2;
-        proof in docs/proofs/contribution-norms.md.
-        """
-        check_clipped(table, requests)
-        columns = all_columns(tuple(request.columns for request in requests))
+        columns = all_columns(tuple(question.columns for question in questions))
         with self._encoded(table, columns) as room:
             progress("bounding contributions")
             progress("counting")
             answers = []
-            for request in requests:
-                weights = list_weights(request.queries) if request.queries is not None else None
+            for question in questions:
+                weights = list_weights(question.queries) if question.queries is not None else None
                 beside = {} if weights is None else {"weights": _list_numbers(weights)}
-                values = np.zeros(request_size(table, request), np.int64)
-                room.fill(values, clipped_query(table, columns, request), beside)
-                answers.append(_keep(request.columns, values))
+                values = np.zeros(question.size(table), np.int64)
+                room.fill(values, clipped_query(table, columns, question), beside)
+                answers.append(_keep(question.columns, values))
         return tuple(answers)
 
-    def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of individuals for every question of `request.heads`.
-
-        Privacy: one individual adds 1 to at most max_cells of the numbers; docs/proofs/user-counts.md.
-        """
-        heads = check_heads(table, request)
-        places = np.arange(heads.rows, dtype=np.int64)
-        questions = _list_numbers({"cell": heads.cells, "times": heads.times, "question": places})
-        with self._encoded(table, request.columns) as room:
+    def _count_individuals(
+        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with self._encoded(table, question.columns) as room:
             progress("counting individuals")
-            values = np.zeros(heads.rows, np.int64)
-            room.fill(values, heads_query(table, request), {"questions": questions})
-            return _keep(request.columns, values)
+            values = np.zeros(question.rows, np.int64)
+            pairs = {"questions": _list_numbers(list_pairs(question))}
+            room.fill(values, individuals_query(table, question), pairs)
+            return _keep(question.columns, values)
 
-    def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of individuals within each norm of `choice`, then that of all individuals.
-
-        Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
-        """
-        check_choice(table, choice)
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         with self._encoded(table, choice.columns) as room:
             progress("bounding contributions")
             return room.one_row(choice.columns, within_query(table, choice.columns, choice))
 
-    def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of records that each bound of `choice` cuts off, of max_records of each individual.
-
-        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records;
-        docs/proofs/capped-counts.md.
-        """
-        check_bounds(table, choice)
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
         with self._encoded(table, choice.columns) as room:
             progress("bounding contributions")
             return room.one_row(choice.columns, lost_query(table, choice))

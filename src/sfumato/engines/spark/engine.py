@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.engines.base import TrueCounts, refuse_decimals, refuse_large_marginals, refuse_reading_keys
+from sfumato.engines.base import (
+    CountingEngine,
+    TrueCounts,
+    refuse_decimals,
+    refuse_large_marginals,
+    refuse_reading_keys,
+)
 from sfumato.engines.counts import (
     all_columns,
     bounded_query,
-    check_bounds,
-    check_choice,
-    check_clipped,
-    check_heads,
     clipped_query,
-    heads_query,
+    fill_counts,
+    individuals_query,
+    list_pairs,
     list_weights,
     lost_query,
     render,
@@ -44,7 +48,6 @@ from sfumato.engines.spark.source import (
     source_version,
 )
 from sfumato.errors import SourceError
-from sfumato.questions.measurement import CapChoice, NormChoice, Request, request_size
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
@@ -56,10 +59,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sfumato.engines.base import Fetched
+    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
     from sfumato.schema import Table
 
 
-class SparkEngine:
+class SparkEngine(CountingEngine):
     """An engine over tables of Spark's catalog and Parquet on shared storage."""
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +73,7 @@ class SparkEngine:
         self._lock = threading.RLock()
 
     @contextmanager
-    def hold(self, table: Table) -> Iterator[None]:
+    def snapshot(self, table: Table) -> Iterator[None]:
         """Reads inside see the files that were listed when it was entered.
 
         Spark has no snapshots: a file that is written anew meanwhile is noticed by the version, which
@@ -112,21 +116,14 @@ class SparkEngine:
         # Never the source that is held: what is asked for is the state of now.
         return source_version(self._look_up(table), secret=secret)
 
-    def count(
+    def _count_cells(
         self,
         table: Table,
         marginals: tuple[tuple[str, ...], ...],
-        *,
-        occupied: tuple[tuple[str, ...], ...] = (),
+        occupied: tuple[tuple[str, ...], ...],
         progress: Callable[[str], None],
     ) -> tuple[TrueCounts, ...]:
-        """The counts of every marginal in units of 1 / table.grid, in one job.
-
-        Those of `marginals` over all their cells, then those of `occupied` where records are.
-
-        Privacy: one individual adds at most `table.contribution` to the counts of each marginal,
-        whatever the records hold; proof in docs/proofs/bounds.md.
-        """
+        # All of them in one job.
         asked = (*marginals, *occupied)
         columns = all_columns(asked)
         sizes = tuple(table.column(name).size for name in columns)
@@ -155,63 +152,40 @@ class SparkEngine:
         for place, marginal in enumerate(asked):
             part = slice(ends[place], ends[place + 1])
             if place < len(marginals):
-                answers.append(_fill(marginal, table.cells(marginal), cells[part], counts[part]))
+                answers.append(fill_counts(marginal, table.cells(marginal), cells[part], counts[part]))
             else:
                 answers.append(_keep(marginal, cells[part], counts[part]))
         return tuple(answers)
 
-    def count_clipped(
-        self, table: Table, requests: tuple[Request, ...], *, progress: Callable[[str], None]
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
-        """The answers to requests with a norm, each in units of 1 / request_grid(table, request).
-
-        Privacy: one individual adds at most norm * request_grid to the answers of each request, in L2,
-        whatever the records hold; proof in docs/proofs/contribution-norms.md.
-        """
-        check_clipped(table, requests)
-        columns = all_columns(tuple(request.columns for request in requests))
+        columns = all_columns(tuple(question.columns for question in questions))
         answers = []
         with self._encoded(table, columns) as room:
             progress("bounding contributions and counting")
-            for request in requests:
-                side = {} if request.queries is None else {"weights": list_weights(request.queries)}
-                query = clipped_query(table, columns, request)
-                rows, sums = _answer(room, table, query, side)
-                answers.append(_fill(request.columns, request_size(table, request), rows, sums))
+            for question in questions:
+                side = {} if question.queries is None else {"weights": list_weights(question.queries)}
+                rows, sums = _answer(room, table, clipped_query(table, columns, question), side)
+                answers.append(fill_counts(question.columns, question.size(table), rows, sums))
         return tuple(answers)
 
-    def count_heads(self, table: Table, request: Request, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of individuals for every question of `request.heads`.
-
-        Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold;
-        proof in docs/proofs/user-counts.md.
-        """
-        questions = check_heads(table, request)
-        places = np.arange(questions.rows, dtype=np.int64)
-        side = {"cell": questions.cells, "times": questions.times, "question": places}
-        with self._encoded(table, request.columns) as room:
+    def _count_individuals(
+        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        pairs = {"questions": list_pairs(question)}
+        with self._encoded(table, question.columns) as room:
             progress("counting individuals")
-            places, counts = _answer(room, table, heads_query(table, request), {"questions": side})
-        return _fill(request.columns, questions.rows, places, counts)
+            places, counts = _answer(room, table, individuals_query(table, question), pairs)
+        return fill_counts(question.columns, question.rows, places, counts)
 
-    def count_norms(self, table: Table, choice: NormChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of individuals within each norm of `choice`, then that of all individuals.
-
-        Privacy: one individual adds 0 or 1 to each number; docs/proofs/choice.md.
-        """
-        check_choice(table, choice)
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         with self._encoded(table, choice.columns) as room:
             progress("counting individuals")
             values = _answer(room, table, within_query(table, choice.columns, choice), {})
         return _one_row(choice.columns, values)
 
-    def count_lost(self, table: Table, choice: CapChoice, *, progress: Callable[[str], None]) -> TrueCounts:
-        """The number of records that each bound of `choice` cuts off, of max_records of each individual.
-
-        Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing
-        else does; docs/proofs/capped-counts.md.
-        """
-        check_bounds(table, choice)
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
         with self._encoded(table, choice.columns) as room:
             progress("bounding contributions")
             values = _answer(room, table, lost_query(table, choice), {})
@@ -311,15 +285,6 @@ def _answer(
         for name in side:
             room.session.catalog.dropTempView(name)
     return [to_numpy(column.combine_chunks()) for column in answer.columns]
-
-
-def _fill(
-    columns: tuple[str, ...], size: int, places: NDArray[np.int64], counts: NDArray[np.int64]
-) -> TrueCounts:
-    values = np.zeros(size, np.int64)
-    values[places] = counts
-    values.flags.writeable = False
-    return TrueCounts(columns, values)
 
 
 def _keep(columns: tuple[str, ...], cells: NDArray[np.int64], counts: NDArray[np.int64]) -> TrueCounts:

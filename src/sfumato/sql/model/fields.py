@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.exact import format_exact
+from sfumato.exact import NORMAL_95, format_exact
 from sfumato.recipes.base import column_labels
 from sfumato.schema import Bins, Column, Label, Table
 from sfumato.sql.check import refuse
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.questions.measurement import NoiseKind
+    from sfumato.questions import NoiseKind
     from sfumato.sql.model.folder import Output, Question
 
 
@@ -238,7 +237,7 @@ class Evidence:
         A sum of Laplace noises has lighter tails than one of them. Half a step is added because the
         noise is discrete.
         """
-        far = math.log(20) / math.sqrt(2) if self.noise == "laplace" else NormalDist().inv_cdf(0.975)
+        far = math.log(20) / math.sqrt(2) if self.noise == "laplace" else NORMAL_95
         return far * self.deviation + self.step / 2
 
 

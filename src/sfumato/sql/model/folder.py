@@ -17,7 +17,7 @@ from sqlglot import exp
 from sfumato.errors import RecipeError, ReleaseError, UnsupportedQuery, VerificationFailed
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.inference.files import unpack_models
-from sfumato.questions.measurement import NORM_GRID, Request
+from sfumato.questions import NORM_GRID, ClippedMarginal, Marginal, Request
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.sql.aggregates import name_item, read_whole, spell_position
@@ -188,7 +188,8 @@ class _Measured:
     @property
     def target(self) -> tuple[frozenset[str], Fraction | None]:
         """What it is a noisy version of: measurements of the same may be averaged."""
-        return frozenset(self.request.columns), self.request.norm
+        counted = self.request.counted
+        return frozenset(counted.columns), counted.norm if isinstance(counted, ClippedMarginal) else None
 
     @property
     def variance(self) -> float:
@@ -334,12 +335,12 @@ def _read_measured(table: Table, asks: list[Any]) -> tuple[_Measured, ...]:
         if "columns" not in ask or "queries" in ask:
             continue
         norm = parse_positive(ask["contribution_norm"], name="norm") if "contribution_norm" in ask else None
+        columns = tuple(ask["columns"])
         request = Request(
             name=str(ask["name"]),
-            columns=tuple(ask["columns"]),
+            counted=Marginal(columns) if norm is None else ClippedMarginal(columns, norm),
             noise=ask["kind"],
             scale=parse_positive(ask["scale"], name="scale"),
-            norm=norm,
         )
         table.cells(request.columns)
         measured.append(_Measured(request=request, grid=table.grid if norm is None else NORM_GRID))

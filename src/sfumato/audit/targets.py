@@ -1,0 +1,296 @@
+"""What is audited through a curator, a recipe or a statement, and runs of it on made-up tables.
+
+The private records are never opened: of a source only the names and kinds of its columns are read, as
+`sfumato init` reads them, and of a missing source not even these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from sqlglot import exp
+
+from sfumato.accounting import Cost
+from sfumato.audit.neighbours import Record, list_crowd, list_fields, make_table
+from sfumato.curator import Curator, describe_source
+from sfumato.errors import AuditError, SfumatoError, SourceError
+from sfumato.questions.measurement import Measurement
+from sfumato.recipes import Plan, Product
+from sfumato.sql import read_statement
+from sfumato.tables import TEXT_FILES
+
+if TYPE_CHECKING:
+    from sfumato.audit.neighbours import Field, Individual
+    from sfumato.audit.noise_off import RecordingNoise
+    from sfumato.recipes import Recipe
+    from sfumato.recipes.base import Conversation
+    from sfumato.schema import Project, Table
+
+SOMEBODY = 10**6
+
+_BUDGET = Fraction(10**6)
+_COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "scale", "sensitivity", "unit")
+
+Progress = Callable[[str], None]
+Seen = tuple[Mapping[str, object], tuple[Cost, ...]]
+"""What a curator answers as it can be seen from outside, and the cost declared for each answer, if it is."""
+
+
+class Target(Protocol):
+    """What is audited: a recipe or a statement."""
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+
+    @property
+    def table(self) -> str:
+        """The table whose individuals are made up."""
+
+    def ask(self, curator: Curator, *, progress: Progress) -> Seen:
+        """What the curator answers."""
+
+    def claim(self, outcome: Outcome) -> tuple[float, float]:
+        """Epsilon and delta that are claimed, once it is known what was charged."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RecipeTarget:
+    """A recipe with its privacy parameters. `claimed` stands in for the declared costs of a specimen."""
+
+    recipe: Recipe
+    epsilons: tuple[Fraction, ...]
+    delta: Fraction
+    claimed: Callable[[Table], tuple[Cost, ...]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The kind of the recipe."""
+        return f"recipe {self.recipe.kind}"
+
+    @property
+    def table(self) -> str:
+        """The table it is about."""
+        return self.recipe.table
+
+    def ask(self, curator: Curator, *, progress: Progress) -> Seen:
+        """The release as it can be seen: its files, its certificate without times, its answers."""
+        release = curator.release(
+            self.recipe, epsilon=list(self.epsilons), delta=self.delta, progress=progress
+        )
+        timed = {"ledger", "files", "certificate.json", "writeup.md"}
+        certificate = {key: value for key, value in release.certificate.items() if key not in timed}
+        files = {name: content for name, content in release.files.items() if name not in timed}
+        seen: dict[str, object] = {"certificate": repr(certificate), **files, "rows": release.table.num_rows}
+        for answer in release.answers:
+            shown = answer.noisy_values.tobytes() if isinstance(answer, Measurement) else answer.index
+            seen[f"answer {answer.ask.name}"] = shown
+        if self.claimed is not None:
+            return seen, self.claimed(curator.project.table(self.table))
+        declared = tuple(
+            Cost.from_record({key: entry[key] for key in _COST_KEYS})
+            for entry in release.certificate["measurements"]
+        )
+        return seen, declared
+
+    def claim(self, _: Outcome) -> tuple[float, float]:
+        """The sum over the epsilons that were asked for."""
+        return float(sum(self.epsilons)), float(self.delta * len(self.epsilons))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StatementTarget:
+    """A DP-SELECT statement about a table of the project."""
+
+    text: str
+    table: str
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+
+    @property
+    def name(self) -> str:
+        """The statement itself."""
+        return self.text
+
+    def ask(self, curator: Curator, *, progress: Progress) -> Seen:
+        """The answer as it can be seen; its costs are those that were charged."""
+        answer = curator.sql(self.text, progress=progress)
+        seen = {
+            "answer": repr(answer.table.to_pydict()),
+            "types": str(answer.table.schema),
+            "spent": answer.spent,
+            "notes": answer.notes,
+        }
+        return seen, ()
+
+    def claim(self, outcome: Outcome) -> tuple[float, float]:
+        """The epsilon of the statement; with WITHIN, what it spends on the made-up crowd."""
+        spent = outcome.seen.get("spent", Fraction(0))
+        assert isinstance(spent, Fraction)
+        return float(self.epsilon or spent), float(self.delta)
+
+
+def read_target(text: str, project: Project) -> StatementTarget:
+    """The statement `text`, with the first private table that it names."""
+    statement = read_statement(text)
+    if statement.mode != "private" or statement.explain:
+        raise AuditError("only a DP-SELECT statement can be audited: EXPLAIN and public SELECT spend nothing")
+    known = {name.lower(): name for name in project.tables}
+    named = [each.name.lower() for each in statement.query.find_all(exp.Table) if each.name.lower() in known]
+    if not named:
+        raise AuditError(
+            f"the statement names no table of the project; it has {', '.join(sorted(project.tables))}"
+        )
+    return StatementTarget(text=text, table=known[named[0]], epsilon=statement.epsilon, delta=statement.delta)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _SpecimenRecipe:
+    """A recipe that asks what a specimen would ask, for made-up tables only."""
+
+    specimen: Any
+    kind: ClassVar[str] = "specimen"
+
+    @property
+    def table(self) -> str:
+        return str(self.specimen.table)
+
+    def to_record(self) -> dict[str, Any]:
+        return dict(self.specimen.to_record())
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        requests = tuple(self.specimen.specimen_request(table, each) for each in epsilons)
+        return Plan(recipe=self, table=table, requests=requests, epsilons=epsilons, delta=delta)
+
+    def run(self, plan: Plan, *, progress: Progress) -> Conversation:
+        progress("asking")
+        answers = yield plan.requests
+        return Product(table=pa.table({"answers": [len(answers)]}))
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        text = f"A specimen for audits, with {len(plan.requests)} requests."
+        keys = ("idea", "preprocessing", "bounding", "sensitivity", "privatisation", "postprocessing")
+        return dict.fromkeys(keys, text)
+
+
+def specimen_target(
+    specimen: Any,  # noqa: ANN401 - any of sfumato.recipes.specimens
+    *,
+    epsilons: tuple[Fraction, ...],
+    delta: Fraction,
+) -> RecipeTarget:
+    """The specimen as a target: what it asks, against what it says that costs."""
+    return RecipeTarget(
+        recipe=_SpecimenRecipe(specimen=specimen),
+        epsilons=epsilons,
+        delta=delta,
+        claimed=lambda table: tuple(specimen.specimen_cost(table, each) for each in epsilons),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Outcome:
+    """What came of one run: everything that can be seen from outside, and what was charged."""
+
+    seen: Mapping[str, object] = field(default_factory=dict)
+    stages: tuple[str, ...] = ()
+    error: str | None = None
+    charged: tuple[Cost, ...] = ()
+    declared: tuple[Cost, ...] = ()
+
+
+class Harness:
+    """Runs a target on made-up tables: the project's public facts, a folder and ledgers of its own."""
+
+    def __init__(self, project: Project, target: Target, folder: Path) -> None:
+        self.target, self._folder = target, folder
+        self._turn = 0
+        self._fields: dict[str, tuple[Field, ...]] = {}
+        self._unit_kinds: dict[str, str] = {}
+        tables: dict[str, Table] = {}
+        for name, table in project.tables.items():
+            kinds = _stored_kinds(project, table)
+            self._fields[name] = list_fields(table, kinds)
+            self._unit_kinds[name] = kinds.get(table.unit.column or "", "text")
+            suffix = ".csv" if table.source.lower().endswith(TEXT_FILES) else ".parquet"
+            tables[name] = replace(table, source=f"table {len(tables)}{suffix}")
+        public = {
+            name: replace(each, source=str((project.folder / each.source).resolve()))
+            for name, each in project.public.items()
+        }
+        self.project = replace(project, folder=folder, epsilon=_BUDGET, tables=tables, public=public)
+
+    @property
+    def table(self) -> Table:
+        """The table that the target is about."""
+        return self.project.table(self.target.table)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of the target's table."""
+        return self._fields[self.target.table]
+
+    def run(
+        self,
+        people: Sequence[Individual],
+        noise: RecordingNoise | None,
+        *,
+        crowd: bool = True,
+        backwards: bool = False,
+    ) -> Outcome:
+        """What comes of a run on a table of a crowd, or of nobody, and of `people`.
+
+        With several private tables, the people have records in each of them. `noise` stands in for the
+        curator's own; `backwards` stores the records in reverse order.
+        """
+        for name, table in self.project.tables.items():
+            fields = self._fields[name]
+            rows: list[tuple[int | None, Sequence[Record]]] = []
+            if crowd:
+                rows += list(enumerate(list_crowd(fields, table)))
+            for number, person in enumerate(people):
+                records = person.records
+                if name != self.target.table:
+                    records = (tuple(each.usual[0] for each in fields),) * len(records)
+                rows.append((SOMEBODY + number if person.named else None, records))
+            if backwards:
+                rows = [(who, tuple(reversed(records))) for who, records in reversed(rows)]
+            made = make_table(fields, rows, unit=table.unit.column, unit_kind=self._unit_kinds[name])
+            write = pa_csv.write_csv if table.source.endswith(".csv") else pq.write_table
+            write(made, self._folder / table.source)
+        self._turn += 1
+        ledger = f"ledger {self._turn}.db"
+        outcome = self._ask(Curator(replace(self.project, ledger=ledger), noise=noise))
+        for left in self._folder.glob(f"{ledger}*"):
+            left.unlink()
+        return outcome
+
+    def _ask(self, curator: Curator) -> Outcome:
+        stages: list[str] = []
+        seen: Mapping[str, object] = {}
+        declared: tuple[Cost, ...] = ()
+        error = None
+        try:
+            seen, declared = self.target.ask(curator, progress=stages.append)
+        except SfumatoError as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        except Exception as failure:  # a fault of the code under audit is something to see, too
+            error = f"{type(failure).__name__}: {str(failure)[:200]}"
+        charged = tuple(cost for entry in curator.budget().entries for cost in entry.costs)
+        return Outcome(
+            seen=seen, stages=tuple(stages), error=error, charged=charged, declared=declared or charged
+        )
+
+
+def _stored_kinds(project: Project, table: Table) -> dict[str, str]:
+    try:
+        return describe_source(table.source, folder=project.folder)
+    except SourceError:
+        return {}

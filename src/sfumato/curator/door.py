@@ -1,0 +1,162 @@
+"""The door: the one place where exact values meet noise, and only under a charge that is on disk.
+
+Recipes, statements, scores and whatever else is answered goes through it in one order. What was answered
+before is found and costs nothing. Otherwise the charge is written to the ledger; only then are records
+read; that they did not change meanwhile is seen by their version; noise is added; and the noisy answer is
+stored before anybody sees it. A failure before the charge costs nothing, a failure after it keeps the
+charge: a refund would tell about the records. Proof: docs/proofs/ledger.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sfumato import noise as system_noise
+from sfumato.errors import ReleaseError, SfumatoError, SourceError
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Cost, Entry, Ledger
+    from sfumato.noise import NoiseSource
+
+Exact = TypeVar("Exact")
+Noisy = TypeVar("Noisy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What is to be charged: public facts about a question, and how to tell the version of its tables.
+
+    `digest` names the question and `description` is what the ledger keeps of it; `tables` are their names
+    and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
+    of what is read. With `resumable`, the answer may come in parts, of which the ledger keeps those that
+    are there.
+    """
+
+    digest: str
+    description: dict[str, Any]
+    tables: str
+    costs: tuple[Cost, ...]
+    version: Callable[[bytes], str]
+    units: Mapping[str, str] | None = None
+    resumable: bool = False
+
+
+class Charged:
+    """A durable charge. `answer` is the stored answer if it was given before, `kept` the parts so far."""
+
+    def __init__(
+        self,
+        bill: Bill,
+        entry: Entry,
+        *,
+        ledger: Ledger,
+        noise: NoiseSource | None,
+        answer: bytes | None = None,
+        kept: bytes | None = None,
+        resumed: bool = False,
+    ) -> None:
+        self.entry = entry
+        self.answer = answer
+        self.kept = kept
+        self.resumed = resumed
+        self._bill = bill
+        self._ledger = ledger
+        self._noise: NoiseSource = noise or system_noise
+
+    def measure(self, read: Callable[[], Exact], draw: Callable[[Exact, NoiseSource], Noisy]) -> Noisy:
+        """What `draw` makes of the exact values that `read` gives: nothing else ever sees these.
+
+        Privacy: the costs of the bill are charged. `read` enforces the bounds that its sensitivities state,
+        and `draw` adds the noise that they cost.
+        """
+        assert self.answer is None, "a charge pays for one answer"
+        try:
+            true_values = read()
+            if self._bill.version(self._ledger.secret) != self.entry.table_version:
+                raise SourceError(
+                    f"table {self._bill.tables!r}: its source changed while it was read; run it again"
+                )
+        except SfumatoError as error:
+            raise SourceError(
+                f"{error}. The charge is kept, because a refund would tell about the records"
+            ) from None
+        return draw(true_values, self._noise)
+
+    def store(self, payload: bytes, *, final: bool = True) -> None:
+        """Makes noisy answers durable: the whole answer, or if not `final` what there is of it so far."""
+        store = self._ledger.store_answer if final else self._ledger.store_progress
+        store(self.entry, payload, after=self.kept)
+        self.kept = payload
+
+
+@contextmanager
+def open_charge(
+    bill: Bill,
+    *,
+    ledger: Ledger,
+    noise: NoiseSource | None = None,
+    prepare: Callable[[], None] = lambda: None,
+    may_charge: bool = True,
+    progress: Callable[[str], None],
+) -> Iterator[Charged]:
+    """The charge for `bill`: of an answer given before, of one begun and not finished, or a new one.
+
+    All who ask the same wait for each other, so that equal questions are charged once. `prepare` raises
+    what can be known to fail before a new charge is made; with `may_charge=False` there is none.
+
+    Raises BudgetExceeded, having spent nothing, if the costs do not fit.
+    """
+    with ledger.exclusively(plan_digest=bill.digest):
+        # Taken when it is our turn: the source may have changed while others were answered.
+        version = bill.version(ledger.secret)
+        found = ledger.find_answer(plan_digest=bill.digest, table_version=version)
+        if found is not None:
+            yield Charged(bill, found[0], ledger=ledger, noise=noise, answer=found[1])
+            return
+        begun = None
+        if bill.resumable:
+            begun = ledger.find_progress(plan_digest=bill.digest, table_version=version)
+        if begun is not None:
+            yield Charged(bill, begun[0], ledger=ledger, noise=noise, kept=begun[1], resumed=True)
+            return
+        if not may_charge:
+            raise ReleaseError(
+                "nothing is kept of this release: its table, its project file or its ledger is not what "
+                "it was. Nothing was spent; run `sfumato release` again, which is a new charge"
+            )
+        prepare()
+        progress("charging the ledger")
+        entry = ledger.charge(
+            description=bill.description,
+            plan_digest=bill.digest,
+            table=bill.tables,
+            table_version=version,
+            costs=bill.costs,
+            resumable=bill.resumable,
+            units=bill.units,
+        )
+        yield Charged(bill, entry, ledger=ledger, noise=noise, kept=b"" if bill.resumable else None)
+
+
+def answer_under_charge(
+    bill: Bill,
+    *,
+    ledger: Ledger,
+    noise: NoiseSource | None,
+    prepare: Callable[[], None] = lambda: None,
+    read: Callable[[], Exact],
+    draw: Callable[[Exact, NoiseSource], Noisy],
+    pack: Callable[[Noisy], bytes],
+    unpack: Callable[[bytes], Noisy],
+    progress: Callable[[str], None],
+) -> tuple[Noisy, bool]:
+    """The noisy answer to a question that is asked at once, and whether it was given before, at no cost."""
+    with open_charge(bill, ledger=ledger, noise=noise, prepare=prepare, progress=progress) as charge:
+        if charge.answer is not None:
+            return unpack(charge.answer), True
+        noisy = charge.measure(read, draw)
+        charge.store(pack(noisy))
+        return noisy, False

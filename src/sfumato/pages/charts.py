@@ -1,0 +1,395 @@
+"""Small charts as inline SVG, drawn for the width of a phone and coloured by the style sheet."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+
+from sfumato.pages.svg import (
+    EMPTY,
+    STEPS,
+    Position,
+    draw_frame,
+    draw_image,
+    draw_line,
+    draw_picture,
+    element,
+    round_limit,
+    step_of,
+    trace,
+    write,
+)
+from sfumato.pages.words import clip_text, percent, short, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_WIDTH = 340
+_MOST_TITLES = 40
+_MOST_SHAPES = 6000
+_MOST_LABELLED = 300
+_MOST_PIXELS = 2**16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The band between `low` and `high`, with both of its ends as lines."""
+
+    high: Sequence[Position]
+    low: Sequence[Position]
+    class_: str = "curve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A labelled value with half the width of its interval, once for every series."""
+
+    label: str
+    values: tuple[float, ...]
+    halves: tuple[float, ...]
+
+
+def draw_columns(
+    values: NDArray[np.float64], labels: Sequence[str], label: str, *, width: float = _WIDTH
+) -> Markup:
+    """A histogram: one column per value in their order, with the first and the last label below."""
+    base = 84
+    limit = max(float(values.max(initial=0)), 1e-9)
+    step = width / max(values.size, 1)
+    gap = min(1.5, step * 0.14)
+    heights = [max(max(0.0, value) / limit * (base - 14), 0.6) for value in values.tolist()]
+    places = [(turn * step + gap / 2, max(step - gap, 0.3), height) for turn, height in enumerate(heights)]
+    if values.size > _MOST_TITLES:
+        drawn = "".join(f"M{x:.1f} {base}v-{h:.1f}h{w:.1f}v{h:.1f}z" for x, w, h in places)
+        columns = [element("path", d=drawn, class_="column")]
+    else:
+        titles = [
+            f"{clip_text(name, 50)}: {whole(value)}" for name, value in zip(labels, values, strict=True)
+        ]
+        columns = [
+            element("rect", element("title", title), x=x, y=base - h, width=w, height=h, class_="column")
+            for title, (x, w, h) in zip(titles, places, strict=True)
+        ]
+    top = write(0, 9, f"largest {whole(limit)}", class_="q") if limit > 1e-9 else None
+    below = _label_ends(labels, step, base + 17) if values.size else []
+    return draw_picture(width, base + 22, label, top, *columns, draw_line(0, base, width, base), *below)
+
+
+def _label_ends(labels: Sequence[str], step: float, y: float) -> list[Markup]:
+    """The first, the middle and the last label, as far as they fit beside each other."""
+    last, half = len(labels) - 1, len(labels) // 2
+    width = step * len(labels)
+    room = int(width / 2 / 6.6)  # a sign of this size is about 6.6 wide
+    ends = [clip_text(labels[0], room), clip_text(labels[last], room)]
+    texts = [write(0, y, ends[0])]
+    if last:
+        texts.append(write(width, y, ends[1], at="end"))
+    middle, center = clip_text(labels[half], room), (half + 0.5) * step
+    reach = 3.3 * len(middle) + 8
+    free = 6.6 * len(ends[0]) < center - reach and center + reach < width - 6.6 * len(ends[1])
+    if 0 < half < last and free:
+        texts.append(write(center, y, middle, at="middle"))
+    return texts
+
+
+def draw_curves(curves: Sequence[Curve], label: str, *, x: str, y: str) -> Markup:
+    """Curves in a square from 0 to 100 % on both axes, with the diagonal."""
+    square = 56, 10, 272
+    parts = draw_frame(*square, x=x, y=y)
+    for curve in curves:
+        if curve.class_ == "curve":
+            outline = [*curve.high, *reversed(curve.low)]
+            parts.append(element("path", d=trace(outline, *square) + "Z", class_="band"))
+        for line in (curve.high, curve.low):
+            parts.append(element("path", d=trace(line, *square), class_=curve.class_))
+    return draw_picture(_WIDTH, 324, label, *parts)
+
+
+def draw_intervals(points: Sequence[Point], label: str, *, series: Sequence[str] = ()) -> Markup:
+    """Labelled values with their intervals, one below the other, on one axis."""
+    ends = [
+        value + sign * half
+        for point in points
+        for value, half in zip(point.values, point.halves, strict=True)
+        for sign in (-1, 1)
+    ]
+    low, high = min([0.0, *ends]), max([1e-9, *ends])
+    limit = round_limit(max(high, -low / 4))
+    floor = -round_limit(-low) if -low > 0.08 * limit else 0.0
+    left, right = 8, 332
+
+    def at(value: float) -> float:
+        return left + (max(value, floor) - floor) / (limit - floor) * (right - left)
+
+    many = max((len(point.values) for point in points), default=1)
+    row = 21 + 9 * many
+    bottom = 6 + row * len(points)
+    parts = []
+    for tick in sorted({floor, 0.0, limit / 2, limit}):
+        parts.append(draw_line(at(tick), 2, at(tick), bottom))
+        anchor = "middle" if left + 12 < at(tick) < right - 20 else "start" if at(tick) < 100 else "end"
+        parts.append(write(at(tick), bottom + 15, short(tick), at=anchor, class_="q"))
+    for line, point in enumerate(points):
+        top = 4 + row * line
+        first = f"{short(point.values[0])} ± {short(point.halves[0])}"
+        parts.append(write(left + 5, top + 12, clip_text(point.label, 34), size=12, class_="halo"))
+        parts.append(write(right, top + 12, first, at="end", class_="halo"))
+        for turn, (value, half) in enumerate(zip(point.values, point.halves, strict=True)):
+            y = top + 22 + 9 * turn
+            title = element("title", f"{point.label}: {short(value)} ± {short(half)}")
+            parts.append(draw_line(at(value - half), y, at(value + half), y, class_="whisker"))
+            parts.append(element("circle", title, cx=at(value), cy=y, r=3.4, class_=f"dot {'abc'[turn % 3]}"))
+    if len(series) < 2:
+        return draw_picture(_WIDTH, bottom + 22, label, *parts)
+    x = 12.0
+    for turn, name in enumerate(series[:3]):
+        parts.append(element("circle", cx=x, cy=bottom + 28, r=3.4, class_=f"dot {'abc'[turn]}"))
+        parts.append(write(x + 8, bottom + 32, clip_text(name, 18)))
+        x += 22 + 6.4 * min(len(name), 18)
+    return draw_picture(_WIDTH, bottom + 40, label, *parts)
+
+
+def draw_spread(values: NDArray[np.float64], half: float, label: str) -> Markup:
+    """How noisy values are spread, with the range that noise alone explains shaded."""
+    reach = float(np.quantile(np.abs(values), 0.95)) if values.size else 1.0
+    limit = round_limit(min(max(reach, 2.2 * half), 12 * half))
+    edges = np.linspace(-limit, limit, 50)
+    counts, _ = np.histogram(np.clip(values, -limit, limit), bins=edges)
+    base, tall = 118, 100
+    # Square roots, so that a few cells are seen beside very many.
+    share = np.sqrt(counts / max(int(counts.max(initial=1)), 1))
+
+    def at(value: float) -> float:
+        return float(8 + (value + limit) / (2 * limit) * 324)
+
+    columns = [
+        element(
+            "rect",
+            element("title", f"{short(low)} to {short(high)}: {whole(count)}"),
+            x=at(low) + 0.4,
+            y=base - height * tall,
+            width=at(high) - at(low) - 0.8,
+            height=height * tall,
+            class_="column" if abs((low + high) / 2) > half else "column n",
+        )
+        for low, high, count, height in zip(
+            edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), share.tolist(), strict=True
+        )
+        if count
+    ]
+    band = element("rect", x=at(-half), y=12, width=at(half) - at(-half), height=base - 12, class_="band")
+    texts = [
+        write(at(tick), base + 16, short(tick), at=where, class_="q")
+        for tick, where in ((-limit, "start"), (0.0, "middle"), (limit, "end"))
+    ]
+    note = write(at(0), 8, "noise alone, 95 %", at="middle", class_="q")
+    return draw_picture(_WIDTH, base + 22, label, band, *columns, draw_line(8, base, 332, base), note, *texts)
+
+
+def draw_ladder(rungs: Sequence[Position], level: float, label: str) -> Markup:
+    """Distances of samples by their share, evenly spaced, and a level line for the release."""
+    left, top, wide, tall = 44, 12, 284, 150
+    limit = round_limit(max(level, *(distance for _, distance in rungs)))
+    step = wide / (len(rungs) - 1)
+
+    def at(distance: float) -> float:
+        return top + (1 - distance / limit) * tall
+
+    parts = []
+    for tick in (0.0, limit / 2, limit):
+        parts.append(draw_line(left, at(tick), left + wide, at(tick)))
+        parts.append(write(left - 6, at(tick) + 4, short(tick), at="end", class_="q"))
+    points = [(left + place * step, at(distance)) for place, (_, distance) in enumerate(rungs)]
+    parts.append(element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), class_="thin"))
+    for (x, y), (share, distance) in zip(points, rungs, strict=True):
+        title = element("title", f"{percent(share)} of the individuals: {short(distance)}")
+        parts.append(element("circle", title, cx=x, cy=y, r=3.2, class_="dot"))
+        parts.append(write(x, top + tall + 16, f"{100 * share:g}", at="middle", size=10, class_="q"))
+    parts.append(element("path", d=f"M{left} {at(level):.1f}H{left + wide}", class_="level"))
+    above = at(level) - 6 if at(level) > 30 else at(level) + 14
+    parts.append(write(left + wide, above, f"release {short(level)}", at="end"))
+    below = "share of the individuals in the sample, %"
+    parts.append(write(left + wide / 2, top + tall + 33, below, at="middle"))
+    return draw_picture(_WIDTH, top + tall + 38, label, *parts)
+
+
+def draw_pairs(labels: Sequence[str], before: Sequence[float], after: Sequence[float], label: str) -> Markup:
+    """Two columns for every label, shares of one before and after, with the larger share written above.
+
+    >>> draw_pairs(["1", "2"], [1.0, 0.0], [0.0, 1.0], "classes").count("<rect")
+    6
+    """
+    base, tall = 128, 96
+    top = max([*before, *after, 1e-9])
+    step = _WIDTH / len(labels)
+    wide = step * 0.36
+    parts = [
+        element("rect", x=0, y=1, width=9, height=9, class_="column n"),
+        write(13, 9, "original table", size=10),
+        element("rect", x=96, y=1, width=9, height=9, class_="column"),
+        write(109, 9, "released table", size=10),
+    ]
+    for place, (name, *shares) in enumerate(zip(labels, before, after, strict=True)):
+        for turn, share in enumerate(shares):
+            title = f"{name}: {percent(share)} of the records {'after' if turn else 'before'}"
+            high = max(share / top * tall, 0.6)
+            parts.append(
+                element(
+                    "rect",
+                    element("title", title),
+                    x=place * step + step * 0.12 + turn * wide,
+                    y=base - high,
+                    width=wide - 1,
+                    height=high,
+                    class_="column" if turn else "column n",
+                )
+            )
+        middle, largest = place * step + step / 2, max(shares)
+        if largest:
+            above = base - largest / top * tall - 4
+            parts.append(write(middle, above, percent(largest), at="middle", size=8, class_="q"))
+        parts.append(write(middle, base + 14, name, at="middle", size=8))
+    below = write(_WIDTH / 2, base + 29, "records in the class", at="middle", size=10, class_="q")
+    return draw_picture(_WIDTH, base + 34, label, *parts, draw_line(0, base, _WIDTH, base), below)
+
+
+def tile_columns(count: int) -> int:
+    """How many tiles stand side by side: somewhat more than below each other, with a full last row.
+
+    >>> tile_columns(89), tile_columns(278), tile_columns(3)
+    (10, 20, 3)
+    """
+    about = max(1, min(count, math.ceil(math.sqrt(count * 1.25))))
+    near = range(max(1, about - 2), min(count, about + 2) + 1)
+    return min(near, key=lambda columns: (-count % columns, -columns))
+
+
+def draw_tiles(
+    values: NDArray[np.float64],
+    labels: Sequence[str],
+    label: str,
+    *,
+    limit: float,
+    middle: bool = False,
+    plain: bool = False,
+) -> Markup:
+    """A map without geography: one labelled tile per value, in their order.
+
+    Of very many values, or if `plain`, an image without labels. Colours go from 0 to `limit`, or with
+    `middle` from -limit to limit.
+    """
+    if values.size > _MOST_LABELLED or plain:
+        width = -(-values.size // _MOST_PIXELS)
+        folded = np.add.reduceat(values, range(0, values.size, width)) / width
+        return draw_image(_fold(step_of(folded, limit=limit, middle=middle)), label, middle=middle)
+    columns = tile_columns(values.size)
+    side = _WIDTH / columns
+    high = side if columns > 4 else 54.0
+    size = min(11.0, side * 0.42)
+    kind = "d" if middle else "s"
+    steps = step_of(values, limit=limit, middle=middle).tolist()
+    named = all(len(name) <= 3 for name in labels)
+    parts = []
+    for place, (step, name, value) in enumerate(zip(steps, labels, values.tolist(), strict=True)):
+        x, y = place % columns * side, place // columns * high
+        strength = abs(2 * step - STEPS + 1) if middle else step
+        parts += [
+            element(
+                "rect",
+                element("title", f"{clip_text(name, 60)}: {short(value)}"),
+                x=x, y=y, width=side, height=high, stroke_width=1.2, class_=f"{kind}{step}",
+            ),
+            element(
+                "text",
+                name if named else str(place + 1),
+                x=x + side / 2, y=y + high / 2 + size * 0.36, text_anchor="middle", font_size=size,
+                class_=f"x{strength}", aria_hidden="true",
+            ),
+        ]  # fmt: skip
+    rows = -(-values.size // columns)
+    return draw_picture(_WIDTH, rows * high, label, *parts, class_="tiles")
+
+
+def draw_multiples(
+    values: NDArray[np.float64], names: Sequence[str], label: str, *, limit: float, middle: bool = False
+) -> list[tuple[str, Markup]]:
+    """One small grid of tiles per column of `values` (places by times), with its name."""
+    steps = step_of(values, limit=limit, middle=middle)
+    drawn = []
+    for turn, name in enumerate(names):
+        grid, said = _fold(steps[:, turn]), f"{label}, {clip_text(name, 40)}"
+        if steps.size <= _MOST_SHAPES:
+            shapes = _draw_shapes(grid, middle=middle)
+            drawn.append((name, draw_picture(grid.shape[1], grid.shape[0], said, *shapes, class_="tiles")))
+        else:
+            drawn.append((name, draw_image(grid, said, middle=middle)))
+    return drawn
+
+
+def draw_heat(values: NDArray[np.float64], label: str, *, limit: float, middle: bool = False) -> Markup:
+    """Rows and columns of many values as one small image; more than it can hold are averaged."""
+    folded = values
+    while folded.size > _MOST_PIXELS:
+        axis = int(np.argmax(folded.shape))
+        pairs = folded.shape[axis] // 2
+        kept = np.take(folded, range(2 * pairs), axis=axis)
+        shape = (pairs, 2, folded.shape[1]) if axis == 0 else (folded.shape[0], pairs, 2)
+        folded = kept.reshape(shape).mean(axis=axis + 1)
+    return draw_image(step_of(folded, limit=limit, middle=middle), label, middle=middle, ratio="8/5")
+
+
+def draw_matrix(
+    values: NDArray[np.float64], names: Sequence[str], label: str, *, limit: float, middle: bool = False
+) -> Markup:
+    """A square of tiles with the names of its rows; of very many, an image without names."""
+    count = len(names)
+    steps = step_of(values, limit=limit, middle=middle)
+    if count > 40:
+        return draw_image(steps, label, middle=middle)
+    left = 96
+    side = (_WIDTH - left) / count
+    size = min(11.0, max(6.0, side * 0.72))
+    texts = [
+        write(left - 5, (row + 0.5) * side + size * 0.35, clip_text(name, 16), at="end", size=size)
+        for row, name in enumerate(names)
+    ]
+    shapes = _draw_shapes(steps, middle=middle, gap=min(0.1, 1.2 / side))
+    tiles = element("g", *shapes, transform=f"translate({left} 0) scale({side:.3f})")
+    return draw_picture(_WIDTH, count * side, label, *texts, tiles, class_="tiles")
+
+
+def draw_scale(label: str, *, middle: bool) -> Markup:
+    """The colours of tiles in their order."""
+    kind = "d" if middle else "s"
+    boxes = [
+        element("rect", x=step * 20, y=0, width=20, height=14, class_=f"{kind}{step}")
+        for step in range(STEPS)
+    ]
+    return draw_picture(20 * STEPS, 14, label, *boxes)
+
+
+def _fold(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Steps in rows of tiles; what is left of the last row is empty."""
+    columns = tile_columns(steps.size)
+    rows = -(-steps.size // columns)
+    grid = np.full(rows * columns, EMPTY, np.int64)
+    grid[: steps.size] = steps
+    return grid.reshape(rows, columns)
+
+
+def _draw_shapes(grid: NDArray[np.int64], *, middle: bool, gap: float = 0.1) -> list[Markup]:
+    """Tiles as one path per colour, so that they follow the colours of the page."""
+    kind = "d" if middle else "s"
+    parts = []
+    for step in range(STEPS):
+        rows, columns = np.nonzero(grid == step)
+        if rows.size:
+            drawn = "".join(f"M{x} {y}h1v1h-1z" for y, x in zip(rows.tolist(), columns.tolist(), strict=True))
+            parts.append(element("path", d=drawn, class_=f"{kind}{step}", stroke_width=gap))
+    return parts

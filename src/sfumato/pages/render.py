@@ -1,0 +1,94 @@
+"""Templates filled in: one environment that escapes everything, with number formats as filters."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from sfumato.pages.charts import draw_scale
+from sfumato.pages.svg import STEPS, as_markup, colour_rules, element
+from sfumato.pages.words import (
+    amount,
+    clip_text,
+    exponent,
+    name_columns,
+    percent,
+    plural,
+    short,
+    signed,
+    spread,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jinja2 import Environment
+
+INTERNAL = "INTERNAL"
+"""What marks every part of a page that must not be published."""
+
+
+def render_page(template: str, **values: object) -> bytes:
+    """The page that `template` gives with `values`: the same bytes for the same input.
+
+    >>> render_page("base.html", title="a < b", internal=False, sections=[])[:15]
+    b'<!doctype html>'
+    """
+    return _environment().get_template(template).render(values).encode("utf-8", "replace")
+
+
+@cache
+def _environment() -> Environment:
+    # Imported here, because commands that draw no page need not wait for it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("sfumato.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=as_markup,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (amount, exponent, name_columns, percent, plural, short, signed, spread, whole)
+    environment.filters |= {each.__name__: each for each in filters}
+    environment.filters |= {
+        "clip": clip_text,
+        "code": _show_code,
+        "codes": _list_codes,
+        "sentence": _sentence,
+    }
+    environment.globals |= {
+        "INTERNAL": INTERNAL,
+        "STEPS": STEPS,
+        "colour_rules": lambda mode: Markup(colour_rules(mode)),
+        "draw_scale": draw_scale,
+    }
+    return environment
+
+
+def _show_code(text: object, most: int = 60) -> Markup:
+    """`text` as it would be typed."""
+    return element("code", clip_text(text, most))
+
+
+def _list_codes(names: Iterable[object], most: int = 12) -> Markup:
+    """Names as typed, with commas, the last joined by `and`; of very many, the first ones.
+
+    >>> _list_codes("abc")
+    Markup('<code>a</code>, <code>b</code> and <code>c</code>')
+    """
+    given = list(names)
+    most = len(given) if len(given) <= most + 3 else most
+    shown = [_show_code(name) for name in given[:most]]
+    if len(given) > most:
+        return Markup(", ").join([*shown, f"{len(given) - most:,} more"])
+    return Markup(" and ").join([Markup(", ").join(shown[:-1]), *shown[-1:]] if len(shown) > 1 else shown)
+
+
+def _sentence(text: str) -> str:
+    """`text` with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."

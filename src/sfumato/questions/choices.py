@@ -1,0 +1,247 @@
+"""What may be chosen privately: a marginal, the norm of a contribution, a bound on records.
+
+Each kind of choice scores its candidates from exact counts and states the rate at which the exponential
+mechanism may be driven: epsilon over twice the most that one individual moves a score. Scores are clamped
+to 64 bits, which moves neighbouring ones no further apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sfumato.accounting import histogram_sensitivity
+from sfumato.errors import RecipeError
+from sfumato.exact import parse_positive
+from sfumato.questions.counts import Marginal, Queries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from sfumato.schema import Table
+
+_LARGEST_ESTIMATE = 2.0**60
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A marginal that competes in a choice by how far its counts are from a public estimate of them.
+
+    The score is weight * (L1 distance between counts and estimate) - penalty, all in whole units of
+    1 / grid of the table. `estimate` is called when the score is needed, so that estimates of many
+    marginals need not lie in memory together. With `queries`, which must be plain sums of different
+    cells, sums and their estimates are compared in place of cells.
+    """
+
+    columns: tuple[str, ...]
+    estimate: Callable[[], NDArray[np.int64]]
+    weight: int = 1
+    penalty: int = 0
+    queries: Queries | None = None
+
+    def __post_init__(self) -> None:
+        if self.weight < 1:
+            raise RecipeError("the weight of a candidate must be a whole number of at least 1")
+        # Sums of different cells move by no more than the cells, in L1.
+        if self.queries is not None and not self.queries.is_partition:
+            raise RecipeError("the queries of a candidate must be sums of different cells with weight 1")
+
+    @property
+    def counted(self) -> Marginal:
+        """What it is scored by."""
+        return Marginal(self.columns, self.queries)
+
+    def read_estimate(self, size: int) -> NDArray[np.int64]:
+        """The public estimate of its counts, of which there are `size`."""
+        estimate = self.estimate()
+        if not isinstance(estimate, np.ndarray) or estimate.dtype != np.int64 or estimate.shape != (size,):
+            raise RecipeError(
+                f"the estimate of {' x '.join(self.columns)} must be {size:,} whole numbers of 64 bits"
+            )
+        if np.abs(estimate.astype(np.float64)).max() > _LARGEST_ESTIMATE:
+            raise RecipeError(f"the estimate of {' x '.join(self.columns)} holds a number beyond 2^60")
+        return estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Marginals of which one is to be chosen, the farther from its estimate the more likely.
+
+    Privacy: one individual moves each score by at most the largest weight times its contribution, so
+    the exponential mechanism at `epsilon` has the cost of kind "exponential" (docs/proofs/choice.md).
+    """
+
+    name: str
+    candidates: tuple[Candidate, ...]
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if not self.candidates:
+            raise RecipeError(f"choice {self.name!r} has no candidate")
+
+    @property
+    def options(self) -> int:
+        """The number of candidates."""
+        return len(self.candidates)
+
+    def rate(self, table: Table) -> Fraction:
+        """The rate of the exponential mechanism: epsilon over twice the sensitivity of a score."""
+        sensitivity = histogram_sensitivity(
+            contribution=Fraction(table.contribution), norm="L1", neighbours=table.unit.neighbours
+        )
+        return self.epsilon / (2 * max(each.weight for each in self.candidates) * sensitivity)
+
+    def score(self, true_values: Iterable[NDArray[np.int64]]) -> list[int]:
+        """The scores of the candidates, from their exact counts or sums."""
+        pairs = zip(self.candidates, true_values, strict=True)
+        return [
+            _clamp(each.weight * measure_distance(counts, each.read_estimate(counts.size)) - each.penalty)
+            for each, counts in pairs
+        ]
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record, without its estimates."""
+        return {
+            "name": self.name,
+            "candidates": [list(each.columns) for each in self.candidates],
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormChoice:
+    """L2 norms, ascending, of which one is to be chosen: about `quantile` of all individuals are within it.
+
+    An individual is within a norm if its contribution to the marginal of `columns` is.
+
+    Privacy: with quantile = a / b, a norm scores -|(b - a) * (individuals within) - a * (the others)|,
+    which one individual moves by at most max(a, b - a), or b if it is replaced (docs/proofs/choice.md).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    norms: tuple[Fraction, ...]
+    quantile: Fraction
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if not self.norms or list(self.norms) != sorted(set(self.norms)) or self.norms[0] <= 0:
+            raise RecipeError(f"choice {self.name!r} needs norms above zero, ascending")
+        if not 0 < self.quantile < 1:
+            raise RecipeError(f"the quantile of {self.name!r} must lie between 0 and 1")
+
+    @property
+    def options(self) -> int:
+        """The number of candidates."""
+        return len(self.norms)
+
+    def rate(self, table: Table) -> Fraction:
+        """The rate of the exponential mechanism: epsilon over twice the sensitivity of a score.
+
+        With quantile a / b, one individual more adds 1 to the number of all and 0 or 1 to that within, which
+        moves a score by at most max(a, b - a); one in place of another, by b.
+        """
+        a, b = self.quantile.numerator, self.quantile.denominator
+        return self.epsilon / (2 * (b if table.unit.neighbours == "replace" else max(a, b - a)))
+
+    def score(self, true_within: NDArray[np.int64]) -> list[int]:
+        """The scores of the norms, from the numbers of individuals within each, then that of all."""
+        a, b = self.quantile.numerator, self.quantile.denominator
+        *within, everybody = true_within.tolist()
+        assert len(within) == len(self.norms)
+        return [_clamp(-abs(b * each - a * everybody)) for each in within]
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record."""
+        return {
+            "name": self.name,
+            "columns": list(self.columns),
+            "norms": list(self.norms),
+            "quantile": self.quantile,
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapChoice:
+    """Bounds on the records of one individual, ascending, of which one is to be chosen.
+
+    A bound scores minus the number of records that it cuts off, minus its public penalty: what the
+    noise that goes with it is expected to spoil. Records of an individual beyond max_records are not
+    looked at.
+
+    Privacy: one individual, added, removed or replaced, moves the number of records that any bound cuts
+    off by at most max_records less the smallest bound (docs/proofs/capped-counts.md).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    caps: tuple[int, ...]
+    penalties: tuple[int, ...]
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
+        if len(self.caps) < 2 or list(self.caps) != sorted(set(self.caps)) or self.caps[0] < 1:
+            raise RecipeError(f"choice {self.name!r} needs at least two bounds above zero, ascending")
+        if len(self.penalties) != len(self.caps) or not all(0 <= each < 2**62 for each in self.penalties):
+            raise RecipeError(f"choice {self.name!r} needs a penalty from 0 to 2^62 for every bound")
+
+    @property
+    def options(self) -> int:
+        """The number of candidates."""
+        return len(self.caps)
+
+    def rate(self, table: Table) -> Fraction:
+        """The rate of the exponential mechanism: epsilon over twice the sensitivity of a score."""
+        return self.epsilon / (2 * (table.unit.max_records - self.caps[0]))
+
+    def score(self, true_lost: NDArray[np.int64]) -> list[int]:
+        """The scores of the bounds, from the numbers of records that each cuts off."""
+        pairs = zip(true_lost.tolist(), self.penalties, strict=True)
+        return [_clamp(-lost - penalty) for lost, penalty in pairs]
+
+    def to_record(self) -> dict[str, Any]:
+        """The choice as a plain record."""
+        return {
+            "name": self.name,
+            "columns": list(self.columns),
+            "caps": list(self.caps),
+            "penalties": list(self.penalties),
+            "epsilon": self.epsilon,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A choice and the index of the candidate that was drawn."""
+
+    choice: Choice | NormChoice | CapChoice
+    index: int
+
+    @property
+    def ask(self) -> Choice | NormChoice | CapChoice:
+        """What this is the answer to."""
+        return self.choice
+
+
+AnyChoice = Choice | NormChoice | CapChoice
+
+
+def measure_distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:
+    """The L1 distance, exactly: the halves of 2^27 words of 64 bits add up below 2^63."""
+    gaps = np.abs(true_counts - estimate).view(np.uint64)
+    low = int((gaps & np.uint64(2**32 - 1)).sum())
+    return (int((gaps >> np.uint64(32)).sum()) << 32) + low
+
+
+def _clamp(score: int) -> int:
+    return min(max(score, _LEAST), _MOST)

@@ -1,0 +1,647 @@
+"""What each section of a report shows, as plain records; the words stand in `pages/templates/report`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato.accounting import Spent, add_costs
+from sfumato.accounting.posterior import RARITIES, Total, posterior_bounds
+from sfumato.exact import NORMAL_95
+from sfumato.pages import charts
+from sfumato.pages.svg import round_limit
+from sfumato.pages.words import NONE, amount, clip_text, exponent, name_columns
+from sfumato.report.estimates import count_records, estimate_counts, expect_noise, matches
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from numpy.typing import NDArray
+
+    from sfumato.accounting import Entry
+    from sfumato.report.facts import Facts, Measured
+    from sfumato.report.fields import Field
+    from sfumato.report.page import ReportInput
+
+Record = dict[str, Any]
+Map = tuple[str, "NDArray[np.float64]", float, bool]
+"""A name, the values, the limit of their colours, and whether these have a middle."""
+
+_PRIORS = [step / 100 for step in (0.5, *range(1, 100), 99.5)]
+_MOST_BARS = 7
+_MOST_COLUMNS = 170
+_MOST_CHARGES = 60
+_FEW_MEASUREMENTS = 12
+_MOST_MEASUREMENTS = 120
+_MOST_POINTS = 10
+_MOST_MARGINALS = 20
+_MOST_PANELS = 36
+_MOST_KEYS = 120
+_MOST_CELLS = 2**22
+_MOST_TILES = 2**16
+_MOST_GROUPS = 15
+_MOST_PAIRS = 10
+_LONGEST_RECIPE = 3000
+_OWN = "this release"
+
+
+def describe_total(facts: Facts) -> Record:
+    """The privacy total as texts: epsilon, the delta that goes with it unless it is pure, and both."""
+    total = facts.total
+    if total.epsilon is not None:
+        epsilon = f"ε = {amount(total.epsilon)}"
+        return {"epsilon": epsilon, "delta": None, "text": epsilon}
+    stated = next(iter(sorted(total.at_delta, key=lambda key: not _same(key, facts.delta))), None)
+    if stated is None:
+        return {"epsilon": "unknown", "delta": None, "text": "unknown"}
+    epsilon, delta = f"ε = {amount(total.at_delta[stated])}", _show_delta(stated)
+    return {"epsilon": epsilon, "delta": delta, "text": f"{epsilon} at δ = {delta}"}
+
+
+def _released(given: ReportInput) -> Record:
+    """Pictures of every released column, and what the table is and how it was made."""
+    facts = given.facts
+    shown = facts.shown[: 6 if given.terse else 18]
+    measured = [each for each in facts.measured if each.about != "choice"]
+    columns = facts.table.column_names
+    return {
+        "cards": [_describe_card(facts, field) for field in shown],
+        "undrawn": len(facts.shown) - len(shown),
+        "plain": any(each.is_plain for each in facts.measured),
+        "columns": [name for name in columns if name in facts.described],
+        "extra": [name for name in columns if name not in facts.described | {facts.weight, "epsilon"}],
+        "records": count_records(facts),
+        "choices": len(facts.measured) - len(measured),
+        "measurements": len(measured),
+        "answers": sum(each.answers for each in measured),
+        "noise": sorted({each.noise for each in measured}),
+    }
+
+
+def _describe_card(facts: Facts, field: Field) -> Record:
+    values = estimate_counts(facts, (field,)).values
+    card: Record = {"name": field.name, "size": field.size, "drawing": None}
+    if field.ordered and field.size > 2:
+        width = -(-field.size // _MOST_COLUMNS)
+        starts = range(0, field.size, width)
+        card["drawing"] = charts.draw_columns(
+            np.add.reduceat(values, list(starts)),
+            [field.labels[start] for start in starts],
+            f"released counts by {field.name}",
+            width=270,
+        )
+    else:
+        order = np.argsort(-values, kind="stable")[:_MOST_BARS].tolist()
+        card["rows"] = [(field.labels[code], float(values[code])) for code in order]
+    return card
+
+
+def _privacy(given: ReportInput) -> Record:
+    """The guarantee with its parameters, and the posterior against the prior."""
+    facts, total = given.facts, given.facts.total
+    readings = [float(each) for each in total.at_delta.values() if _is_number(each)]
+    rarity = None if total.is_pure else RARITIES[1]
+    if total.is_pure:
+        parts = [each for each in facts.epsilons if len(facts.epsilons) > 1 and _is_number(each)]
+        alone = [Total(epsilon=Fraction(each), rho=None, mu_squared=None) for each in parts]
+        curves = [_curve(total, None), *(_curve(each, None, class_="thin") for each in alone)]
+    else:
+        thin = [_curve(total, each, class_="thin") for each in (RARITIES[0], RARITIES[2])]
+        curves = [_curve(total, rarity), *thin]
+    return {
+        "by_row": facts.unit["column"] == "row",
+        "bound": facts.unit["max_records"],
+        "noise": sorted({each.noise for each in facts.measured}),
+        "readings": [(epsilon, _show_delta(delta)) for delta, epsilon in total.at_delta.items()],
+        "mu": None if total.mu_squared is None else math.sqrt(total.mu_squared) * (1 + 1e-12),
+        "epsilon": float(total.epsilon) if total.epsilon is not None else min(readings, default=0.0),
+        "drafted": [field.name for field in facts.fields if field.drafted],
+        "drawing": charts.draw_curves(
+            curves, "posterior belief against prior belief", x="belief before", y="belief after"
+        ),
+        "curves": len(curves),
+        "beliefs": [(prior, *posterior_bounds(total, prior, rarity=rarity)) for prior in (0.5, 0.1)],
+    }
+
+
+def _curve(total: Total, rarity: Fraction | None, class_: str = "curve") -> charts.Curve:
+    bounds = [(prior, *posterior_bounds(total, prior, rarity=rarity)) for prior in _PRIORS]
+    high = [(0.0, 0.0), *((prior, each) for prior, _, each in bounds), (1.0, 1.0)]
+    low = [(0.0, 0.0), *((prior, each) for prior, each, _ in bounds), (1.0, 1.0)]
+    return charts.Curve(high=high, low=low, class_=class_)
+
+
+def _ledger(given: ReportInput) -> Record:
+    """What the certificate says of the charge, and what the ledger says of all of them."""
+    entry = dict(given.facts.certificate.get("ledger") or {})
+    if entry:
+        entry = {
+            "sequence": entry.get("sequence"),
+            "hash": entry.get("hash"),
+            "time": _show_time(entry.get("recorded_at")),
+        }
+    budget = given.ledger
+    if budget is None:
+        return {"entry": entry, "budget": None}
+    charges = [each for each in budget.entries if each.kind == "charge"]
+    return {
+        "entry": entry,
+        "budget": budget,
+        "share": min(1.0, float(budget.spent / budget.total)) if budget.total else 0.0,
+        "charges": len(charges),
+        "held": any(each.hash == entry.get("hash") for each in charges[-_MOST_CHARGES:]),
+        "rows": [_describe_charge(each, entry.get("hash")) for each in charges[-_MOST_CHARGES:]],
+    }
+
+
+def _describe_charge(entry: Entry, mine: object) -> Record:
+    spent = add_costs(Spent(), entry.costs)
+    recipe = entry.description.get("recipe") or {}
+    by = recipe.get("by")
+    what = str(recipe.get("recipe", "")) + (f" by {', '.join(map(str, by))}" if isinstance(by, list) else "")
+    return {
+        "sequence": entry.sequence,
+        "time": _show_time(entry.recorded_at),
+        "table": entry.table,
+        "what": entry.description.get("statement", what),
+        "epsilon": spent.epsilon,
+        "rho": spent.rho,
+        "mine": entry.hash == mine,
+    }
+
+
+def _accuracy(given: ReportInput) -> Record:
+    """The noise of all measurements, the largest cells with their intervals, and signal against noise."""
+    facts = given.facts
+    measured = [each for each in facts.measured if each.about != "choice" and each.answers]
+    if not measured:
+        return {"measured": []}
+    chosen = _choose_measurement(given, measured)
+    bounds = facts.certificate.get("postprocessing", {}).get("bounds") or [{}]
+    record = {
+        "measured": measured[:_MOST_MEASUREMENTS],
+        "count": len(measured),
+        "groups": [],
+        "chosen": chosen,
+        "largest": None,
+        "spread": charts.draw_spread(chosen.values, chosen.half, "noisy values and the range of the noise"),
+        "kinds": {each.about for each in measured} & {"sums", "large cells", "individuals", "held"},
+        "bound": facts.unit["max_records"],
+        "chosen_bound": {"records": "?", "scaled_by": "1", **bounds[-1]},
+        "choices": sum(each.about == "choice" for each in facts.measured),
+    }
+    if len(measured) > _FEW_MEASUREMENTS:
+        groups = [list(held) for _, held in groupby(sorted(measured, key=_group), key=_group)]
+        record["groups"] = [_describe_group(held) for held in groups[:_MOST_MEASUREMENTS]]
+    if chosen.about in ("cells", "large cells"):
+        points, names = _find_largest(facts, chosen, measured)
+        record["points"] = len(points)
+        record["largest"] = charts.draw_intervals(
+            points, "the largest noisy values with their 95 % intervals", series=names
+        )
+    return record
+
+
+def _choose_measurement(given: ReportInput, measured: list[Measured]) -> Measured:
+    """The measurement to draw: cells at the best epsilon, of the places if they were measured alone."""
+    mine = [each for each in measured if matches(each, given.facts.best)] or measured
+    plain = [each for each in mine if each.is_plain] or mine
+    place = given.axes.place
+    alone = [each for each in plain if place is not None and each.columns == (place.name,)]
+    if alone:
+        return min(alone, key=lambda each: each.deviation)
+    return max(plain, key=lambda each: (-len(each.columns), each.cells))
+
+
+def _group(each: Measured) -> tuple[str, int, str, float]:
+    """What is told in one line; the exact deviation keeps different epsilons apart, too."""
+    return each.epsilon or "", len(each.columns), each.about, each.deviation
+
+
+def _describe_group(members: list[Measured]) -> Record:
+    first, answers = members[0], sum(each.answers for each in members)
+    return {
+        "columns": len(first.columns),
+        "epsilon": first.epsilon,
+        "number": len(members),
+        "about": first.about,
+        "answers": answers,
+        "deviation": first.deviation,
+        "half": first.half,
+        "near_zero": sum(each.near_zero * each.answers for each in members) / max(answers, 1),
+    }
+
+
+def _find_largest(
+    facts: Facts, chosen: Measured, measured: list[Measured]
+) -> tuple[list[charts.Point], list[str]]:
+    """The largest values of `chosen`, beside those of the same cells at up to two other epsilons."""
+    series = [chosen]
+    for each in sorted(measured, key=lambda each: each.deviation) if chosen.is_plain else ():
+        known = {one.epsilon for one in series}
+        if each.columns == chosen.columns and each.is_plain and each.epsilon not in known:
+            series.append(each)
+    series = series[:3]
+    points = [
+        charts.Point(
+            label=_label_cell(facts, chosen, int(chosen.places[place])),
+            values=tuple(float(each.values[place]) for each in series),
+            halves=tuple(each.half for each in series),
+        )
+        for place in np.argsort(-chosen.values, kind="stable")[:_MOST_POINTS].tolist()
+    ]
+    return points, [f"epsilon {each.epsilon}" for each in series]
+
+
+def _label_cell(facts: Facts, measured: Measured, cell: int) -> str:
+    """What the cell of a measurement stands for: the label of every column, in their order."""
+    labels: list[str] = []
+    number = cell
+    for name in reversed(measured.columns):
+        field = facts.field(name)
+        if field is None:
+            return f"cell {cell}"
+        number, code = divmod(number, field.size)
+        labels.insert(0, field.labels[code])
+    return " · ".join(labels)
+
+
+def _marginals(given: ReportInput) -> Record:
+    """Worst marginals: by distance from the truth if it was given, and by the noise to be expected."""
+    expected = expect_noise(given.facts)
+    record: Record = {
+        "compared": bool(given.comparisons),
+        "expected": expected[:_MOST_MARGINALS],
+        "marginals": len(expected),
+        "records": max(count_records(given.facts), 0.0),
+    }
+    if not given.comparisons:
+        return record
+    means = []
+    for comparison in reversed(given.comparisons):
+        found = comparison.record.get("marginals") or {}
+        for size in (1, 2, 3):
+            mean = found.get(str(size)) or {}
+            if mean.get("count"):
+                stated = {key: mean.get(key) for key in ("count", "mean", "worst")}
+                means.append({"columns": size, "epsilon": comparison.epsilon, **stated})
+    best = given.comparisons[-1]
+    marginals: Mapping[str, Any] = best.record.get("marginals") or {}
+    ranked = sorted(
+        marginals.get("list") or (), key=lambda each: (-float(each["tvd"]), list(map(str, each["columns"])))
+    )
+    counted = sum(int((marginals.get(size) or {}).get("count", 0)) for size in ("1", "2", "3"))
+    return record | {
+        "means": means,
+        "worst": [(name_columns(each["columns"]), float(each["tvd"])) for each in ranked[:_MOST_MARGINALS]],
+        "counted": max(len(ranked), counted),
+        "epsilon": best.epsilon,
+    }
+
+
+def _places(given: ReportInput) -> Record | None:
+    """The tiles of the places, small multiples over time, and both against the truth if it was given."""
+    facts, place, time = given.facts, given.axes.place, given.axes.time
+    if place is None or place.size < 2:
+        if time is None:
+            return None
+        counts = estimate_counts(facts, (time,)).values
+        drawing = charts.draw_columns(counts, time.labels, f"released records by {time.name}")
+        return {"place": None, "time": time, "columns": drawing, "largest": float(counts.max())}
+    alone = estimate_counts(facts, (place,))
+    truth = given.true_map
+    true_places = truth if truth is None or time is None else truth.sum(axis=1)
+
+    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
+        label = f"{name} by {place.name}"
+        return charts.draw_tiles(counts, place.labels, label, limit=limit, middle=middle, plain=given.terse)
+
+    record: Record = {
+        "place": place,
+        "time": time,
+        "given": given.axes.given,
+        "measured": alone.source == "measurements",
+        "half": alone.half,
+        "maps": _draw_maps(_set_side_by_side(alone.values, true_places), draw),
+        "key": None,
+        "over_time": None,
+    }
+    if not given.terse and any(len(label) > 3 for label in place.labels):
+        record["key"] = "list" if place.size <= _MOST_KEYS else "dictionary"
+    if time is not None and time is not place and place.size * time.size <= _MOST_CELLS:
+        both = estimate_counts(facts, (place, time))
+        label = f"released records by {time.name}"
+        record["columns"] = charts.draw_columns(both.values.sum(axis=0), time.labels, label)
+        record["over_time"] = _describe_over_time(place, time, both.values, truth) | {"half": both.half}
+    return record
+
+
+def _describe_over_time(
+    place: Field, time: Field, values: NDArray[np.float64], truth: NDArray[np.float64] | None
+) -> Record:
+    panels = time.size <= _MOST_PANELS and values.size <= _MOST_TILES
+
+    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> object:
+        label = f"{name} by {place.name}"
+        if panels:
+            return charts.draw_multiples(counts, time.labels, label, limit=limit, middle=middle)
+        return charts.draw_heat(counts, f"{label} and {time.name}", limit=limit, middle=middle)
+
+    return {"panels": panels, "maps": _draw_maps(_set_side_by_side(values, truth), draw)}
+
+
+def _set_side_by_side(values: NDArray[np.float64], truth: NDArray[np.float64] | None) -> list[Map]:
+    """The release alone, or the release, the truth and the difference."""
+    limit = _limit(values, truth)
+    if truth is None:
+        return [("Release", values, limit, False)]
+    less = values - truth
+    return [
+        ("Release", values, limit, False),
+        ("Truth", truth, limit, False),
+        ("Release less truth", less, _limit(np.abs(less)), True),
+    ]
+
+
+def _draw_maps(maps: list[Map], draw: Callable[..., object]) -> list[Record]:
+    return [
+        {
+            "name": name,
+            "limit": limit,
+            "middle": middle,
+            "drawing": draw(values, name.lower(), limit=limit, middle=middle),
+        }
+        for name, values, limit, middle in maps
+    ]
+
+
+def _limit(*arrays: NDArray[np.float64] | None) -> float:
+    """A round number that all but the very largest values stay below."""
+    held = [np.quantile(each, 0.97, method="higher") for each in arrays if each is not None and each.size]
+    return round_limit(float(max(held, default=1.0)))
+
+
+def _truth(given: ReportInput) -> Record | None:
+    """What only the truth can tell, in full for the largest epsilon; None without the truth."""
+    if not given.comparisons:
+        return None
+    best = given.comparisons[-1]
+    record = best.record
+    rows = record.get("rows") or {}
+    groups = sorted(
+        record.get("groups") or (),
+        key=lambda each: (-float(each["tvd"]), str(each["column"]), str(each["value"])),
+    )
+    propensity = record.get("propensity")
+    scores = ("trained_on_release", "trained_on_truth", "majority")
+    return {
+        "epsilon": best.epsilon,
+        "epsilons": [_describe_comparison(each.epsilon, each.record) for each in reversed(given.comparisons)],
+        "true_rows": rows.get("truth", 0),
+        "rows": rows.get("release", 0),
+        "ladder": _describe_ladder(record),
+        "references": _describe_references(record),
+        "propensity": propensity and dict.fromkeys(("auc", "pmse", "ratio", "expected")) | propensity,
+        "downstream": [dict.fromkeys(scores) | each for each in record.get("downstream") or ()],
+        "groups": groups[:_MOST_GROUPS],
+        "associations": _draw_associations(record.get("associations") or {}),
+        "worst": list((record.get("associations") or {}).get("worst") or ())[:_MOST_PAIRS],
+    }
+
+
+def _describe_comparison(epsilon: str | None, record: Mapping[str, Any]) -> Record:
+    ladder, propensity = record.get("ladder") or {}, record.get("propensity") or {}
+    return {
+        "epsilon": epsilon,
+        "rows": (record.get("rows") or {}).get("release", 0),
+        "distance": ladder.get("release"),
+        "share": ladder.get("share"),
+        "auc": propensity.get("auc"),
+    }
+
+
+def _describe_ladder(record: Mapping[str, Any]) -> Record | None:
+    ladder = record.get("ladder") or {}
+    rungs = [(float(each["share"]), float(each["tvd"])) for each in ladder.get("rungs") or ()]
+    if len(rungs) < 2 or ladder.get("release") is None:
+        return None
+    label = "mean distance of samples of the truth, and of the release"
+    drawing = charts.draw_ladder(rungs, float(ladder["release"]), label)
+    return {"drawing": drawing, "share": ladder.get("share"), "least": rungs[0][0]}
+
+
+def _describe_references(record: Mapping[str, Any]) -> list[Record]:
+    references = list(record.get("references") or ())
+    if references and not any(each["name"] == _OWN for each in references):
+        marginals = record.get("marginals") or {}
+        own = {f"tvd{size}": (marginals.get(str(size)) or {}).get("mean") for size in (1, 2, 3)}
+        references.insert(0, {"name": _OWN, **own})
+    return [
+        {
+            "name": each["name"],
+            "own": each["name"] == _OWN,
+            "distances": [each.get(f"tvd{size}") for size in (1, 2, 3)],
+        }
+        for each in references
+    ]
+
+
+def _draw_associations(found: Mapping[str, Any]) -> list[Record]:
+    names = [str(name) for name in found.get("columns") or ()]
+    if len(names) < 2:
+        return []
+    truth, release = (np.asarray(found[side], np.float64) for side in ("truth", "release"))
+    less = release - truth
+
+    def draw(values: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
+        return charts.draw_matrix(values, names, f"associations, {name}", limit=limit, middle=middle)
+
+    return _draw_maps(
+        [
+            ("Truth", truth, 1.0, False),
+            ("Release", release, 1.0, False),
+            ("Release less truth", less, round_limit(float(np.abs(less).max())), True),
+        ],
+        draw,
+    )
+
+
+def _public(given: ReportInput) -> Record:
+    """What anybody may know, and what is outside of the guarantee."""
+    facts = given.facts
+    return {
+        "drafted": [field.name for field in facts.fields if field.drafted],
+        "public": facts.recipe.get("public") is not None,
+    }
+
+
+def _usage(given: ReportInput) -> Record:
+    """Advice on intervals, sums, zeros, clipping and models, as far as it concerns this release."""
+    facts = given.facts
+    mine = [each for each in facts.measured if matches(each, facts.best)]
+    noisy = [each for each in mine if each.about != "choice" and each.answers]
+    fullest = max((each for each in mine if each.is_plain), key=lambda each: each.cells, default=None)
+    counts = facts.weight is not None
+    return {
+        "interval": _describe_interval(noisy) if noisy else None,
+        "clipping": _describe_clipping(fullest) if counts and fullest is not None else None,
+        "zeros": _describe_zeros(facts, mine) if counts else None,
+        "sums": None if fullest is None else _describe_sums(facts, fullest),
+        "pairs": None if counts else _count_pairs(facts, mine),
+    }
+
+
+def _describe_interval(noisy: list[Measured]) -> Record:
+    best, worst = min(noisy, key=lambda each: each.half), max(noisy, key=lambda each: each.half)
+    return {"best": best, "worst": worst, "difference": best.half * math.sqrt(2)}
+
+
+def _describe_clipping(measured: Measured) -> Record:
+    return {
+        "below": float((measured.values < 0).mean()),
+        "noisy": float(measured.values.sum()),
+        "half": NORMAL_95 * measured.deviation * math.sqrt(measured.answers),
+    }
+
+
+def _describe_zeros(facts: Facts, mine: list[Measured]) -> Record:
+    counts = facts.table[facts.weight].cast(pa.float64()).to_numpy()
+    threshold = float(Fraction(str(facts.recipe.get("threshold") or 0)))
+    hidden = [
+        max(each.half, threshold * each.deviation)
+        for each in mine
+        if each.about in ("cells", "held", "individuals")
+    ]
+    return {
+        "share": float((counts == 0).mean()) if counts.size else 0.0,
+        "hidden": max(hidden, default=None),
+    }
+
+
+def _describe_sums(facts: Facts, measured: Measured) -> Record:
+    steps: dict[int, Field] = {}
+    for name in measured.columns:
+        field = facts.field(name)
+        if field is not None and 1 < field.size < measured.cells:
+            steps.setdefault(field.size, field)
+    half = NORMAL_95 * measured.deviation * math.sqrt(measured.answers)
+    return {
+        "name": measured.name,
+        "half": measured.half,
+        "steps": [
+            {
+                "cells": field.size,
+                "name": field.name,
+                "half": NORMAL_95 * measured.deviation * math.sqrt(field.size),
+            }
+            for field in steps.values()
+        ],
+        "answers": measured.answers,
+        "all": half,
+        "relative": min(half / max(abs(float(np.sum(measured.values))), 1.0), 1.0),
+    }
+
+
+def _count_pairs(facts: Facts, mine: list[Measured]) -> Record | None:
+    """How many pairs of columns were measured together; None if that were all, none or not known."""
+    names = [field.name for field in facts.shown[:200]]
+    measured = [set(each.columns) for each in mine if each.about != "choice"]
+    pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
+    held = sum(any({a, b} <= each for each in measured) for a, b in pairs) if len(pairs) <= 4000 else 0
+    return {"measured": held, "all": len(pairs)} if 0 < held < len(pairs) else None
+
+
+def _dictionary(given: ReportInput) -> Record:
+    """Every released column with its domain."""
+    facts = given.facts
+    most, labels = (40, 3) if given.terse else (200, 12)
+    fields = facts.fields[:most]
+    others = [name for name in facts.table.column_names if name not in facts.described]
+    return {
+        "fields": [_describe_field(field, labels) for field in fields],
+        "others": [
+            {"name": name, "type": str(facts.table.schema.field(name).type)}
+            for name in others[: most - len(fields)]
+        ],
+        "unlisted": len(facts.fields) - most,
+    }
+
+
+def _describe_field(field: Field, most: int) -> Record:
+    renamed = field.released if field.released != (field.name,) else ()
+    source = field.stored if field.stored not in ((field.name,), renamed) else ()
+    ends = field.kind in ("range", "period") and field.size > 2 and field.outside != "other"
+    labels = [field.labels[0], field.labels[-1]] if ends else field.labels[:most]
+    return {
+        "name": field.name,
+        "renamed": renamed,
+        "source": [clip_text(each, 30) for each in source],
+        "kind": field.kind,
+        "size": field.size,
+        "ends": ends,
+        "labels": [clip_text(label, 80 if ends else 30) for label in labels],
+        "last": clip_text(field.labels[-1], 30) if not ends and field.size > most else None,
+        "outside": field.outside,
+        "origin": field.origin,
+        "drafted": field.drafted,
+    }
+
+
+def _reproduce(given: ReportInput) -> Record:
+    """Commands that verify the release, what they check, and what it was made with."""
+    certificate = given.facts.certificate
+    recipe = json.dumps(given.facts.recipe, indent=2, ensure_ascii=False)
+    return {
+        "digests": sorted((certificate.get("files") or {}).items()),
+        "plan": certificate.get("plan_sha256", NONE),
+        "recipe": recipe[:_LONGEST_RECIPE],
+        "cut": len(recipe) > _LONGEST_RECIPE,
+        "versions": list((certificate.get("versions") or {}).items()),
+    }
+
+
+SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = (
+    ("released", "What was released", _released),
+    ("privacy", "What it says about one individual", _privacy),
+    ("ledger", "What it cost", _ledger),
+    ("accuracy", "How exact it is", _accuracy),
+    ("marginals", "Worst marginals first", _marginals),
+    ("places", "Place and time", _places),
+    ("truth", "Against the truth", _truth),
+    ("public", "What is public, and what is not covered", _public),
+    ("usage", "How to use noisy numbers", _usage),
+    ("dictionary", "Data dictionary", _dictionary),
+    ("reproduce", "How to check and reproduce it", _reproduce),
+)
+"""The template, the heading and the facts of every section; one without facts is left out."""
+
+
+def _same(key: str, delta: str) -> bool:
+    """Whether `key` is the delta that the plan states."""
+    try:
+        return abs(float(key) - float(delta)) <= 1e-9 * float(delta)
+    except ValueError:
+        return False
+
+
+def _show_delta(text: str) -> str:
+    return exponent(float(text)) if _is_number(text) else clip_text(text, 20)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _show_time(text: object) -> str:
+    """An entry's time to the second, as it is recorded."""
+    return str(text).partition(".")[0].partition("+")[0].replace("T", " ") + " UTC" if text else NONE

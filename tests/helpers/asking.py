@@ -1,0 +1,39 @@
+"""What engines are asked in tests."""
+
+from sfumato.curator.conversation import Conversation
+from sfumato.curator.door import Bill, Charged
+from sfumato.questions import Marginal, OccupiedCells
+
+
+def cells(marginals, occupied=()):
+    """Questions for the counts of `marginals` over all their cells, then of `occupied` where records are."""
+    return (*map(Marginal, marginals), *map(OccupiedCells, occupied))
+
+
+class Stub:
+    """A ledger and an entry of it that keep nothing."""
+
+    secret = b"0" * 32
+    sequence = 1
+
+    def __init__(self, version):
+        self.table_version = version
+
+    def store_answer(self, entry, payload, *, after):
+        pass
+
+    store_progress = store_answer
+
+
+def converse(plan, engine, *, kept=None):
+    """The conversation of `plan` under a charge that nobody made."""
+    stub = Stub(engine.version(plan.table, secret=Stub.secret))
+    bill = Bill(
+        digest=plan.digest,
+        description={},
+        tables=plan.table.name,
+        costs=plan.costs,
+        version=lambda secret: engine.version(plan.table, secret=secret),
+    )
+    charge = Charged(bill, stub, ledger=stub, noise=None, kept=kept)
+    return Conversation(plan, charge, engine=engine, progress=lambda _: None)
