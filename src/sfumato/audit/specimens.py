@@ -1,7 +1,7 @@
 """Mechanisms that promise more than they keep, each with its claim and the truth, for audits to catch.
 
 None is fit for anything else. They draw from the package's own entropy; what is wrong with each is not its
-randomness but what it does with it. `UserCountsAsWritten` has the shape of a recipe, and refuses to be planned.
+randomness but what it does with it. `UserCountsAsWritten` is shaped like a recipe and refuses to be planned.
 """
 
 from __future__ import annotations
