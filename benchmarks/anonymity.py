@@ -147,22 +147,22 @@ def best_time(work, rounds=5):
 
 def measure_ours(table):
     """Rows of the table: method, k, seconds of the division alone and of everything, loss, class size."""
-    from sfumato.anonymity import make_plan, release_table
+    from sfumato.anonymity import Options, release_table
+    from sfumato.anonymity.anonymize import _collapse
     from sfumato.anonymity.divide import divide_tuples
-    from sfumato.anonymity.run import _collapse
-    from sfumato.anonymity.space import build_space
+    from sfumato.anonymity.encode import build_space
 
     for kind, trees in (("sets", None), ("hierarchies", adult_hierarchies())):
         for method in ("local", "cuts", "strict"):
             for k, bar in zip(KS, BARS[kind], strict=True):
-                plan = make_plan(
+                plan = Options(
                     quasi_identifiers=QUASI, k=k, sensitive="income", hierarchies=trees, method=method
                 )
                 columns, tuples, people = _collapse(table, plan, None)
                 space = build_space(columns)
 
                 def divide(parts=(plan, table, columns, tuples, people, space)):
-                    return divide_tuples(*parts, tell=lambda _: None)
+                    return divide_tuples(*parts, progress=lambda _: None)
 
                 seconds, _ = best_time(divide)
                 whole, released = best_time(lambda plan=plan: release_table(table, plan), rounds=2)
@@ -175,7 +175,7 @@ def measure_ours(table):
                 )
     for limit in (0.0, 0.05):
         for k in KS:
-            plan = make_plan(
+            plan = Options(
                 quasi_identifiers=QUASI,
                 k=k,
                 sensitive="income",
@@ -346,10 +346,10 @@ def write_big(table, path):
 
 def run_big(source, out, kind):
     """In a process of its own: one whole release and one check, as JSON on the last line."""
-    from sfumato.anonymity import make_plan, measure_anonymity, release_table
+    from sfumato.anonymity import Options, measure_anonymity, release_table
 
     trees = adult_hierarchies() if kind == "hierarchies" else None
-    plan = make_plan(quasi_identifiers=QUASI, k=10, sensitive="income", hierarchies=trees)
+    plan = Options(quasi_identifiers=QUASI, k=10, sensitive="income", hierarchies=trees)
     warm = load_adult()
     release_table(warm, plan)  # compiled loops are on disk, and are read once
     start = time.perf_counter()
@@ -367,7 +367,7 @@ def run_big(source, out, kind):
                 "peak": peak,
                 "ncp": 100 * released.made.loss.ncp,
                 "k": found.k,
-                "classes": released.made.classes,
+                "classes": released.measured.classes,
             }
         )
     )

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import sfumato
-
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "sfumato"
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -91,27 +89,6 @@ def test_only_audits_give_a_curator_other_noise():
                 given = {keyword.arg for keyword in node.keywords}
                 room = path.relative_to(SOURCE).parts[0]
                 assert room == "audit" or not given & {"noise", None}, path
-
-
-def test_the_public_names_are_these():
-    assert sorted(sfumato.__all__) == [
-        "BudgetExceeded",
-        "Curator",
-        "LedgerError",
-        "RecipeError",
-        "Release",
-        "ReleaseError",
-        "SchemaError",
-        "SfumatoError",
-        "SourceError",
-        "UnsupportedQuery",
-        "VerificationFailed",
-        "open",
-        "recipes",
-        "verify",
-    ]
-    for name in sfumato.__all__:
-        assert getattr(sfumato, name).__doc__
 
 
 def test_no_plan_asks_for_more_noise_than_can_be_drawn():

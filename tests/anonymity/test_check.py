@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.check import NOT_DP, measure_anonymity
+from sfumato.anonymity.check import NOT_DP, Requirements, find_shortfalls, measure_anonymity
 from sfumato.attack import compatible, parse_pattern
-from sfumato.errors import AnonymityError
+from sfumato.errors import AnonymityError, SourceError
 
 PEOPLE = {
     "height": ["190", "185", "180", "170", "175"],
@@ -167,7 +167,7 @@ def test_k_map_counts_who_fits_what_labels_mean():
     strangers = {name: ["1"] for name in KNOWN}
     assert measure_anonymity(LECTURE, quasi_identifiers=KNOWN, register=strangers).k_map == 0
     assert measure_anonymity(LECTURE, quasi_identifiers=KNOWN).k_map is None
-    with pytest.raises(AnonymityError, match="register: no column 'age'"):
+    with pytest.raises(SourceError, match="register: no column 'age'"):
         measure_anonymity(LECTURE, quasi_identifiers=["age"], register={"sex": ["m"]})
 
 
@@ -234,19 +234,19 @@ def test_cells_of_any_plain_kind_are_compared():
         ({"quasi_identifiers": ["many"]}, "nested"),
     ],
 )
-def test_bad_wishes_are_told(options, words):
+def test_what_cannot_be_measured_is_refused(options, words):
     table = pa.table({"age": [61, 72], "ill": ["flu", "gout"], "many": [[1], [2]]})
-    with pytest.raises(AnonymityError, match=words):
+    with pytest.raises(SourceError if "no column" in words else AnonymityError, match=words):
         measure_anonymity(table, **options)
 
 
 def test_bad_files_are_told(tmp_path):
     (tmp_path / "t.parquet").write_text("no parquet")
     for name in ("t.parquet", "none.parquet"):
-        with pytest.raises(AnonymityError, match=name):
+        with pytest.raises(SourceError, match=name):
             measure_anonymity(tmp_path / name, quasi_identifiers=["a"])
     (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
-    with pytest.raises(AnonymityError, match="same name"):
+    with pytest.raises(SourceError, match="same name"):
         measure_anonymity(tmp_path / "twice.csv", quasi_identifiers=["a"])
 
 
@@ -347,3 +347,99 @@ def test_the_ordered_distance_crosses_gaps(first, second):
         pa.Table.from_pylist(rows), quasi_identifiers=["a"], sensitive="s", distance="ordered"
     )
     assert found.t == pytest.approx(judge(rows, ["a"], ["s"])[2]["s"][3], abs=1e-12)
+
+
+SENSITIVE_ROWS = {
+    "a": ["x"] * 4 + ["y"] * 3,
+    "s": ["u", "u", "u", "v", "u", "v", "v"],
+    "r": [1, 2, 3, 4, 1, 2, 3],
+}
+
+
+def measure(**options):
+    return measure_anonymity(SENSITIVE_ROWS, quasi_identifiers=["a"], **{"sensitive": ["s", "r"], **options})
+
+
+def test_nothing_is_lacking_where_all_is_met():
+    required = Requirements(k=3, l=2, entropy_l=1.7, recursive=(3.1, 2), t=0.3)
+    assert find_shortfalls(measure(), required) == ()
+    assert find_shortfalls(measure(register={"a": ["x", "y"]}), Requirements(k=1, k_map=True)) == ()
+    assert required.needs_sensitive
+    assert not Requirements(k=3, k_map=True).needs_sensitive
+
+
+def test_each_shortfall_is_told_in_words():
+    required = Requirements(k=5, l=3, entropy_l=2, recursive=(3, 2), t=0.1, delta=0.2)
+    found = measure(sensitive="s", register={"a": ["x", "x", "y"]})
+    assert find_shortfalls(found, Requirements(k=2, k_map=True)) == ("k-map is 1, asked 2",)
+    assert find_shortfalls(found, required) == (
+        "k is 3, asked 5",
+        "l is 2, asked 3 (column 's')",
+        "entropy l is 1.75477, asked 2 (column 's')",
+        "recursive (3, 2)-diversity does not hold (column 's')",
+        "t is 0.238095, asked 0.1 (column 's')",
+        "delta is 0.538997, asked below 0.2 (column 's')",
+    )
+
+
+def test_one_record_too_few_is_too_few():
+    assert find_shortfalls(measure(), Requirements(k=4)) == ("k is 3, asked 4",)
+
+
+def test_an_infinite_delta_is_never_enough():
+    (fault,) = find_shortfalls(measure(sensitive="r"), Requirements(k=1, delta=1e9))
+    assert fault == "delta is inf, asked below 1e+09 (column 'r')"
+
+
+def test_rounding_is_no_shortfall():
+    rows = {"a": ["x"] * 3 + ["y"] * 3, "s": ["u", "v", "w"] * 2}
+    found = measure_anonymity(rows, quasi_identifiers=["a"], sensitive="s")
+    assert find_shortfalls(found, Requirements(k=3, l=3, entropy_l=3, t=0)) == ()
+
+
+def test_an_empty_table_lacks_everything():
+    empty = pa.table({"a": pa.array([], pa.string())})
+    found = measure_anonymity(empty, quasi_identifiers=["a"])
+    assert find_shortfalls(found, Requirements(k=1)) == ("the table has no records",)
+
+
+def test_what_was_not_measured_cannot_be_judged():
+    found = measure_anonymity(SENSITIVE_ROWS, quasi_identifiers=["a"])
+    with pytest.raises(AnonymityError, match="no sensitive column"):
+        find_shortfalls(found, Requirements(k=1, l=2))
+    with pytest.raises(AnonymityError, match="no register"):
+        find_shortfalls(found, Requirements(k=2, k_map=True))
+    with pytest.raises(AnonymityError, match="column 's' is asked by the ordered distance"):
+        find_shortfalls(measure(), Requirements(k=1, t=0.5, distance={"s": "ordered"}))
+    assert (
+        find_shortfalls(
+            measure(distance={"r": "ordered"}), Requirements(k=1, t=0.5, distance={"r": "ordered"})
+        )
+        == ()
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"k": 0},
+        {"k": 2.5},
+        {"k": True},
+        {"k": 2, "l": 0},
+        {"k": 2, "l": 1.5},
+        {"k": 2, "entropy_l": 0.5},
+        {"k": 2, "entropy_l": float("nan")},
+        {"k": 2, "t": 0.5, "distance": "other"},
+        {"k": 2, "t": 0.5, "distance": {"s": "other"}},
+        {"k": 2, "delta": float("inf")},
+        {"k": 2, "recursive": (1001, 2)},
+        {"k": 2, "t": 1.5},
+        {"k": 2, "t": float("nan")},
+        {"k": 2, "delta": 0},
+        {"k": 2, "recursive": (0, 2)},
+        {"k": 2, "recursive": (2, 0)},
+    ],
+)
+def test_impossible_requirements_are_refused(options):
+    with pytest.raises(AnonymityError):
+        Requirements(**options)

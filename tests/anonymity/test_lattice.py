@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.anonymity import lattice
-from sfumato.anonymity.collapse import collapse_rows
-from sfumato.anonymity.encode import Quasi
+from sfumato.anonymity.encode import Quasi, collapse_rows
 from sfumato.anonymity.lattice import find_optimum
 from sfumato.anonymity.models import Closeness, DistinctL, EntropyL, Models, RecursiveL, count_values
 from sfumato.errors import AnonymityError

@@ -78,12 +78,12 @@ def test_every_class_is_judged_as_by_definition(rows, model, classes):
             Models((model,), (sensitive(rows),))
         return
     models = Models((model,), (sensitive(rows),))
-    judged = models.hold_for_classes(np.array(classes, np.int32), 3)
+    judged = models.find_satisfied(np.array(classes, np.int32), 3)
     for each in range(3):
         values = [value for tuple_, value in rows if classes[tuple_] == each]
         wanted = not values or holds(model, values, table)
         assert judged[each] == wanted
-        assert models.hold_for(np.flatnonzero(np.array(classes) == each)) == wanted
+        assert models.satisfied_by(np.flatnonzero(np.array(classes) == each)) == wanted
 
 
 @settings(max_examples=100, deadline=None)
@@ -100,7 +100,7 @@ def test_what_is_left_out_no_longer_counts(rows, model, kept):
     models = Models((model,), (sensitive(rows),)).restrict(np.array(kept))
     for each in {tuple_ for tuple_, _ in left}:
         values = [value for tuple_, value in left if tuple_ == each]
-        assert models.hold_for(np.array([each])) == holds(model, values, table)
+        assert models.satisfied_by(np.array([each])) == holds(model, values, table)
 
 
 def test_several_columns_must_all_hold():
@@ -108,8 +108,8 @@ def test_several_columns_must_all_hold():
     first = count_values("a", rows, np.array([0, 1, 0, 1], np.int32), tuples=2)
     second = count_values("b", rows, np.array([0, 1, 1, 1], np.int32), tuples=2)
     models = Models((DistinctL("a", 2), DistinctL("b", 2)), (first, second))
-    assert models.hold_for_classes(np.array([0, 1], np.int32), 2).tolist() == [True, False]
-    assert models.hold_for_classes(np.array([1, 0], np.int32), 2).tolist() == [False, True]
+    assert models.find_satisfied(np.array([0, 1], np.int32), 2).tolist() == [True, False]
+    assert models.find_satisfied(np.array([1, 0], np.int32), 2).tolist() == [False, True]
 
 
 def test_ties_hold():
@@ -117,7 +117,7 @@ def test_ties_hold():
     values = np.array([0, 1, 0, 0, 0, 0, 1, 1, 1, 1], np.int32)
     column = count_values("s", rows, values, tuples=2)
     exact = (EntropyL("s", 2), Closeness("s", 0.0), Closeness("s", 0.0, "ordered"), DistinctL("s", 2))
-    assert Models(exact, (column,)).hold_for_classes(np.array([0, 1], np.int32), 2).all()
+    assert Models(exact, (column,)).find_satisfied(np.array([0, 1], np.int32), 2).all()
 
 
 def test_the_most_frequent_value_must_be_strictly_less_frequent():
@@ -140,10 +140,10 @@ def test_tables_of_billions_of_rows_do_not_overflow():
     )
     for distance, apart in (("equal", 0.25), ("ordered", 0.25)):
         near = Models((Closeness("s", apart + 1e-6, distance),), (column,))
-        assert near.hold_for_classes(np.array([0, 1], np.int32), 2).all()
+        assert near.find_satisfied(np.array([0, 1], np.int32), 2).all()
         far = Models((Closeness("s", apart - 1e-6, distance),), (column,))
-        assert not far.hold_for_classes(np.array([0, 1], np.int32), 2).any()
-    assert Models((EntropyL("s", 2), RecursiveL("s", 1.5, 2)), (column,)).hold_for(np.array([0]))
+        assert not far.find_satisfied(np.array([0, 1], np.int32), 2).any()
+    assert Models((EntropyL("s", 2), RecursiveL("s", 1.5, 2)), (column,)).satisfied_by(np.array([0]))
 
 
 def test_the_cost_is_that_of_different_pairs():
@@ -156,22 +156,12 @@ def test_the_cost_is_that_of_different_pairs():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: DistinctL("s", 0),
-        lambda: DistinctL("s", 1.5),
-        lambda: EntropyL("s", 0.9),
-        lambda: EntropyL("s", math.nan),
-        lambda: RecursiveL("s", 0, 2),
-        lambda: RecursiveL("s", 1, 0),
-        lambda: Closeness("s", 1.1),
-        lambda: Closeness("s", math.nan),
-        lambda: Closeness("s", 0.1, "other"),
-        lambda: DeltaDisclosure("s", 0),
         lambda: Models((DistinctL("other", 2),), ()),
         lambda: check_people(np.array([3]), 4),
         lambda: check_people(np.array([3]), 0),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(make):
+def test_models_that_cannot_be_are_refused(make):
     with pytest.raises(AnonymityError):
         make()
 

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from sfumato.anonymity import make_plan, release_table
+from sfumato.anonymity import Options, release_table
 from sfumato.anonymity.page import build_page
 from sfumato.anonymity.summary import summarise
 from sfumato.pages.charts import draw_pairs
@@ -19,7 +19,7 @@ REGISTER = {"age": [61, 72, 66, 40, 35, 44, 65, 36], "<b>sex": list("fmffmfmm")}
 
 
 def page(register=None, name="coarse.csv", **wishes):
-    plan = make_plan(**{"quasi_identifiers": ["age", "<b>sex"], "k": 3, "sensitive": "ill", **wishes})
+    plan = Options(**{"quasi_identifiers": ["age", "<b>sex"], "k": 3, "sensitive": "ill", **wishes})
     return build_page(summarise(release_table(PEOPLE, plan), register=register), name=name).decode()
 
 
@@ -89,7 +89,7 @@ def test_sections_without_anything_to_tell_are_left_out(wishes, section, there):
 
 def test_a_class_that_agrees_is_a_warning():
     same = {"age": [61, 62, 33, 34], "ill": ["flu", "flu", "gout", "none"]}
-    plan = make_plan(quasi_identifiers="age", k=2, sensitive="ill")
+    plan = Options(quasi_identifiers="age", k=2, sensitive="ill")
     warned = build_page(summarise(release_table(same, plan)), name="x.csv").decode()
     assert "Ask for l-diversity" in warned
     assert "Ask for l-diversity" not in page(l=2)
@@ -97,7 +97,7 @@ def test_a_class_that_agrees_is_a_warning():
 
 def test_several_sensitive_columns_are_told_one_by_one():
     people = {**PEOPLE, "score": [1, 2, 3, 4, 5, 6]}
-    plan = make_plan(quasi_identifiers="age", k=3, sensitive=["ill", "score"])
+    plan = Options(quasi_identifiers="age", k=3, sensitive=["ill", "score"])
     text = build_page(summarise(release_table(people, plan)), name="x.csv").decode()
     assert "sensitive column" in text
 

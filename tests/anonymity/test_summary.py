@@ -3,11 +3,23 @@
 import json
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sfumato.anonymity import AnonymityError, Groups, make_plan, release_table
-from sfumato.anonymity.summary import INTERNAL, check_target, read_register, summarise
-from sfumato.anonymity.summary_words import describe_summary, list_models
+from sfumato.anonymity import Groups, Options, release_table
+from sfumato.anonymity.summary import (
+    INTERNAL,
+    check_target,
+    describe_summary,
+    list_models,
+    measure_accuracy,
+    read_register,
+    summarise,
+)
+from sfumato.errors import AnonymityError, SourceError
 
 PEOPLE = {
     "name": ["a", "b", "c", "d", "e", "f"],
@@ -23,7 +35,7 @@ REGISTER = {"name": list("abcdefgh"), "age": [61, 72, 66, 40, 35, 44, 65, 36], "
 def release(**wishes):
     # Cuts make the classes 61-72 and 35-44, both with all sexes.
     usual = {"quasi_identifiers": ["age", "sex"], "k": 3, "sensitive": "ill", "method": "cuts"}
-    plan = make_plan(**{**usual, **wishes})
+    plan = Options(**{**usual, **wishes})
     return release_table(PEOPLE, plan)
 
 
@@ -85,7 +97,7 @@ def test_survey_weights_may_be_a_kept_column():
 
 def test_a_quasi_identifier_may_be_called_as_the_weights_are():
     people = {"survey weights": [1, 2, 3, 4], "ill": ["a", "b", "a", "b"]}
-    plan = make_plan(quasi_identifiers="survey weights", k=2)
+    plan = Options(quasi_identifiers="survey weights", k=2)
     found = summarise(release_table(people, plan), survey_weights=pa.chunked_array([[1.0, 1, 1, 1]]))
     assert found.after.records == 4
 
@@ -106,12 +118,12 @@ def test_the_target():
         with pytest.raises(AnonymityError, match="target"):
             summarise(release(), target=wrong)
     with pytest.raises(AnonymityError):
-        check_target(release().plan, "weight")
+        check_target(release().options, "weight")
 
 
 def test_a_target_that_nobody_asked_for_is_noted_if_it_cannot_be_predicted():
     many = {"age": [*range(300)], "secret": [f"s{each}" for each in range(300)]}
-    made = release_table(many, make_plan(quasi_identifiers="age", k=5, sensitive="secret"))
+    made = release_table(many, Options(quasi_identifiers="age", k=5, sensitive="secret"))
     found = summarise(made)
     assert found.accuracy is None
     assert "different values" in found.notes[0]
@@ -128,9 +140,9 @@ def test_labels_that_fit_nobody_are_noted():
 
 
 def test_a_register_needs_the_columns():
-    plan = release().plan
+    plan = release().options
     assert read_register(REGISTER, plan).column_names == ["age", "sex"]
-    with pytest.raises(AnonymityError, match="'sex'"):
+    with pytest.raises(SourceError, match="'sex'"):
         read_register({"age": [1]}, plan)
 
 
@@ -151,7 +163,96 @@ def test_the_record_says_what_was_asked():
     assert asked["recursive"] == {"c": 3, "l": 2}
     assert asked["weights"] == {"age": 2}
     assert asked["k_map"] is False
-    mapped = make_plan(quasi_identifiers=["age", "sex"], k=2, k_map=True)
+    mapped = Options(quasi_identifiers=["age", "sex"], k=2, k_map=True)
     found = summarise(release_table(PEOPLE, mapped, register=REGISTER), register=REGISTER)
     assert found.to_record()["asked"]["k_map"] is True
     assert list_models(found)[0][0] == "k-map ="
+
+
+def measure(before, after=None, **options):
+    return measure_accuracy(
+        before, before if after is None else after, **{"features": ["a"], "target": "s", **options}
+    )
+
+
+def test_what_a_column_tells_is_learned_and_what_is_gone_is_not():
+    before = {"a": ["x", "y"] * 20, "b": ["p", "p", "q", "q"] * 10, "s": ["u", "v"] * 20}
+    found = measure(before, {**before, "a": ["*"] * 40}, features=["a", "b"])
+    assert (found.before, found.after) == (1.0, 0.5)
+    assert (found.baseline_before, found.baseline_after) == (0.5, 0.5)
+    assert found.kept == 0
+    assert found.to_record()["model"] == "k-anonymity, not differential privacy"
+
+
+def test_the_baseline_is_the_most_frequent_target():
+    rows = {"a": ["x"] * 10, "s": ["u"] * 7 + ["v", None, None]}
+    found = measure(rows)
+    assert (found.before, found.baseline_before, found.kept) == (0.7, 0.7, None)
+
+
+def test_fewer_records_after_are_tested_by_themselves():
+    before = {"a": ["x", "y"] * 20, "s": ["u", "v"] * 20}
+    after = {"a": ["x", "y"] * 5 + ["x"] * 5, "s": ["u", "v"] * 5 + ["u"] * 5}
+    found = measure(before, after)
+    assert found.after == 1
+    assert found.baseline_after == pytest.approx(2 / 3)
+    empty = pa.table({"a": pa.array([], pa.string()), "s": pa.array([], pa.string())})
+    assert measure(before, empty).after == 0
+
+
+def test_each_record_is_predicted_by_the_others_only():
+    # Every value occurs once: a memory of the record itself would be right, the others know nothing.
+    rows = {"a": list(range(100)), "s": ["u", "v"] * 50}
+    assert measure(rows).before <= 0.55
+
+
+def test_a_full_grid_is_not_split_along_a_column():
+    # Dealt out in sorted order, each fold would have one value of the last column and never learn it.
+    grid = [(a, b) for a in range(50) for b in range(10)]
+    rows = {"a": [a for a, _ in grid], "b": [b for _, b in grid], "s": ["uv"[b % 2] for _, b in grid]}
+    assert measure(rows, features=["a", "b"]).before == 1
+
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from("xyz"), st.sampled_from("pq"), st.sampled_from("uvw")), min_size=1, max_size=40
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS, data=st.data())
+def test_the_order_of_rows_does_not_matter(rows, data):
+    def table(each):
+        return {name: [row[at] for row in each] for at, name in enumerate("abs")}
+
+    found = measure(table(rows), table(data.draw(st.permutations(rows))), features=["a", "b"])
+    assert found.before == found.after
+    assert 0 <= found.before <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"folds": 1}, "2 folds"),
+        ({"features": ["s"]}, "named twice"),
+        ({"features": []}, "at least one"),
+        ({"target": "none"}, "no column 'none'"),
+        ({"features": ["s"], "target": "a"}, "more than 200 different values"),
+    ],
+)
+def test_impossible_options_are_refused(options, words):
+    rows = {"a": list(range(300)), "s": ["u"] * 300}
+    with pytest.raises((AnonymityError, SourceError), match=words):
+        measure(rows, **options)
+
+
+@pytest.mark.shared
+def test_income_is_predicted_from_the_census(shared):
+    table = pq.read_table(shared / "data" / "adult" / "adult.parquet")
+    features = ["age", "workclass", "education", "marital-status", "occupation", "race", "sex"]
+    decades = pc.multiply(pc.divide(table["age"], 10), 10)
+    coarse = table.set_column(table.column_names.index("age"), "age", decades)
+    found = measure_accuracy(table, coarse, features=features, target="income")
+    assert 0.79 < found.before < 0.84
+    assert abs(found.after - found.before) < 0.01
+    assert found.baseline_before == pytest.approx(0.7607, abs=1e-4)
+    assert found.kept > 0.8

@@ -77,7 +77,7 @@ def test_people_are_shown_on_demand_and_with_a_warning(town):
 
 def test_mistakes_have_their_exit_codes(town):
     link(town, "nowhere", code=1)
-    link(town, "published", "--reveal", "nothing", code=2)
+    link(town, "published", "--reveal", "nothing", code=1)
     link(town, "published", "--truth", town / "register.csv", code=2)
     run("link", town / "published.csv", "--with", town / "register.csv", "--on", ",", code=2)
 

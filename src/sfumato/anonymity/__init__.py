@@ -1,4 +1,16 @@
-"""k-anonymity, on the private side: not differential privacy, and its outputs say so."""
+"""k-anonymity, on the private side: not differential privacy, and its outputs say so.
+
+quasi-identifier   a column that others may know of a person, such as age or postcode
+equivalence class  the records whose quasi-identifiers are all released the same; k-anonymity: k at least
+generalization     coarser values: a range, a set of values, or a node of a hierarchy; `*` is any value
+suppression        a record that is left out, or a cell that is `*`
+l-diversity, t-closeness, delta-disclosure   what a class may tell of a sensitive column
+tuple              a combination of codes of the quasi-identifiers; algorithms see each once, with its rows
+
+The methods by the names of the literature: `strict` and `relaxed` are Mondrian's, `cuts` is Mondrian with
+the cuts that lose least, `local` is local recoding, `lattice` the optimal full-domain generalization,
+`microaggregate` MDAV.
+"""
 
 from sfumato.anonymity.anonymize import Released, anonymize, release_table
 from sfumato.anonymity.check import Anonymity, measure_anonymity
@@ -12,7 +24,7 @@ from sfumato.anonymity.hierarchy import (
     Suppressed,
 )
 from sfumato.anonymity.hierarchy_files import parse_hierarchy, read_hierarchies
-from sfumato.anonymity.plan import METHODS, Plan, make_plan
+from sfumato.anonymity.options import METHODS, Options
 from sfumato.errors import AnonymityError
 
 __all__ = [
@@ -24,12 +36,11 @@ __all__ = [
     "Hierarchy",
     "Intervals",
     "Listed",
-    "Plan",
+    "Options",
     "Prefixes",
     "Released",
     "Suppressed",
     "anonymize",
-    "make_plan",
     "measure_anonymity",
     "parse_hierarchy",
     "read_hierarchies",

@@ -1,39 +1,353 @@
-"""The door of this package: a table goes in, and one that was judged comes out."""
+"""The whole way: a table goes in; it is encoded, divided, labelled, written, read again and judged."""
 
 from __future__ import annotations
 
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.anonymity.check import measure_anonymity
-from sfumato.anonymity.files import decode_text, judge_table, refuse_target, write_judged
-from sfumato.anonymity.plan import make_plan
-from sfumato.anonymity.run import run_plan
-from sfumato.anonymity.tables import give_back, read_table
-from sfumato.errors import VerificationFailed
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from sfumato.anonymity.check import Anonymity, find_shortfalls, measure_anonymity
+from sfumato.anonymity.divide import divide_tuples
+from sfumato.anonymity.encode import (
+    Partition,
+    Quasi,
+    Tuples,
+    build_space,
+    collapse_rows,
+    encode_quasi_identifier,
+    encode_values,
+    value_type,
+)
+from sfumato.anonymity.labels import (
+    Labels,
+    Loss,
+    label_centres,
+    label_partition,
+    measure_loss,
+    refuse_bars,
+    suppress_classes,
+)
+from sfumato.anonymity.options import Options
+from sfumato.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
+from sfumato.tables import TableLike, give_back, is_text, read_table, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from sfumato.anonymity.check import Anonymity
-    from sfumato.anonymity.hierarchy_base import Hierarchy
-    from sfumato.anonymity.measures import Distance
-    from sfumato.anonymity.plan import Plan
-    from sfumato.anonymity.run import Anonymized
-    from sfumato.anonymity.tables import TableLike
+_FORMATS = (".parquet", ".csv", ".csv.gz")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Anonymized:
+    """The released rows, what was lost, and the share of their cells that are `*`.
+
+    `rows` says which original row each released one comes from: it stays inside.
+    """
+
+    table: pa.Table
+    rows: NDArray[np.int64]
+    loss: Loss
+    suppressed_cells: float
+
+
+def _make_release(
+    table: pa.Table,
+    options: Options,
+    *,
+    register: pa.Table | None,
+    by_class: bool,
+    progress: Callable[[str], None],
+) -> Anonymized:
+    """The table as the options want it, in the order of its rows or, `by_class`, of what it says.
+
+    In the order of what it says, nothing tells where a row stood before.
+    """
+    if options.k > table.num_rows and not options.k_map:
+        raise AnonymityError(f"k is {options.k}, but the table has {table.num_rows} records; ask for less")
+    progress("reading quasi-identifiers")
+    columns, tuples, people = _collapse(table, options, register)
+    space = build_space(columns, options.weights)
+    partition = divide_tuples(options, table, columns, tuples, people, space, progress=progress)
+    progress("writing labels")
+    label = label_centres if options.method == "microaggregate" else label_partition
+    labels = label(columns, tuples, space, partition)
+    partition, starred = suppress_classes(options, partition, labels)
+    loss = measure_loss(columns, tuples, partition, labels, k=options.k)
+    class_of_row = _deal(tuples, partition, table.num_rows)
+    rows = np.flatnonzero(class_of_row >= 0)
+    if by_class:
+        rows = _sort_rows(table, options, labels, class_of_row, rows)
+    return Anonymized(_gather(table, options, labels, class_of_row[rows], rows), rows, loss, starred)
+
+
+def _collapse(
+    table: pa.Table, options: Options, register: pa.Table | None
+) -> tuple[tuple[Quasi, ...], Tuples, NDArray[np.int64]]:
+    """The encoded columns, the different tuples with their rows, and how many people k counts in each."""
+
+    def encode(name: str) -> Quasi:
+        column = table.column(name)
+        if register is not None:
+            column = _append(name, column, register.column(name))
+        quasi = encode_quasi_identifier(name, column, hierarchy=options.hierarchies.get(name))
+        refuse_bars(quasi)
+        return quasi
+
+    with ThreadPoolExecutor() as pool:
+        columns = list(pool.map(encode, options.quasi_identifiers))
+    tuples = collapse_rows([column.codes for column in columns], [column.size for column in columns])
+    if register is None:
+        return tuple(columns), tuples, tuples.rows
+    # The register's rows follow the table's: they are people to be taken for, and lose nothing.
+    own = np.bincount(tuples.tuple_of_row[: table.num_rows], minlength=tuples.size).astype(np.int64)
+    people = tuples.rows - own
+    if people.sum() < options.k:
+        raise AnonymityError(f"k is {options.k}, but the register has {people.sum()} rows; ask for less")
+    return tuple(columns), type(tuples)(tuples.codes, own, tuples.tuple_of_row[: table.num_rows]), people
+
+
+def _append(name: str, column: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = value_type(column)
+    try:
+        return pa.chunked_array([*column.cast(kind).chunks, *other.cast(kind).chunks], type=kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise AnonymityError(
+            f"column {name!r} of the register holds other kinds of values than the table's"
+        ) from None
+
+
+def _deal(tuples: Tuples, partition: Partition, rows: int) -> NDArray[np.int32]:
+    """The class of every row."""
+    if partition.tuple_of_entry.size == tuples.size:
+        class_of_tuple = np.empty(tuples.size, np.int32)
+        class_of_tuple[partition.tuple_of_entry] = partition.classes
+        return class_of_tuple[tuples.tuple_of_row]
+    from sfumato.anonymity.kernels.group import deal_rows
+
+    dealt: NDArray[np.int32] = deal_rows(
+        tuples.tuple_of_row, partition.tuple_of_entry, partition.weights, partition.classes, tuples.size
+    )
+    assert dealt.size == rows
+    return dealt
+
+
+def _sort_rows(
+    table: pa.Table,
+    options: Options,
+    labels: Sequence[Labels],
+    class_of_row: NDArray[np.int32],
+    rows: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The rows in the order of their released cells, so that no row's place tells where it was."""
+    from sfumato.anonymity.kernels.group import sort_by_code
+
+    for name in reversed((*options.sensitive, *options.keep)):
+        codes, values = encode_values(name, table.column(name))
+        rows = sort_by_code(rows, codes, len(values))
+    cells = np.stack([each.of_class for each in labels])
+    place = np.empty(cells.shape[1], np.int32)
+    place[np.lexsort(cells[::-1])] = np.arange(place.size, dtype=np.int32)
+    rank = np.append(place, 0)[class_of_row]
+    ordered: NDArray[np.int64] = sort_by_code(rows, rank, place.size)
+    return ordered
+
+
+def _gather(
+    table: pa.Table,
+    options: Options,
+    labels: Sequence[Labels],
+    classes: NDArray[np.int32],
+    rows: NDArray[np.int64],
+) -> pa.Table:
+    """The released columns of these rows; text is numbered until somebody reads it."""
+    released: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for name, cells in zip(options.quasi_identifiers, labels, strict=True):
+        released[name] = _take_labels(cells, classes)
+    inorder = rows.size == table.num_rows and bool((rows[1:] > rows[:-1]).all())
+    for name in (*options.sensitive, *options.keep):
+        column = table.column(name)
+        released[name] = column if inorder else column.take(to_arrow(rows))
+    return pa.table(released)
+
+
+def _take_labels(cells: Labels, classes: NDArray[np.int32]) -> pa.Array:
+    texts = list(cells.texts)
+    codes = cells.of_class[classes]
+    if texts and texts[-1] is None:
+        texts.pop()
+        indices = pa.array(codes, mask=codes == len(texts))
+    else:
+        indices = to_arrow(codes)
+    if cells.values is not None:
+        return cells.values.take(indices)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+
+
+def judge_table(table: TableLike, options: Options, *, register: pa.Table | None = None) -> Anonymity:
+    """How anonymous the table is as it stands; VerificationFailed if that is less than the options require.
+
+    Nothing of how it was made is used: `table` may be a path, and what is read there is what counts.
+    """
+    measured = measure_anonymity(
+        table,
+        quasi_identifiers=options.quasi_identifiers,
+        sensitive=options.sensitive or None,
+        register=register if options.k_map else None,
+        distance=options.distance,
+    )
+    shortfalls = find_shortfalls(measured, options)
+    if shortfalls:
+        raise VerificationFailed(
+            f"the released table is not what was asked, and is not handed over: {'; '.join(shortfalls)}"
+        )
+    return measured
+
+
+def refuse_target(out: Path | str, *, force: bool, apart: tuple[TableLike, ...] = ()) -> Path:
+    """The path to write to, or an error if it cannot be written there; never one of the tables `apart`."""
+    path = Path(out)
+    if not path.name.lower().endswith(_FORMATS):
+        raise AnonymityError(f"{path.name!r} must end in {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}")
+    for source in apart:
+        given = isinstance(source, (str, Path)) and path.exists() and Path(source).exists()
+        if given and path.samefile(source):
+            raise ReleaseError(f"{path.name!r} is what is read; choose another name for what is written")
+    if path.exists() and not force:
+        raise ReleaseError(f"{path.name!r} exists; choose another name, or say to overwrite it (force)")
+    if not path.absolute().parent.is_dir():
+        raise ReleaseError(f"the folder of {path.name!r} does not exist; create it first")
+    return path
+
+
+def write_judged(
+    table: pa.Table,
+    path: Path,
+    options: Options,
+    *,
+    register: pa.Table | None,
+    force: bool,
+    before: Callable[[Anonymity], None],
+) -> Anonymity:
+    """How anonymous the file at `path` is, once it is written, read again and found to be what was asked.
+
+    A file that is not stays nowhere: it is written under another name first, and gets its own after `before`
+    was called with what was found.
+    """
+    ending = next(each for each in _FORMATS if path.name.lower().endswith(each))
+    if ending != ".parquet" and table.num_columns == 1 and table.column(0).null_count:
+        raise AnonymityError(
+            "a text file of one column cannot show a missing value; write Parquet, or keep another column"
+        )
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{ending}")
+    try:
+        _write(table, draft, ending)
+        measured = judge_table(draft, options, register=register)
+        if measured.records != table.num_rows:
+            raise VerificationFailed(
+                "the written file has not the records that were written, and is not handed over"
+            )
+        before(measured)
+        _hand_over(draft, path, force=force)
+    except SfumatoError:
+        raise
+    except pa.ArrowException as error:
+        raise ReleaseError(
+            f"{path.name!r} cannot hold a column of this kind ({type(error).__name__}); try Parquet or CSV"
+        ) from None
+    except FileExistsError:
+        raise ReleaseError(
+            f"{path.name!r} exists; choose another name, or say to overwrite it (force)"
+        ) from None
+    except OSError as error:
+        raise ReleaseError(
+            f"{path.name!r} could not be written ({type(error).__name__}); check the folder and the disk"
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return measured
+
+
+def _hand_over(draft: Path, path: Path, *, force: bool) -> None:
+    if not force:
+        # A link is refused where a file has appeared in the meantime.
+        with suppress(NotImplementedError, PermissionError):
+            os.link(draft, path)
+            return
+    draft.replace(path)
+
+
+def _write(table: pa.Table, path: Path, ending: str) -> None:
+    with path.open("xb") as file:
+        if ending == ".parquet":
+            # Without the stored Arrow schema, numbered text is read as the text it is.
+            pq.write_table(compact_text(table), file, store_schema=False, compression="zstd")
+        else:
+            plain = decode_text(table)
+            if ending == ".csv":
+                pa_csv.write_csv(plain, file)
+            else:
+                with pa.CompressedOutputStream(file, "gzip") as packed:
+                    pa_csv.write_csv(plain, packed)
+        if not file.closed:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def compact_text(table: pa.Table) -> pa.Table:
+    """The table with numbered text that knows only the texts of its rows, in their order.
+
+    A file keeps the list of texts as it is given, so that one of a record that was left out, or the order
+    in which they came, would be told by it.
+    """
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        columns[name] = column
+        kind = value_type(column)
+        if is_text(kind):
+            codes, values = encode_values(name, column)
+            known = [value for value in values if value is not None]
+            indices = (
+                pa.array(codes, mask=codes == len(known)) if len(known) < len(values) else to_arrow(codes)
+            )
+            columns[name] = pa.DictionaryArray.from_arrays(indices, pa.array(known, pa.string()))
+        elif pa.types.is_dictionary(column.type):
+            columns[name] = column.cast(kind)
+    return pa.table(columns)
+
+
+def decode_text(table: pa.Table) -> pa.Table:
+    """The table with numbered text as plain text."""
+    columns = {
+        name: column.cast(value_type(column))
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return pa.table(columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Released:
-    """What came of a plan: the original columns, the released ones, and how anonymous they were found."""
+    """A finished release: the original columns, the released ones, and how anonymous they were found."""
 
-    plan: Plan
+    options: Options
     original: pa.Table
     made: Anonymized
     measured: Anonymity
+
+    @property
+    def suppressed(self) -> int:
+        """The number of records that were left out."""
+        return int(self.original.num_rows - self.made.table.num_rows)
 
 
 def anonymize(
@@ -42,98 +356,92 @@ def anonymize(
     quasi_identifiers: Sequence[str] | str,
     k: int,
     sensitive: Sequence[str] | str | None = None,
-    keep: Sequence[str] | str = (),
-    identifiers: Sequence[str] | str = (),
-    individual: str | None = None,
-    hierarchies: Mapping[str, Hierarchy] | Path | str | None = None,
-    method: str = "local",
-    l: int | None = None,  # noqa: E741 - the field's word
-    entropy_l: float | None = None,
-    recursive: tuple[float, int] | None = None,
-    t: float | None = None,
-    distance: Distance | Mapping[str, Distance] = "equal",
-    delta: float | None = None,
     register: TableLike | None = None,
-    weights: Mapping[str, float] | None = None,
-    max_suppressed: float = 0.0,
-    max_suppressed_cells: float = 1.0,
     out: Path | str | None = None,
     force: bool = False,
     progress: Callable[[str], None] | None = None,
+    **options: Any,  # noqa: ANN401 - fields of Options, which checks them
 ) -> TableLike:
     """The table with quasi-identifiers so coarse that every record is one of k that look the same.
 
     It is the kind of table it was given, in the order of its rows; with `out` it is the path of a file,
     whose rows are in the order of what they say. Only the named columns come out. This is not differential
-    privacy: whoever knows more than the quasi-identifiers may still find people. docs/anonymity.md tells
-    what the other arguments mean.
+    privacy: whoever knows more than the quasi-identifiers may still find people.
+
+    quasi_identifiers, k  the columns that are made coarser, and how many records must look the same
+    sensitive             columns that are released as they are, and that l, t and the like are about
+    register              a table of the population: k then counts its people, not records (k-map)
+    out, force            the file to write (.parquet, .csv or .csv.gz), and whether to replace one
+    progress              is called with a few words at every step
+    options               any other field of `Options`: keep, identifiers, individual, hierarchies, method,
+                          l, entropy_l, recursive, t, distance, delta, weights, max_suppressed and
+                          max_suppressed_cells
 
     >>> people = {"age": [61, 72, 40, 35], "postcode": ["1001", "1001", "6732", "6910"]}
     >>> anonymize(people, quasi_identifiers=["age", "postcode"], k=2)
     {'age': ['61-72', '61-72', '35-40', '35-40'], 'postcode': ['1001', '1001', '6732|6910', '6732|6910']}
     """
-    plan = make_plan(
-        quasi_identifiers=quasi_identifiers,
-        k=k,
-        sensitive=sensitive,
-        keep=keep,
-        identifiers=identifiers,
-        individual=individual,
-        hierarchies=hierarchies,
-        method=method,
-        l=l,
-        entropy_l=entropy_l,
-        recursive=recursive,
-        t=t,
-        distance=distance,
-        delta=delta,
-        k_map=register is not None,
-        weights=weights,
-        max_suppressed=max_suppressed,
-        max_suppressed_cells=max_suppressed_cells,
+    k_map = register is not None
+    chosen = Options(
+        quasi_identifiers=quasi_identifiers, k=k, sensitive=sensitive or (), k_map=k_map, **options
     )
-    released = release_table(table, plan, register=register, out=out, force=force, tell=progress)
+    released = release_table(table, chosen, register=register, out=out, force=force, progress=progress)
     if out is not None:
-        return Path(out) if isinstance(table, Path) else str(out) if isinstance(table, str) else Path(out)
+        return str(out) if isinstance(table, str) else Path(out)
     return give_back(decode_text(released.made.table), like=table)
 
 
 def release_table(
     source: TableLike,
-    plan: Plan,
+    options: Options,
     *,
     register: TableLike | None = None,
     out: Path | str | None = None,
     force: bool = False,
-    tell: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] | None = None,
+    before: Callable[[Released], None] = lambda _: None,
 ) -> Released:
-    """What came of the plan, judged; with `out`, it is the written file that was judged."""
-    say = tell or (lambda _: None)
+    """The release of a table, judged; with `out`, it is the written file that was judged.
+
+    A `register` is needed where `options.k_map` says that k counts its people. `before` is called with
+    what was judged before the file gets its name: if it fails, there is no file.
+    """
+    report = progress or (lambda _: None)
     path = None if out is None else refuse_target(out, force=force, apart=(source, register))
-    say("reading the table")
-    table = read_table(source, side="table", columns=(*plan.needed, *plan.identifiers))
+    report("reading the table")
+    needed = (*options.needed, *options.identifiers)
+    table = read_table(source, side="table", columns=needed, typed=True, numbered=True)
     people = None
     if register is not None:
-        people = read_table(register, side="register", columns=plan.quasi_identifiers)
-    made = run_plan(table, plan, register=people, by_class=path is not None, tell=say)
-    _judge_individuals(table, plan, made)
-    say("checking what was written")
+        people = read_table(
+            register, side="register", columns=options.quasi_identifiers, typed=True, numbered=True
+        )
+    made = _make_release(table, options, register=people, by_class=path is not None, progress=report)
+    _judge_individuals(table, options, made)
+    report("checking what was written")
+
+    def finish(measured: Anonymity) -> None:
+        before(Released(options, table, made, measured))
+
     if path is None:
-        measured = judge_table(made.table, plan, register=people)
+        measured = judge_table(made.table, options, register=people)
+        finish(measured)
     else:
-        measured = write_judged(made.table, path, plan, register=people, force=force)
-    return Released(plan, table, made, measured)
+        measured = write_judged(made.table, path, options, register=people, force=force, before=finish)
+    return Released(options, table, made, measured)
 
 
-def _judge_individuals(table: pa.Table, plan: Plan, made: Anonymized) -> None:
+def _judge_individuals(table: pa.Table, options: Options, made: Anonymized) -> None:
     """Raises VerificationFailed: who is behind a row is not in the file, so it is judged before."""
-    if plan.individual is None:
+    if options.individual is None:
         return
-    owners = table.column(plan.individual).take(made.rows)
-    named: Any = made.table.append_column(plan.individual, owners)
-    measured = measure_anonymity(named, quasi_identifiers=plan.quasi_identifiers, individual=plan.individual)
-    if measured.k < plan.k:
+    owners = table.column(options.individual).take(made.rows)
+    named: Any = made.table.append_column(options.individual, owners)
+    measured = measure_anonymity(
+        named, quasi_identifiers=options.quasi_identifiers, individual=options.individual
+    )
+    if measured.k < options.k:
         raise VerificationFailed(
             f"the released table is not what was asked, and is not handed over: a class has {measured.k} "
-            f"individuals, asked {plan.k}"
+            f"individuals, asked {options.k}"
         )

@@ -1,35 +1,189 @@
-"""The k, l and t that a table has, counted from the table alone.
+"""The k, l and t that a table has, counted from the table alone, and what it lacks of what is required.
 
-Two records are in one class if all their quasi-identifiers are written the same; a missing value is the
-same as a missing value only, `*` as `*` only. What made the table has no part in this: a file is judged as
-whoever gets it reads it.
+Two records are in one equivalence class if all their quasi-identifiers are written the same; a missing value
+is the same as a missing value only, `*` as `*` only. What made the table has no part in this: a file is
+judged as whoever gets it reads it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.anonymity.measures import Distance, Diversity, measure_spread
-from sfumato.anonymity.tally import check_names, tally_rows
+from sfumato.anonymity.tally import check_names, match_register, tally_rows
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.anonymity.tables import TableLike
+    from sfumato.tables import TableLike
+
+
+Distance = Literal["equal", "ordered"]
+"""Equal: all values are as far apart. Ordered: neighbours are near, and the ends are 1 apart."""
 
 NOT_DP = "k-anonymity, not differential privacy"
-
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T].*)?", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
+_LARGEST_C = 1000  # of recursive diversity: a larger one asks for next to nothing
+_ROUNDING = 1e-9  # entropies and distances are sums of floats: a smaller shortfall is one of rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diversity:
+    """What equivalence classes tell of one sensitive column; a missing value is a value of its own.
+
+    - `values`: the number of different values in the whole table;
+    - `l`: the smallest number of different values in a class;
+    - `entropy_l`: exp of the smallest entropy of a class;
+    - `t`: the largest distance between the shares of a class and those of the table;
+    - `delta_disclosure`: the largest |log(share in a class / share in the table)| over all values of the
+      table, infinite where a class lacks one of them;
+    - `dominance`: for each number from 1 to `l`, the largest ratio of a class's most frequent value to all
+      its values from the so many-th on.
+    """
+
+    column: str
+    values: int
+    l: int  # noqa: E741 - the field's word
+    entropy_l: float
+    t: float
+    distance: Distance
+    delta_disclosure: float
+    dominance: tuple[float, ...] = field(repr=False)
+
+    def is_recursive(self, c: float, l: int) -> bool:  # noqa: E741 - the field's word
+        """Whether in every class the most frequent value is rarer than `c` times those from the l-th on."""
+        return 1 <= l <= len(self.dominance) and self.dominance[l - 1] < c
+
+    def to_record(self) -> dict[str, Any]:
+        """The measures for JSON, in which an infinite one is None."""
+        finite = math.isfinite(self.delta_disclosure)
+        return {
+            "column": self.column,
+            "values": self.values,
+            "l": self.l,
+            "entropy_l": self.entropy_l,
+            "t": self.t,
+            "distance": self.distance,
+            "delta_disclosure": self.delta_disclosure if finite else None,
+        }
+
+
+def measure_spread(
+    column: str,
+    classes: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *,
+    distance: Distance = "equal",
+) -> Diversity:
+    """The measures of a column whose values, in their order, have the `codes` 0, 1, ... in these classes.
+
+    >>> found = measure_spread("ill", np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([1, 1, 2]))
+    >>> found.l, found.t, found.delta_disclosure
+    (1, 0.25, inf)
+    """
+    values = int(codes.max(initial=-1)) + 1
+    if not values:
+        return Diversity(
+            column=column,
+            values=0,
+            l=0,
+            entropy_l=0.0,
+            t=0.0,
+            distance=distance,
+            delta_disclosure=0.0,
+            dominance=(),
+        )
+    keys, place = np.unique(classes * values + codes, return_inverse=True)
+    found = np.bincount(place.reshape(-1), counts).astype(np.int64)
+    of_class, of_value = np.divmod(keys, values)
+    sizes = np.bincount(of_class, found)
+    different = np.bincount(of_class)
+    table = np.bincount(of_value, found, minlength=values) / found.sum()
+    shares = found / sizes[of_class]
+    entropies = np.bincount(of_class, -shares * np.log(shares))
+    apart = _ordered if distance == "ordered" else _equal
+    full = bool((different == values).all())
+    ratios = np.abs(np.log(shares / table[of_value]))
+    return Diversity(
+        column=column,
+        values=values,
+        l=int(different.min()),
+        entropy_l=math.exp(float(entropies.min())),
+        t=float(apart(of_class, of_value, found, sizes, table).max()),
+        distance=distance,
+        delta_disclosure=float(ratios.max()) if full else math.inf,
+        dominance=_find_dominance(of_class, found, int(different.min())),
+    )
+
+
+def _equal(
+    of_class: NDArray[np.int64],
+    of_value: NDArray[np.int64],
+    found: NDArray[np.int64],
+    sizes: NDArray[Any],
+    table: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The total variation distance of each class: only a value that a class has can be too frequent."""
+    excess = np.maximum(found / sizes[of_class] - table[of_value], 0)
+    return np.minimum(np.bincount(of_class, excess), 1.0)
+
+
+def _ordered(
+    of_class: NDArray[np.int64],
+    of_value: NDArray[np.int64],
+    found: NDArray[np.int64],
+    sizes: NDArray[Any],
+    table: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """The earth mover's distance of each class, neighbours being 1 / (values - 1) apart.
+
+    It is the sum, over all values, of how far the share of records up to that value is from the table's.
+    Between two values that a class has, its own share stays the same and the table's grows: they cross at
+    one place, and sums on both sides of it come from sums of the table's shares.
+    """
+    values = table.size
+    if values == 1:
+        return np.zeros(sizes.size)
+    below = np.cumsum(table)
+    sums = np.concatenate([[0.0], np.cumsum(below)])
+    first = np.flatnonzero(np.diff(of_class, prepend=-1))
+    running = np.cumsum(found)
+    before = np.repeat(running[first] - found[first], np.diff(np.append(first, found.size)))
+    share = (running - before) / sizes[of_class]
+    stop = np.append(of_value[1:], values)
+    stop[np.append(first[1:], found.size) - 1] = values
+    cross = np.clip(np.searchsorted(below, share), of_value, stop)
+    lower = share * (cross - of_value) - (sums[cross] - sums[of_value])
+    upper = (sums[stop] - sums[cross]) - share * (stop - cross)
+    total = np.bincount(of_class, lower + upper) + sums[of_value[first]]
+    return np.asarray(np.clip(total / (values - 1), 0.0, 1.0))
+
+
+def _find_dominance(of_class: NDArray[np.int64], found: NDArray[np.int64], most: int) -> tuple[float, ...]:
+    """For each l up to `most`, the largest ratio of the highest count of a class to those from l on."""
+    order = np.lexsort((-found, of_class))
+    counts, groups = found[order], of_class[order]
+    first = np.flatnonzero(np.diff(groups, prepend=-1))
+    lengths = np.diff(np.append(first, counts.size))
+    rank = np.arange(counts.size) - np.repeat(first, lengths)
+    running = np.cumsum(counts)
+    total = np.repeat(running[first + lengths - 1], lengths)
+    rest = total - running + counts
+    highest = np.repeat(counts[first], lengths)
+    chosen = rank < most
+    worst = np.zeros(most)
+    np.maximum.at(worst, rank[chosen], highest[chosen] / rest[chosen])
+    return tuple(worst.tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +313,6 @@ def measure_anonymity(
         k = _count_people(table, quasi_identifiers, individual)
     fitting = None
     if register is not None:
-        from sfumato.anonymity.matching import match_register
-
         fitting = match_register(tally, quasi_identifiers, classes, register)
     spreads = {}
     for place, name in enumerate(columns, start=len(quasi_identifiers)):
@@ -195,9 +347,15 @@ def _choose_distances(
         raise AnonymityError(
             f"a distance is given for column {unknown[0]!r}, which is not sensitive; name it so"
         )
-    if any(each not in ("equal", "ordered") for each in chosen.values()):
-        raise AnonymityError("the distance of t is 'equal' or 'ordered'")
+    check_distances(chosen.values())
     return {name: chosen.get(name, "equal") for name in columns}
+
+
+def check_distances(distances: Iterable[str]) -> None:
+    """Raises an error if one of these is no distance of t."""
+    _require(
+        all(each in get_args(Distance) for each in distances), "the distance of t is 'equal' or 'ordered'"
+    )
 
 
 def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> NDArray[np.int64]:
@@ -225,3 +383,101 @@ def _put_in_order(name: str, values: pa.Array, listed: Sequence[Any] | None) -> 
     # Two spellings of one number share a place; a listed value that no record has takes none.
     found = np.unique(ranks, return_inverse=True)[1].reshape(-1)
     return np.append(found, found.max(initial=-1) + 1).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """The least that a table must have; what is None is not required.
+
+    k                the size of the smallest equivalence class, or, with `k_map`, the number of people of a
+                     register who fit it
+    l, entropy_l     distinct and entropy l-diversity, in every class and sensitive column
+    recursive        recursive (c, l)-diversity, as the pair (c, l)
+    t, distance      t-closeness by the `equal` or the `ordered` distance, for all columns or by column
+    delta            delta-disclosure, below which it must stay
+    """
+
+    k: int
+    l: int | None = None  # noqa: E741 - the field's word
+    entropy_l: float | None = None
+    recursive: tuple[float, int] | None = None
+    t: float | None = None
+    distance: Distance | Mapping[str, Distance] = "equal"
+    delta: float | None = None
+    k_map: bool = False
+
+    def __post_init__(self) -> None:
+        _require_count(self.k, "k")
+        _require_count(self.l, "l")
+        _require(self.entropy_l is None or 1 <= self.entropy_l < math.inf, "entropy l must be at least 1")
+        _require(self.t is None or 0 <= self.t <= 1, "t must be from 0 to 1")
+        _require(self.delta is None or 0 < self.delta < math.inf, "delta must be above 0")
+        check_distances([self.distance] if isinstance(self.distance, str) else self.distance.values())
+        if self.recursive is not None:
+            c, number = self.recursive
+            _require(0 < c <= _LARGEST_C, "c of recursive diversity must be above 0 and at most 1000")
+            _require_count(number, "l of recursive diversity")
+
+    @property
+    def needs_sensitive(self) -> bool:
+        """Whether anything is required of sensitive columns."""
+        return any(each is not None for each in (self.l, self.entropy_l, self.recursive, self.t, self.delta))
+
+    def distance_of(self, column: str) -> Distance:
+        """The distance by which t of a sensitive column is measured."""
+        return self.distance.get(column, "equal") if isinstance(self.distance, Mapping) else self.distance
+
+
+def find_shortfalls(measured: Anonymity, required: Requirements) -> tuple[str, ...]:
+    """What `measured` lacks of what is `required`, in words; empty if nothing.
+
+    A table without records lacks everything.
+
+    >>> found = measure_anonymity({"age": [61, 61, 33]}, quasi_identifiers=["age"])
+    >>> find_shortfalls(found, Requirements(k=2))
+    ('k is 1, asked 2',)
+    """
+    if required.needs_sensitive and not measured.by_column:
+        raise AnonymityError(
+            "diversity or closeness is asked for, but no sensitive column was measured; name one"
+        )
+    if required.k_map and measured.k_map is None:
+        raise AnonymityError("k-map is asked for, but no register was measured with; give one")
+    if not measured.records:
+        return ("the table has no records",)
+    found = []
+    if not required.k_map and measured.k < required.k:
+        found.append(f"k is {measured.k}, asked {required.k}")
+    if required.k_map and measured.k_map is not None and measured.k_map < required.k:
+        hint = " (labels that the register cannot be matched with? groups can be `spelled`)"
+        found.append(f"k-map is {measured.k_map}, asked {required.k}{'' if measured.k_map else hint}")
+    for each in measured.by_column.values():
+        found += [f"{fault} (column {each.column!r})" for fault in _find_faults(each, required)]
+    return tuple(found)
+
+
+def _find_faults(measured: Diversity, required: Requirements) -> Iterator[str]:
+    if required.l is not None and measured.l < required.l:
+        yield f"l is {measured.l}, asked {required.l}"
+    if required.entropy_l is not None and measured.entropy_l < required.entropy_l * (1 - _ROUNDING):
+        yield f"entropy l is {measured.entropy_l:.6g}, asked {required.entropy_l:g}"
+    if required.recursive is not None and not measured.is_recursive(*required.recursive):
+        yield "recursive ({:g}, {})-diversity does not hold".format(*required.recursive)
+    if required.t is not None:
+        asked = required.distance_of(measured.column)
+        message = f"t of column {measured.column!r} is asked by the {asked} distance, but measured by another"
+        _require(asked == measured.distance, message)
+        if measured.t > required.t + _ROUNDING:
+            yield f"t is {measured.t:.6g}, asked {required.t:g}"
+    if required.delta is not None and measured.delta_disclosure >= required.delta:
+        yield f"delta is {measured.delta_disclosure:.6g}, asked below {required.delta:g}"
+
+
+def _require_count(number: int | None, name: str) -> None:
+    fine = number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 1)
+    _require(fine, f"{name} must be a whole number of at least 1")
+
+
+def _require(fine: bool, message: str) -> None:  # noqa: FBT001 - read as a sentence
+    if not fine:
+        raise AnonymityError(message)

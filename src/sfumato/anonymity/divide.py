@@ -1,99 +1,404 @@
-"""The choice of an algorithm for a plan."""
+"""The methods that divide tuples into equivalence classes, and the choice of one."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sfumato.anonymity.encode import encode_values
-from sfumato.anonymity.local import cut_classes, find_classes
+import numpy as np
+
+from sfumato.anonymity.encode import Partition, encode_values, value_type
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
     DistinctL,
     EntropyL,
+    Model,
     Models,
     RecursiveL,
+    Sensitive,
+    check_people,
     count_values,
+    make_tallies,
 )
-from sfumato.anonymity.values import is_text
 from sfumato.errors import AnonymityError
+from sfumato.tables import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from sfumato.anonymity.collapse import Tuples
-    from sfumato.anonymity.encode import Quasi
-    from sfumato.anonymity.models import Model, Partition, Sensitive
-    from sfumato.anonymity.plan import Plan
-    from sfumato.anonymity.space import Space
+    from sfumato.anonymity.encode import Quasi, Space, Tuples
+    from sfumato.anonymity.options import Options
+
+
+MOST_NODES = 2**16
+"""A lattice of more nodes than this is not walked; classes are grown instead."""
+
+_SMALLEST_BLOCK = 100  # people of a block in which classes are grown, or 5k: the cost is quadratic in it
+_SMALLEST_CLUSTERED = 200  # the same for microaggregation, or 10k
+_ONE_PIECE, _PIECES = 2**15, 16  # so many tuples are cut into pieces, to be worked on by several threads
+_FIRST_WINDOW, _WINDOW_GROWTH = 0.05, 1.12  # losses that a walk looks at together, see _plan_visits
+_UNIT = 2**40  # losses are whole multiples of 1 over this where sums must be exact
+_FOLDED = 2**15  # columns are folded into one while it has at most so many codes times levels
+_REPORTED = 1000  # classes between two reports of progress
+
+
+def find_classes(
+    tuples: Tuples, people: NDArray[np.int64], space: Space, *, k: int, progress: Callable[[str], None]
+) -> Partition:
+    """Local recoding: classes of at least k people with little loss.
+
+    Where every column has a hierarchy, records that share cheap nodes become classes, cheapest first.
+    Elsewhere the tuples are cut into blocks by the cuts with the lowest loss, and in every block classes
+    are grown one tuple at a time.
+
+    Every class has k people, because a class ends with the tuple that brings it to k, and who is left
+    joins one that has.
+    """
+    nodes = math.prod(int(count) for count in space.levels)
+    # What tells nodes apart is one number of 64 bits.
+    fits = nodes <= MOST_NODES and math.prod(int(size) for size in space.sizes) <= 2**63
+    if (space.levels > 0).all() and fits:
+        progress(f"looking for classes at {nodes:,} nodes of the hierarchies")
+        return _peel(tuples, people, space, k)
+    progress("growing classes")
+    pieces = _cut_pieces(tuples, people, space, k)
+    with ThreadPoolExecutor() as pool:
+        grown = list(pool.map(lambda piece: _grow(tuples, people, space, k, piece), pieces))
+    classes = np.empty(tuples.size, np.int32)
+    count = 0
+    for piece, (own, made) in zip(pieces, grown, strict=True):
+        classes[piece] = own + count
+        count += made
+    return _whole(tuples, classes, count)
+
+
+def _cut_pieces(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> list[NDArray[np.int64]]:
+    """The tuples in pieces that are worked on by themselves, several at once; few tuples are one piece."""
+    if tuples.size < _ONE_PIECE:
+        return [np.arange(tuples.size)]
+    smallest = max(int(people.sum()) // _PIECES, 10 * k, _SMALLEST_BLOCK)
+    order, starts = _cut(tuples.codes, people, tuples.rows, space, smallest, lowest=True)
+    return np.split(order, starts[1:])
+
+
+def _grow(
+    tuples: Tuples, people: NDArray[np.int64], space: Space, k: int, piece: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], int]:
+    """(the class of every tuple of the piece, the number of its classes)."""
+    from sfumato.anonymity.kernels.grow import grow_classes
+
+    codes, counted, rows = tuples.codes[piece], people[piece], tuples.rows[piece]
+    order, starts = _cut(codes, counted, rows, space, max(5 * k, _SMALLEST_BLOCK), lowest=True)
+    classes, count = grow_classes(codes, counted, rows, space, k, order, starts)
+    return classes, int(count)
+
+
+def cut_classes(
+    tuples: Tuples, people: NDArray[np.int64], space: Space, *, k: int, lowest: bool
+) -> Partition:
+    """Classes by cuts alone: those with the lowest loss, or the classic ones near the median."""
+    order, starts = _cut(tuples.codes, people, tuples.rows, space, k, lowest=lowest)
+    classes = np.empty(tuples.size, np.int32)
+    sizes = np.diff(np.append(starts, tuples.size))
+    classes[order] = np.repeat(np.arange(starts.size, dtype=np.int32), sizes)
+    return _whole(tuples, classes, starts.size)
+
+
+def _cut(
+    codes: NDArray[np.int32],
+    people: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    space: Space,
+    k: int,
+    *,
+    lowest: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(an order of the tuples, where in it each part begins)."""
+    from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
+
+    order, starts = cut_tuples(codes, people, rows, space, k, lowest, make_scratch(space), make_cuts(space))
+    return order, np.sort(starts)
+
+
+def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
+    """Classes of records that share nodes of their hierarchies, cheapest nodes first."""
+    from sfumato.anonymity.kernels.grow import Folds, Visits, join_rest, peel_classes
+
+    nodes, lows, highs = _plan_visits(tuples, space)
+    groups = _group_columns(space)
+    folds = [_fold(tuples, space, group) for group in groups]
+    stride = 1
+    keys, levels = [], []
+    for group, fold in zip(groups, folds, strict=True):
+        keys.append(fold.keys.ravel() * np.uint64(stride))
+        levels.append(np.ravel_multi_index(nodes[:, group].T, [int(space.levels[each]) for each in group]))
+        stride *= fold.size
+    folded = Folds(
+        codes=np.stack([fold.codes for fold in folds], axis=1),
+        keys=np.concatenate(keys),
+        losses=np.concatenate([fold.losses.ravel() for fold in folds]),
+        starts=np.cumsum([0, *(fold.losses.size for fold in folds[:-1])], dtype=np.int64),
+        sizes=np.array([fold.size for fold in folds], np.int64),
+    )
+    classes, count = peel_classes(folded, people, Visits(np.stack(levels, axis=1), lows, highs), k)
+    join_rest(tuples.codes, tuples.rows, classes, count, space)
+    return _whole(tuples, classes, count)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Fold:
+    """Several columns as one, so that fewer have to be looked up: its codes, keys and losses by level."""
+
+    size: int
+    codes: NDArray[np.int32]
+    keys: NDArray[np.uint64]
+    losses: NDArray[np.int64]
+
+
+def _group_columns(space: Space) -> list[list[int]]:
+    """Columns in groups of few combinations, the largest first."""
+    groups: list[list[int]] = []
+    room: list[int] = []  # codes times levels of each group: what its table of keys takes
+    for column in np.argsort(-space.sizes, kind="stable"):
+        needed = int(space.sizes[column] * space.levels[column])
+        for place, group in enumerate(groups):
+            if room[place] * needed <= _FOLDED:
+                group.append(int(column))
+                room[place] *= needed
+                break
+        else:
+            groups.append([int(column)])
+            room.append(needed)
+    return groups
+
+
+def _fold(tuples: Tuples, space: Space, group: list[int]) -> _Fold:
+    codes = np.zeros(tuples.size, np.int64)
+    keys = np.zeros((1, 1), np.uint64)
+    losses = np.zeros((1, 1), np.int64)
+    for column in group:
+        size, levels = int(space.sizes[column]), int(space.levels[column])
+        start = int(space.tree_offsets[column])
+        nodes = space.nodes[start : start + size * levels].reshape(levels, size).astype(np.uint64)
+        lost = space.losses[start : start + size * levels].reshape(levels, size) * space.units[column]
+        codes = codes * size + tuples.codes[:, column]
+        wide = keys[:, None, :, None] * np.uint64(size) + nodes[None, :, None, :]
+        keys = wide.reshape(keys.shape[0] * levels, -1)
+        summed = losses[:, None, :, None] + np.rint(lost * _UNIT).astype(np.int64)[None, :, None, :]
+        losses = summed.reshape(keys.shape)
+    return _Fold(keys.shape[1], codes.astype(np.int32), keys, losses)
+
+
+def _plan_visits(
+    tuples: Tuples, space: Space
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Which nodes to look at in which order, and between which losses.
+
+    Losses are divided into windows that grow; within a window, nodes with a small mean loss come first.
+    """
+    nodes = np.array(list(itertools.product(*(range(int(count)) for count in space.levels))), np.int64)
+    least, most, mean = np.zeros((3, len(nodes)))
+    every = float(tuples.rows.sum())
+    for column, (start, size, levels, unit) in enumerate(
+        zip(space.tree_offsets, space.sizes, space.levels, space.units, strict=True)
+    ):
+        losses = space.losses[start : start + size * levels].reshape(levels, size) * unit
+        shares = np.bincount(tuples.codes[:, column], tuples.rows, minlength=size) / every
+        least += losses.min(axis=1)[nodes[:, column]]
+        most += losses.max(axis=1)[nodes[:, column]]
+        mean += (losses @ shares)[nodes[:, column]]
+    top = float(space.units.sum())
+    edges = [0.0, _FIRST_WINDOW]
+    while edges[-1] < top:
+        edges.append(edges[-1] * _WINDOW_GROWTH)
+    edges[-1] = top * 1.001
+    visits, lows, highs = [], [], []
+    for low, high in zip([-1.0, *edges], edges, strict=False):
+        within = np.flatnonzero((least <= high) & (most > low))
+        within = within[np.argsort(mean[within], kind="stable")]
+        visits.append(nodes[within])
+        lows.append(np.full(within.size, round(low * _UNIT), np.int64))
+        highs.append(np.full(within.size, round(high * _UNIT), np.int64))
+    return np.concatenate(visits), np.concatenate(lows), np.concatenate(highs)
+
+
+def _whole(tuples: Tuples, classes: NDArray[np.int32], count: int) -> Partition:
+    """The partition in which all rows of a tuple are in one class."""
+    own = np.arange(tuples.size, dtype=np.int32)
+    return Partition(own, tuples.rows, classes.astype(np.int32), int(count))
+
+
+def cut_with_models(
+    tuples: Tuples,
+    people: NDArray[np.int64],
+    space: Space,
+    k: int,
+    models: Models,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Partition:
+    """Classes of at least k people that satisfy all models, by the cuts with the lowest loss.
+
+    A part's cuts are tried in the order of their loss, all of them if need be; of equal losses the first
+    column's and lowest code's is first. A part without a cut that fits is a class. The whole table
+    satisfies the models, or they could not have been made, so every part does.
+
+    >>> from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
+    >>> import pyarrow as pa
+    >>> age = encode_quasi_identifier("age", pa.chunked_array([[30, 31, 60, 61]]))
+    >>> tuples = collapse_rows([age.codes], [age.size])
+    >>> jobs = count_values("job", tuples.tuple_of_row, np.array([0, 0, 0, 1], np.int32), tuples=4)
+    >>> space = build_space([age])
+    >>> cut_with_models(tuples, tuples.rows, space, 2, Models((), ())).classes.tolist()
+    [0, 0, 1, 1]
+    >>> cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("job", 2),), (jobs,))).count
+    1
+    """
+    from sfumato.anonymity.kernels.models import find_fitting
+    from sfumato.anonymity.kernels.mondrian import cut_part, make_cuts, make_scratch, score_cuts
+
+    check_people(people, k)
+    codes, rows = tuples.codes, tuples.rows
+    order = np.arange(tuples.size)
+    spare = np.empty(tuples.size, np.int64)
+    scratch, cuts, tallies = make_scratch(space), make_cuts(space), make_tallies(models.arrays)
+    classes = np.empty(tuples.size, np.int32)
+    count = 0
+    waiting = [(0, tuples.size)]
+    while waiting:
+        start, end = waiting.pop()
+        # More than the part has: losses are exact here, since cuts are tried in their order.
+        made = score_cuts(codes, people, rows, space, order, start, end, k, tuples.size + 1, scratch, cuts)
+        chosen = -1
+        if made:
+            sequence = np.argsort(cuts.scores[:made], kind="stable")
+            chosen = find_fitting(codes, order, start, end, cuts, sequence, models.arrays, tallies)
+        if chosen < 0:
+            classes[order[start:end]] = count
+            count += 1
+            if count % _REPORTED == 0:
+                progress(f"{count:,} classes")
+            continue
+        mark, alone = cuts.codes[chosen], cuts.alone[chosen]
+        middle = cut_part(codes, order, start, end, cuts.columns[chosen], mark, alone, spare)
+        waiting += [(middle, end), (start, middle)]
+    return _whole(tuples, classes, count)
+
+
+def divide_relaxed(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
+    """Classes of k to 2k - 1 rows; equal records may be in several, so a tuple may have several entries.
+
+    Of all columns, the one is halved whose halves lose least. Records that are all equal are not parted
+    from each other: such a class may be larger. People are counted by rows here, since a person in a
+    register cannot be in two classes.
+
+    >>> from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
+    >>> import pyarrow as pa
+    >>> age = encode_quasi_identifier("age", pa.chunked_array([[30, 60, 60, 61]]))
+    >>> tuples = collapse_rows([age.codes], [age.size])
+    >>> halves = divide_relaxed(tuples, tuples.rows, build_space([age]), 2)
+    >>> halves.tuple_of_entry.tolist(), halves.weights.tolist(), halves.classes.tolist()
+    ([0, 1, 1, 2], [1, 1, 1, 1], [0, 0, 1, 1])
+    """
+    from sfumato.anonymity.kernels.mondrian import halve_parts
+
+    if not np.array_equal(people, tuples.rows):
+        raise AnonymityError(
+            "the relaxed method divides the rows of equal records, so it cannot count people of a register; "
+            "choose another method"
+        )
+    check_people(people, k)
+    # Every cut parts at most one entry, and there are fewer cuts than classes of k.
+    most = tuples.size + int(tuples.rows.sum()) // k + 1
+    numbers, weights, classes, count = halve_parts(tuples.codes, tuples.rows, space, k, most)
+    return Partition(numbers, weights, classes, int(count))
+
+
+def microaggregate(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
+    """Classes of at least k people that are near each other (MDAV), all rows of a tuple in one.
+
+    Numbers are as far apart as their share of the column's range, other values 0 or 1; so is a missing
+    number from any other. The table is first cut into blocks of at least 10k people, so that the cost
+    grows with the table and not with its square.
+
+    >>> from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
+    >>> import pyarrow as pa
+    >>> age = encode_quasi_identifier("age", pa.chunked_array([[30, 33, 60, 61]]))
+    >>> tuples = collapse_rows([age.codes], [age.size])
+    >>> near = microaggregate(tuples, tuples.rows, build_space([age]), 2)
+    >>> near.classes.tolist()
+    [0, 0, 1, 1]
+    """
+    from sfumato.anonymity.kernels.grow import gather_classes
+
+    check_people(people, k)
+    order, starts = _cut(
+        tuples.codes, people, tuples.rows, space, max(10 * k, _SMALLEST_CLUSTERED), lowest=True
+    )
+    # Rows of the table and people of a register both say where the middle is.
+    classes, count = gather_classes(tuples.codes, people, people + tuples.rows, space, k, order, starts)
+    return _whole(tuples, classes, count)
 
 
 def divide_tuples(
-    plan: Plan,
+    options: Options,
     table: pa.Table,
     columns: Sequence[Quasi],
     tuples: Tuples,
     people: NDArray[np.int64],
     space: Space,
     *,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> Partition:
-    """The classes that the plan's method finds; every model of the plan holds in each."""
-    if plan.method == "relaxed":
-        from sfumato.anonymity.relaxed import divide_relaxed
-
-        return divide_relaxed(tuples, people, space, plan.k)
-    if plan.method == "microaggregate":
-        from sfumato.anonymity.microaggregate import microaggregate
-
-        return microaggregate(tuples, people, columns, space, plan.k)
-    models = _build_models(plan, table, tuples)
-    if plan.method == "lattice":
+    """The classes that the chosen method finds; each satisfies every model that is asked for."""
+    if options.method == "relaxed":
+        return divide_relaxed(tuples, people, space, options.k)
+    if options.method == "microaggregate":
+        return microaggregate(tuples, people, space, options.k)
+    models = _build_models(options, table, tuples)
+    if options.method == "lattice":
         from sfumato.anonymity.lattice import find_optimum
 
-        tell("looking for the best levels")
-        return find_optimum(tuples, people, columns, plan.k, models, plan.max_suppressed, space.units)
+        progress("looking for the best levels")
+        return find_optimum(tuples, people, columns, options.k, models, options.max_suppressed, space.units)
     if models:
-        from sfumato.anonymity.modelled import cut_with_models
-
-        return cut_with_models(tuples, people, space, plan.k, models, tell)
-    if plan.method == "local":
-        return find_classes(tuples, people, space, k=plan.k, tell=tell)
-    return cut_classes(tuples, people, space, k=plan.k, lowest=plan.method == "cuts")
+        return cut_with_models(tuples, people, space, options.k, models, progress)
+    if options.method == "local":
+        return find_classes(tuples, people, space, k=options.k, progress=progress)
+    return cut_classes(tuples, people, space, k=options.k, lowest=options.method == "cuts")
 
 
-def _build_models(plan: Plan, table: pa.Table, tuples: Tuples) -> Models:
+def _build_models(options: Options, table: pa.Table, tuples: Tuples) -> Models:
     """What every class must be, of each sensitive column and of the individuals."""
-    wanted = plan.wanted
     models: list[Model] = []
     sensitives = []
-    if plan.individual is not None:
-        models.append(DistinctL(plan.individual, plan.k))
-        sensitives.append(_count(plan.individual, table, tuples))
-    for name in plan.sensitive if wanted.needs_sensitive else ():
+    if options.individual is not None:
+        models.append(DistinctL(options.individual, options.k))
+        sensitives.append(_count(options.individual, table, tuples))
+    for name in options.sensitive if options.needs_sensitive else ():
         sensitives.append(_count(name, table, tuples))
-        if wanted.l is not None:
-            models.append(DistinctL(name, wanted.l))
-        if wanted.entropy_l is not None:
-            models.append(EntropyL(name, wanted.entropy_l))
-        if wanted.recursive is not None:
-            models.append(RecursiveL(name, *wanted.recursive))
-        if wanted.t is not None:
-            distance = (
-                wanted.distance if isinstance(wanted.distance, str) else wanted.distance.get(name, "equal")
-            )
-            if distance == "ordered" and is_text(table.column(name).type):
+        if options.l is not None:
+            models.append(DistinctL(name, options.l))
+        if options.entropy_l is not None:
+            models.append(EntropyL(name, options.entropy_l))
+        if options.recursive is not None:
+            models.append(RecursiveL(name, *options.recursive))
+        if options.t is not None:
+            distance = options.distance_of(name)
+            if distance == "ordered" and is_text(value_type(table.column(name))):
                 raise AnonymityError(
                     f"column {name!r} is text, which has no order; use the equal distance, or store it as "
                     "numbers in their order"
                 )
-            models.append(Closeness(name, wanted.t, distance))
-        if wanted.delta is not None:
-            models.append(DeltaDisclosure(name, wanted.delta))
+            models.append(Closeness(name, options.t, distance))
+        if options.delta is not None:
+            models.append(DeltaDisclosure(name, options.delta))
     return Models(tuple(models), tuple(sensitives))
 
 

@@ -1,29 +1,44 @@
-"""Quasi-identifiers as codes: what the algorithms work on instead of values."""
+"""Quasi-identifiers as codes, and rows as different tuples of codes: what the algorithms work on."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.anonymity.hierarchy_base import check_nested
-from sfumato.anonymity.values import format_value, is_text
+from sfumato.anonymity.hierarchy import Hierarchy, check_nested, write_value
 from sfumato.errors import AnonymityError
-from sfumato.tables.arrays import to_numpy
+from sfumato.tables import is_text, to_numpy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
-    from sfumato.anonymity.hierarchy_base import Hierarchy
+NUMBER, CATEGORY, TREE = range(3)
+"""The kinds as compiled loops know them."""
+
+_KINDS = {"number": NUMBER, "category": CATEGORY, "tree": TREE}
+_HUGE = 1e307  # differences of larger floats may be infinite
+
+
+def format_value(value: object) -> str | None:
+    """The text of one value as it is released; None if it is missing.
+
+    >>> format_value(61), format_value(2.0), format_value(" as it is")
+    ('61', '2', ' as it is')
+    """
+    if value is None or isinstance(value, str):
+        return value
+    return write_value(value)
+
 
 Kind = Literal["number", "category", "tree"]
-
-_HUGE = 1e307
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -52,6 +67,11 @@ class Quasi:
     def size(self) -> int:
         """The number of different values, a missing one included."""
         return len(self.values)
+
+
+def value_type(column: pa.ChunkedArray) -> pa.DataType:
+    """The type of a column's values, also where they are numbered in a dictionary."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def encode_quasi_identifier(
@@ -95,7 +115,7 @@ def encode_quasi_identifier(
 
 def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[object, ...]]:
     """The code of every record, and the different values in order; a missing value, None, is the last."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = value_type(column)
     if (
         pa.types.is_nested(kind)
         or pa.types.is_binary(kind)
@@ -163,6 +183,7 @@ def _place(known: list[object], *, missing: bool) -> NDArray[np.float64]:
         numbers = numbers / 4  # whose differences are finite
     span = float(numbers[-1] - numbers[0]) or 1.0
     places = (numbers - numbers[0]) / span
+    # More than 1 from every number, so that a range with a missing value loses all there is.
     return np.append(places, 3.0) if missing else places
 
 
@@ -173,3 +194,144 @@ def _number(value: object) -> float:
         return float(value.toordinal())
     assert isinstance(value, (int, float, decimal.Decimal))
     return float(value)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tuples:
+    """The different tuples of codes in ascending order, how many rows have each, and each row's tuple."""
+
+    codes: NDArray[np.int32]
+    rows: NDArray[np.int64]
+    tuple_of_row: NDArray[np.int32]
+
+    @property
+    def size(self) -> int:
+        """The number of different tuples."""
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Partition:
+    """The equivalence classes of a table: entries, each some rows of one tuple in one class.
+
+    tuple_of_entry, weights  which tuple an entry is of, and how many of its rows it stands for
+    classes                  the class of every entry, -1 if it is suppressed
+    count                    the number of classes
+    levels                   of a full-domain generalization, the level of every column: its cells are of
+                             these levels, not as tight as the records of a class would allow
+    """
+
+    tuple_of_entry: NDArray[np.int32]
+    weights: NDArray[np.int64]
+    classes: NDArray[np.int32]
+    count: int
+    levels: tuple[int, ...] | None = None
+
+    @property
+    def sizes(self) -> NDArray[Any]:
+        """The number of rows of every class."""
+        kept = self.classes >= 0
+        return np.bincount(self.classes[kept], self.weights[kept], minlength=self.count)
+
+
+def collapse_rows(columns: Sequence[NDArray[np.int32]], sizes: Sequence[int]) -> Tuples:
+    """The tuples of rows whose codes are `columns`, each below its size.
+
+    >>> tuples = collapse_rows([np.array([1, 0, 1], np.int32), np.array([2, 2, 2], np.int32)], [2, 3])
+    >>> tuples.codes.tolist(), tuples.rows.tolist(), tuples.tuple_of_row.tolist()
+    ([[0, 2], [1, 2]], [1, 2], [1, 0, 1])
+    """
+    numbers, first = number_rows(columns, sizes)
+    codes = np.stack([column[first] for column in columns], axis=1)
+    order = np.lexsort(codes.T[::-1])
+    rank = np.empty(order.size, np.int32)
+    rank[order] = np.arange(order.size, dtype=np.int32)
+    tuple_of_row = rank[numbers]
+    rows = np.bincount(tuple_of_row, minlength=order.size)
+    return Tuples(np.ascontiguousarray(codes[order]), rows.astype(np.int64), tuple_of_row)
+
+
+def number_rows(
+    columns: Sequence[NDArray[np.int32]], sizes: Sequence[int]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """(a number for every row, equal for equal rows; a row of each number), in order of appearance."""
+    from sfumato.anonymity.kernels.group import pack_codes
+
+    keys = np.zeros(len(columns[0]), np.uint64)
+    numbers = np.zeros(len(keys), np.int32)
+    first = np.arange(min(1, len(keys)), dtype=np.int64)
+    room = 1
+    for codes, size in zip(columns, sizes, strict=True):
+        if room * size > 2**63:
+            # The keys are full: numbers of the different ones so far take less room.
+            numbers, first = _number_keys(keys)
+            keys = numbers.astype(np.uint64)
+            room = max(1, first.size)
+        pack_codes(keys, codes, size)
+        room *= size
+    return _number_keys(keys)
+
+
+def _number_keys(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    from sfumato.anonymity.kernels.group import number_keys
+
+    numbers = np.empty(keys.size, np.int32)
+    most = max(4, int(keys.size).bit_length() + 1)
+    # A small table that fits into the cache is tried first: most tables have few different tuples.
+    for bits in range(min(20, most), most + 4, 4):
+        count, first = number_keys(keys, numbers, min(bits, most))
+        if count >= 0:
+            return numbers, first
+    raise AssertionError  # a table of twice the rows holds them all
+
+
+class Space(NamedTuple):
+    """What the codes of all quasi-identifiers mean, as the flat arrays that compiled loops read.
+
+    A column's part of the loss of a class is its loss, from 0 to 1, times its unit.
+
+    kinds         NUMBER, CATEGORY or TREE
+    sizes         the number of codes
+    offsets       where the column begins in `places`
+    places        of a number: where each code lies (see `Quasi`)
+    tree_offsets  where the column begins in `nodes` and `losses`
+    nodes, losses of a tree, at tree_offset + level * size + code
+    units         how much the column's loss counts
+    levels        the number of levels of a tree, 0 of other columns
+    words         where a category begins in the 64-bit words that hold the values of a class, bit by bit
+    """
+
+    kinds: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    places: NDArray[np.float64]
+    tree_offsets: NDArray[np.int64]
+    nodes: NDArray[np.int32]
+    losses: NDArray[np.float64]
+    units: NDArray[np.float64]
+    levels: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+def build_space(columns: Sequence[Quasi], weights: Mapping[str, float] | None = None) -> Space:
+    """The space of the columns; `weights` says which columns' losses count for more than 1."""
+    given = weights or {}
+    kinds = np.array([_KINDS[column.kind] for column in columns], np.int64)
+    sizes = np.array([column.size for column in columns], np.int64)
+    words = np.where(kinds == CATEGORY, (sizes + 63) // 64, 0)
+    return Space(
+        kinds=kinds,
+        sizes=sizes,
+        offsets=_starts([column.size for column in columns]),
+        places=np.concatenate([column.places for column in columns]),
+        tree_offsets=_starts([column.nodes.size for column in columns]),
+        nodes=np.concatenate([column.nodes.ravel() for column in columns]),
+        losses=np.concatenate([column.losses.ravel() for column in columns]),
+        units=np.array([float(given.get(column.name, 1.0)) for column in columns]),
+        levels=np.array([len(column.nodes) for column in columns], np.int64),
+        words=np.concatenate([[0], np.cumsum(words)]).astype(np.int64),
+    )
+
+
+def _starts(sizes: list[int]) -> NDArray[np.int64]:
+    return np.cumsum([0, *sizes[:-1]], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Hierarchies: how the values of a column are made coarser, level by level, up to `*`.
+"""Generalization hierarchies: how the values of a column are made coarser, level by level, up to `*`.
 
 Intervals    180-190, 60+        numbers
 Dates        1950-01-*, 1950-*   dates, with or without a time
@@ -10,35 +10,450 @@ Suppressed   *                   the value or nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
+from numbers import Integral
+from typing import Final, Literal, Protocol, get_args, runtime_checkable
 
-from sfumato.anonymity.hierarchy_base import (
-    TOP,
-    Hierarchy,
-    Levels,
-    as_tuple,
-    check_nested,
-    refuse,
-    trim_zeros,
-    write_value,
-)
-from sfumato.anonymity.hierarchy_ranges import Dates, Intervals
 from sfumato.errors import AnonymityError
 
-__all__ = [
-    "Dates",
-    "Groups",
-    "Hierarchy",
-    "Intervals",
-    "Levels",
-    "Listed",
-    "Prefixes",
-    "Suppressed",
-    "check_nested",
-    "write_value",
-]
+TOP: Final = "*"
+"""The label that stands for everything; the last level of every hierarchy has no other."""
+
+Levels = tuple[tuple[str, ...], ...]
+"""For each level, finest first, one label for each value."""
+
+_DECIMAL = re.compile(r"-?(?:0|[1-9]\d*)\.\d+", re.ASCII)
+
+_LARGEST: Final = 10**300
+# In months, counted from the year 0: each divides the next, so any choice of them in this order is nested.
+_MONTHS: Final[dict[str, int]] = {
+    "day": 0,
+    "month": 1,
+    "quarter": 3,
+    "half_year": 6,
+    "year": 12,
+    "five_years": 60,
+    "decade": 120,
+    "century": 1200,
+}
+
+
+@runtime_checkable
+class Hierarchy(Protocol):
+    """Coarser and coarser labels for the values of a column."""
+
+    def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
+        """The labels of `values` at every level above the value itself; the last level is all `*`.
+
+        `values` are the distinct values of the column, none of them missing; `column` is named in errors.
+        """
+
+
+def check_nested(levels: Sequence[Sequence[str]], *, column: str) -> Levels:
+    """The levels as they are, or an error if they are not nested or do not end in `*`.
+
+    Nested means: values with one label at a level have one label at every later level.
+
+    >>> check_nested([["1*", "1*", "6*"], ["*", "*", "*"]], column="postcode")
+    (('1*', '1*', '6*'), ('*', '*', '*'))
+    >>> check_nested([["a", "a"], ["b", "c"], ["*", "*"]], column="job")
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.AnonymityError: column 'job': the hierarchy is ambiguous: 1 label of level 1 ...
+    """
+    if not levels or any(label != TOP for label in levels[-1]):
+        raise AnonymityError(
+            f"column {column!r}: the last level of the hierarchy must be {TOP!r} for every value"
+        )
+    if any(len(level) != len(levels[0]) for level in levels):
+        raise AnonymityError(
+            f"column {column!r}: every level of the hierarchy must have one label for each value"
+        )
+    if any(not label.strip() for level in levels for label in set(level)):
+        raise AnonymityError(
+            f"column {column!r}: the hierarchy has an empty label; an empty cell reads as missing"
+        )
+    for number, (finer, coarser) in enumerate(pairwise(levels), start=1):
+        above: dict[str, str] = {}
+        split = {
+            below
+            for below, label in zip(finer, coarser, strict=True)
+            if above.setdefault(below, label) != label
+        }
+        if split:
+            raise AnonymityError(
+                f"column {column!r}: the hierarchy is ambiguous: {_count(len(split), 'label')} of level "
+                f"{number} {'has' if len(split) == 1 else 'have'} more than one label at level {number + 1}; "
+                "give every label one that it belongs to"
+            )
+    return tuple(tuple(level) for level in levels)
+
+
+def write_value(value: object) -> str:
+    """The text of a value as it would stand in a file: the number 180.0 as 180, a text as it is.
+
+    >>> [write_value(value) for value in (180.0, Decimal("2.50"), "2.50", " Private ", True)]
+    ['180', '2.5', '2.50', 'Private', 'true']
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (float, Decimal)) and math.isfinite(value):
+        return trim_zeros(format(Decimal(float.__repr__(value)) if isinstance(value, float) else value, "f"))
+    return str(value)
+
+
+def trim_zeros(text: str) -> str:
+    """The text without zeros that say nothing, if it is a decimal number.
+
+    >>> trim_zeros("2.50"), trim_zeros("180.0"), trim_zeros("-0.0"), trim_zeros("100"), trim_zeros("a.0")
+    ('2.5', '180', '0', '100', 'a.0')
+    """
+    plain = text.rstrip("0").rstrip(".") if _DECIMAL.fullmatch(text) else text
+    return "0" if plain == "-0" else plain
+
+
+def as_tuple(given: object) -> tuple[object, ...]:
+    """The members of a list, or what was given as the only one.
+
+    >>> as_tuple([3, 2]), as_tuple(3), as_tuple("year")
+    ((3, 2), (3,), ('year',))
+    """
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
+        return tuple(given)
+    return (given,)
+
+
+def refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> None:
+    """Raises an error, unless `count` is 0: so many of the values of `column` are `what`, and the remedy.
+
+    >>> refuse(2, 9, column="age", what="above 60", remedy="set open_above")
+    Traceback (most recent call last):
+        ...
+    sfumato.errors.AnonymityError: column 'age': 2 of its 9 different values are above 60; set ...
+    """
+    if count:
+        verb = "is" if count == 1 else "are"
+        raise AnonymityError(
+            f"column {column!r}: {count} of its {_count(total, 'different value')} {verb} {what}; {remedy}"
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+Number = int | float | Decimal
+Style = Literal["shared", "whole"]
+Span = Literal["day", "month", "quarter", "half_year", "year", "five_years", "decade", "century"]
+
+_Exact = int | Fraction
+_Value = int | float | Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Numbers as intervals: between `edges`, or of given `widths` that begin at `origin`; finest level first.
+
+    A lower edge belongs to its interval. An upper edge belongs to the next one, except the last edge,
+    which nothing follows. `open_above` adds `60+` for numbers from the last edge up. `open_below` adds `0-20`
+    for numbers from 0 to a lowest edge of 20; there is no label without a lower end. Anything else outside is
+    an error. Style `shared` writes 180-190 and 190-200; `whole` writes 20-24 and 25-29, for whole numbers.
+
+    >>> Intervals(edges=[60, 80], open_above=True).label_levels([70, 80, 110], column="weight")
+    (('60-80', '80+', '80+'), ('*', '*', '*'))
+    >>> Intervals(widths=[5, 20], style="whole").label_levels([24, 25], column="age")
+    (('20-24', '25-29'), ('20-39', '20-39'), ('*', '*'))
+    """
+
+    edges: Sequence[Number] | Sequence[Sequence[Number]] = ()
+    widths: Number | Sequence[Number] = field(default=(), kw_only=True)
+    origin: Number = field(default=0, kw_only=True)
+    open_below: bool = field(default=False, kw_only=True)
+    open_above: bool = field(default=False, kw_only=True)
+    style: Style = field(default="shared", kw_only=True)
+    _edges: tuple[tuple[_Exact, ...], ...] = field(init=False, repr=False, compare=False)
+    _widths: tuple[_Exact, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        edges, widths = as_tuple(self.edges), as_tuple(self.widths)
+        levels: tuple[tuple[object, ...], ...] = (edges,) if edges else ()
+        if edges and isinstance(edges[0], Iterable):
+            edges = levels = tuple(as_tuple(level) for level in edges)
+        if bool(levels) == bool(widths):
+            raise AnonymityError("intervals: give either edges or widths")
+        if self.style not in get_args(Style):
+            raise AnonymityError(f"intervals: style must be one of {', '.join(get_args(Style))}")
+        object.__setattr__(self, "edges", edges)
+        object.__setattr__(self, "widths", widths)
+        object.__setattr__(self, "_edges", tuple(self._read_level(level) for level in levels))
+        object.__setattr__(self, "_widths", tuple(_public_number(width, "a width") for width in widths))
+        _public_number(self.origin, "the origin")
+        if levels:
+            self._check_edges()
+        else:
+            self._check_widths()
+
+    def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
+        """The intervals of `values` at every level, then `*`."""
+        numbers = _read_numbers(values, column)
+        if self.style == "whole":
+            broken = sum(not isinstance(number, int) for number in numbers)
+            remedy = "use style 'shared'"
+            refuse(broken, len(values), column=column, what="not a whole number", remedy=remedy)
+        if self._edges:
+            self._refuse_outside(numbers, column)
+            levels = [self._label_between(numbers, edges) for edges in self._edges]
+        else:
+            levels = [self._label_widths(numbers, width) for width in self._widths]
+        return check_nested([*levels, [TOP] * len(values)], column=column)
+
+    def _read_level(self, level: tuple[object, ...]) -> tuple[_Exact, ...]:
+        edges = tuple(_public_number(edge, "an edge") for edge in level)
+        if self.open_below and (not edges or edges[0] <= 0):
+            raise AnonymityError(
+                "intervals: open_below begins at 0: it needs a lowest edge above 0; name a lower edge"
+            )
+        return (0, *edges) if self.open_below else edges
+
+    def _check_edges(self) -> None:
+        if self.origin != 0:
+            raise AnonymityError("intervals: origin goes with widths, not with edges")
+        for edges in self._edges:
+            fewest = 1 if self.open_above else 2
+            if len(edges) < fewest or any(low >= high for low, high in pairwise(edges)):
+                raise AnonymityError(
+                    "intervals: edges must increase, and there must be two, or one and open_above"
+                )
+            if self.style == "whole" and any(not isinstance(edge, int) for edge in edges):
+                raise AnonymityError("intervals: style 'whole' needs whole numbers as edges")
+        for number, (finer, coarser) in enumerate(pairwise(self._edges), start=2):
+            ends = coarser[0] == finer[0] and (self.open_above or coarser[-1] == finer[-1])
+            if not ends or not set(coarser) < set(finer):
+                raise AnonymityError(
+                    f"intervals: level {number} must have some, not all, of the edges of the level before, "
+                    f"and the same first {'edge' if self.open_above else 'and last edge'}"
+                )
+
+    def _check_widths(self) -> None:
+        if self.open_below or self.open_above:
+            raise AnonymityError(
+                "intervals: widths have no end and take no open_below or open_above; give edges instead"
+            )
+        if any(width <= 0 for width in self._widths):
+            raise AnonymityError("intervals: a width must be above 0")
+        if any(wider <= width or wider % width for width, wider in pairwise(self._widths)):
+            raise AnonymityError(
+                "intervals: each width must be a multiple of the one before, such as [5, 10, 20]"
+            )
+        public = (*self._widths, _exact(self.origin))
+        if self.style == "whole" and any(not isinstance(each, int) for each in public):
+            raise AnonymityError("intervals: style 'whole' needs whole numbers as widths and origin")
+
+    def _refuse_outside(self, numbers: Sequence[_Value], column: str) -> None:
+        first, last = self._edges[0][0], self._edges[0][-1]
+        below = sum(number < _as_kind(first, number) for number in numbers)
+        remedy = "name a lower edge"
+        if first > 0:
+            remedy += f", or set open_below to write 0-{_plain(first)}"
+        what = f"below the first edge {_plain(first)}"
+        refuse(below, len(numbers), column=column, what=what, remedy=remedy)
+        above = 0 if self.open_above else sum(number > _as_kind(last, number) for number in numbers)
+        remedy = f"name a higher edge, or set open_above to write {_plain(last)}+"
+        refuse(above, len(numbers), column=column, what=f"above the last edge {_plain(last)}", remedy=remedy)
+
+    def _label_between(self, numbers: Sequence[_Value], edges: tuple[_Exact, ...]) -> list[str]:
+        last = len(edges) - 2
+        names = [
+            self._name(low, high, closed=place == last and not self.open_above)
+            for place, (low, high) in enumerate(pairwise(edges))
+        ]
+        if self.open_above:
+            names.append(f"{_plain(edges[-1])}+")
+        near = [_as_kind(edge, 0.0) for edge in edges]
+        places = [bisect_right(near if isinstance(number, float) else edges, number) for number in numbers]
+        return [names[min(place, len(names)) - 1] for place in places]
+
+    def _label_widths(self, numbers: Sequence[_Value], width: _Exact) -> list[str]:
+        origin = _exact(self.origin)
+        assert origin is not None  # it was checked when made
+        places = _find_places(numbers, origin, width)
+        names = {
+            place: self._name(origin + place * width, origin + (place + 1) * width, closed=False)
+            for place in set(places)
+        }
+        return [names[place] for place in places]
+
+    def _name(self, low: _Exact, high: _Exact, *, closed: bool) -> str:
+        top = high - 1 if self.style == "whole" and not closed else high
+        return _plain(low) if low == top else f"{_plain(low)}-{_plain(top)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """Dates and times as spans, finest first.
+
+    The spans are day, month, quarter, half_year, year, five_years, decade and century. A month is written
+    1950-01-* and a year 1950-*. Other spans are written from day to day, 1950-01-01-1950-03-31. Columns
+    with a time of day have no such ranges: there a day is 1950-01-31*, a quarter
+    1950-01-*|1950-02-*|1950-03-*, a decade 195* and a century 19*.
+
+    >>> born = [datetime.date(1950, 1, 31), datetime.date(1950, 3, 1)]
+    >>> months = Dates(levels=["month", "quarter", "year"])
+    >>> for labels in months.label_levels(born, column="born"):
+    ...     print(labels)
+    ('1950-01-*', '1950-03-*')
+    ('1950-01-01-1950-03-31', '1950-01-01-1950-03-31')
+    ('1950-*', '1950-*')
+    ('*', '*')
+    """
+
+    levels: Sequence[Span] = ("month", "year", "decade")
+
+    def __post_init__(self) -> None:
+        levels, known = as_tuple(self.levels), list[object](_MONTHS)
+        order = [known.index(level) if level in known else -1 for level in levels]
+        if not order or -1 in order or any(finer >= coarser for finer, coarser in pairwise(order)):
+            raise AnonymityError(f"dates: levels must be some of {', '.join(_MONTHS)}, in this order")
+        object.__setattr__(self, "levels", levels)
+
+    def label_levels(self, values: Sequence[object], *, column: str) -> Levels:
+        """The spans of `values` at every level, then `*`."""
+        days = [value for value in values if isinstance(value, datetime.date)]
+        texts = any(isinstance(value, str) for value in values)
+        what = "text, not dates" if texts else "not dates"
+        remedy = "read the column as dates" + (
+            ", or use Prefixes(keep=(7, 4)) for 1950-01*, 1950*" if texts else ""
+        )
+        refuse(len(values) - len(days), len(values), column=column, what=what, remedy=remedy)
+        timed = any(isinstance(day, datetime.datetime) for day in days)
+        levels = [_label_spans(days, _MONTHS[level], timed=timed) for level in self.levels]
+        return check_nested([*levels, [TOP] * len(values)], column=column)
+
+
+def _label_spans(days: Sequence[datetime.date], months: int, *, timed: bool) -> list[str]:
+    if not months:
+        return [day.isoformat()[:10] + ("*" if timed else "") for day in days]
+    places = [(day.year * 12 + day.month - 1) // months for day in days]
+    names = {place: _name_span(place * months, months, timed=timed) for place in set(places)}
+    return [names[place] for place in places]
+
+
+def _name_span(start: int, months: int, *, timed: bool) -> str:
+    """The label of the months from `start`, counted from the year 0."""
+    year, month = divmod(start, 12)
+    if months == 1:
+        return f"{year:04}-{month + 1:02}-*"
+    if months == 12:
+        return f"{year:04}-*"
+    if not timed:
+        # A range of days and not 195*: a register of date ranges can be compared with it.
+        first = datetime.date(year, month + 1, 1) if year else datetime.date.min
+        after, rest = divmod(start + months, 12)
+        end = (
+            datetime.date(after, rest + 1, 1) - datetime.timedelta(1) if after < 10_000 else datetime.date.max
+        )
+        return f"{first.isoformat()}-{end.isoformat()}"
+    if months >= 120:
+        return f"{year:04}"[: 3 if months == 120 else 2] + "*"
+    step = 1 if months < 12 else 12
+    return "|".join(_name_span(each, step, timed=True) for each in range(start, start + months, step))
+
+
+def _as_kind(edge: _Exact, number: _Value) -> _Value:
+    """The edge to compare a number with: for a float the nearest float, so that 0.1 is at the edge 0.1.
+
+    That is right for every float, since rounding to the nearest keeps the order.
+    """
+    return float(edge) if isinstance(number, float) else edge
+
+
+def _find_places(numbers: Sequence[_Value], origin: _Exact, width: _Exact) -> list[int]:
+    """For each number, how many widths it is away from the origin, rounded down."""
+    start, step = float(origin), float(width)
+    edges: dict[int, float] = {}
+
+    def edge(place: int) -> float:
+        if place not in edges:
+            edges[place] = float(origin + place * width)
+        return edges[place]
+
+    def find(number: _Value) -> int:
+        if not isinstance(number, float):
+            return (number - origin) // width
+        place = (number - start) // step
+        if abs(place) > 2.0**40:
+            return (Fraction(float.__repr__(number)) - origin) // width
+        near = int(place)  # a division of floats may be one off
+        while number < edge(near):
+            near -= 1
+        while number >= edge(near + 1):
+            near += 1
+        return near
+
+    return [find(number) for number in numbers]
+
+
+def _exact(value: object) -> _Exact | None:
+    """The number as it is written, so that 0.1 is a tenth; None for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, (Integral, float, Decimal)):
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    try:
+        number = Fraction(float.__repr__(value) if isinstance(value, float) else value)
+    except (ValueError, OverflowError):
+        return None
+    return number.numerator if number.denominator == 1 else number
+
+
+def _read_number(value: object) -> _Value | None:
+    """The number; floats stay floats unless they are whole, since there may be many of them."""
+    if type(value) is int:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return int(value) if value.is_integer() else value
+    return _exact(value)
+
+
+def _public_number(value: object, what: str) -> _Exact:
+    number = _exact(value)
+    if number is None or not -_LARGEST < number < _LARGEST:
+        raise AnonymityError(f"intervals: {what} must be a finite number")
+    return number
+
+
+def _read_numbers(values: Sequence[object], column: str) -> list[_Value]:
+    numbers = [number for value in values if (number := _read_number(value)) is not None]
+    texts = any(isinstance(value, str) for value in values)
+    what = "text, not numbers" if texts else "not finite numbers"
+    remedy = (
+        "read the column as numbers, or group the texts as they stand with Groups or Listed"
+        if texts
+        else "intervals are for numbers; use Dates for dates, and make what is not a number missing"
+    )
+    refuse(len(values) - len(numbers), len(values), column=column, what=what, remedy=remedy)
+    return numbers
+
+
+def _plain(number: _Exact) -> str:
+    """The number in digits, never with an exponent, which a reader of ranges would not know."""
+    if number.denominator == 1:
+        return str(number.numerator)
+    places = 1
+    while 10**places % number.denominator:
+        places += 1
+    digits = str(abs(number.numerator) * 10**places // number.denominator).rjust(places + 1, "0")
+    return f"{'-' if number < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +513,7 @@ class Prefixes:
         return check_nested([*levels, [TOP] * len(values)], column=column)
 
     def _shorten(self, text: str, length: int) -> str:
-        # What follows a star is hidden already, as in 12* of a table that was generalised before.
+        # What follows a star is hidden already, as in 12* of a table that was generalized before.
         stem = text.partition(TOP)[0]
         kept = stem[:length]
         if self.pad:

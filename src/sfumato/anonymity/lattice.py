@@ -1,4 +1,4 @@
-"""The best full-domain generalisation: one level for every column, found without trying all of them.
+"""The best full-domain generalization: one level for every column, found without trying all of them.
 
 Levels are fixed column by column, the one with most values first, and groups of equal tuples are merged
 on the way, so that deep in the walk there are few of them. A choice of the first levels is given up
@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.anonymity.collapse import number_rows
-from sfumato.anonymity.models import Partition, check_people
+from sfumato.anonymity.encode import Partition, number_rows
+from sfumato.anonymity.kernels.group import Groups, judge_classes, merge_groups, number_prefixes
+from sfumato.anonymity.models import check_people
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.anonymity.collapse import Tuples
-    from sfumato.anonymity.encode import Quasi
-    from sfumato.anonymity.models import Models
+    from sfumato.anonymity.encode import Quasi, Tuples
+    from sfumato.anonymity.models import Models, Values
 
 _ROOM = 2**62
 _CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order
@@ -51,7 +51,7 @@ def find_optimum(
     `max_suppressed` of all rows. What t-closeness and delta-disclosure compare with is the whole table,
     and if rows are suppressed, what is left of it too: both must hold.
 
-    >>> from sfumato.anonymity.collapse import collapse_rows
+    >>> from sfumato.anonymity.encode import collapse_rows
     >>> from sfumato.anonymity.encode import encode_quasi_identifier
     >>> from sfumato.anonymity.hierarchy import Prefixes
     >>> from sfumato.anonymity.models import Models
@@ -78,17 +78,16 @@ def find_optimum(
     return search.finish()
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Groups:
-    """Groups of tuples after some columns have been fixed, and how many prefixes there may be."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Node:
+    """Where the walk is: the groups once some columns are fixed, and their sensitive values.
 
-    prefix: NDArray[np.int64]
-    suffix: NDArray[np.int32]
-    people: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    lost: NDArray[np.float64]
+    `room` is how many prefixes there may be: every one is a number below it.
+    """
+
+    groups: Groups
+    values: Values
     room: int
-    values: tuple[Any, ...] = ()
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -105,7 +104,7 @@ class _Search:
     order: list[int] = field(init=False)
     tops: list[int] = field(init=False)
     steps: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = field(init=False)
-    first: _Groups = field(init=False)
+    root: _Node = field(init=False)
     floors: list[list[float]] = field(init=False)
     close: float = field(init=False)
     best: float = field(init=False, default=np.inf)
@@ -122,27 +121,21 @@ class _Search:
             numbers, at = number_rows([own, suffix], [self.columns[each].size, size])
             self.steps.insert(0, (own[at], suffix[at]))
             suffix, size = numbers, at.size
-        self.first = _Groups(
-            np.zeros(len(codes), np.int64),
-            suffix,
-            self.people,
-            rows,
-            np.zeros(len(codes)),
-            1,
-            self.models.values,
-        )
+        none = np.zeros(len(codes), np.int64)
+        groups = Groups(none, suffix, self.people, rows, np.zeros(len(codes)))
+        self.root = _Node(groups, self.models.arrays.values, 1)
         self.close = _CLOSE * float(self.units.sum() * rows.sum())
         self.floors = []
         for each in self.order:
-            held = np.bincount(codes[:, each], rows, minlength=self.columns[each].size)
+            counts = np.bincount(codes[:, each], rows, minlength=self.columns[each].size)
             self.floors.append(
-                [float(self.units[each] * (level @ held)) for level in self.columns[each].losses]
+                [float(self.units[each] * (level @ counts)) for level in self.columns[each].losses]
             )
 
     @property
     def monotone(self) -> bool:
         """Whether coarser levels never violate more rows, models included."""
-        return self.models.grow_only or self.limit == 0
+        return self.models.monotone or self.limit == 0
 
     def start(self) -> None:
         """Begins with everything at the top, and goes down where the loss falls most, to know a good loss."""
@@ -160,7 +153,7 @@ class _Search:
 
     def walk(self) -> None:
         """Visits all levels that could be better than the best that is known."""
-        self._walk(self.first, (), 0.0)
+        self._walk(self.root, (), 0.0)
 
     def settle(self) -> None:
         """Goes down where it costs nothing: of equal losses, finer levels are the better ones."""
@@ -179,115 +172,104 @@ class _Search:
     def finish(self) -> Partition:
         """The best levels as a partition."""
         classes, count = self._classify(self.levels)
-        held = self._holding(classes, count)
-        number = np.cumsum(held) - 1
-        kept = np.where(held[classes], number[classes], -1).astype(np.int32)
+        satisfied = self._find_satisfied(classes, count)
+        number = np.cumsum(satisfied) - 1
+        kept = np.where(satisfied[classes], number[classes], -1).astype(np.int32)
         levels = [0] * len(self.order)
         for each, level in zip(self.order, self.levels, strict=True):
             levels[each] = level
         entries = np.arange(self.tuples.size, dtype=np.int32)
-        return Partition(entries, self.tuples.rows, kept, int(held.sum()), tuple(levels))
+        return Partition(entries, self.tuples.rows, kept, int(satisfied.sum()), tuple(levels))
 
-    def _walk(self, groups: _Groups, fixed: tuple[int, ...], floor: float) -> None:
+    def _walk(self, node: _Node, fixed: tuple[int, ...], floor: float) -> None:
         place = len(fixed)
         last = place + 1 == len(self.order)
-        ahead: list[tuple[float, int, _Groups]] = []
+        ahead: list[tuple[float, int, _Node]] = []
         for level in range(self.tops[place], -1, -1):
             if floor + self.floors[place][level] >= self.best - self.close:
-                continue
-            merged, target = self._merge(groups, place, level)
-            short, loss = self._judge_groups(merged, with_models=False)
+                continue  # even if nothing else were lost
+            target, groups, room = self._merge(node, place, level)
+            values = node.values
+            short, loss = self._judge_groups(groups, None)
             if short > self.limit:
-                break
+                break  # finer levels violate no less
             if loss >= self.best - self.close:
                 continue
             if self.models:
-                merged.values = self.models.merge_values(target, merged.rows.size, groups.values)
+                values = self.models.merge_values(target, groups.rows.size, node.values)
                 if last or self.monotone:
-                    short, loss = self._judge_groups(merged, with_models=True)
+                    short, loss = self._judge_groups(groups, values)
                 if short > self.limit and self.monotone:
                     break
             if last:
                 self._take((*fixed, level), short, loss)
             else:
-                ahead.append((loss, level, merged))
-        for loss, level, merged in sorted(ahead, key=lambda each: each[:2]):
+                ahead.append((loss, level, _Node(groups, values, room)))
+        for loss, level, coarser in sorted(ahead, key=lambda each: each[:2]):
             if loss < self.best - self.close:
-                self._walk(merged, (*fixed, level), floor + self.floors[place][level])
+                self._walk(coarser, (*fixed, level), floor + self.floors[place][level])
 
-    def _merge(self, groups: _Groups, place: int, level: int) -> tuple[_Groups, NDArray[np.int32]]:
-        """The groups with one more column fixed, and which of them each group is in."""
-        from sfumato.anonymity.kernels.lattice import merge_groups
-
+    def _merge(self, node: _Node, place: int, level: int) -> tuple[NDArray[np.int32], Groups, int]:
+        """(which new group each group is in, the new groups, their room) once a column is at a level."""
         column, unit = self.columns[self.order[place]], self.units[self.order[place]]
         count = int(column.nodes[level].max()) + 1
-        prefix, room = groups.prefix, groups.room
+        groups, room = node.groups, node.room
         if room * count > _ROOM:
-            different, numbers = np.unique(prefix, return_inverse=True)
-            prefix, room = numbers.astype(np.int64), different.size
-        target, prefix, suffix, people, rows, lost = merge_groups(
-            prefix,
-            groups.suffix,
-            groups.people,
-            groups.rows,
-            groups.lost,
-            *self.steps[place],
-            column.nodes[level],
-            column.losses[level] * unit,
-            count,
+            different, numbers = np.unique(groups.prefix, return_inverse=True)
+            groups, room = groups._replace(prefix=numbers.astype(np.int64)), different.size
+        target, merged = merge_groups(
+            groups, *self.steps[place], column.nodes[level], column.losses[level] * unit, count
         )
-        return _Groups(prefix, suffix, people, rows, lost, room * count), target
+        return target, merged, room * count
 
-    def _judge_groups(self, groups: _Groups, *, with_models: bool) -> tuple[int, float]:
-        """(rows that violate with the other columns at the top, the loss so far if they are suppressed)."""
-        from sfumato.anonymity.kernels.lattice import judge_classes, number_prefixes
+    def _judge_groups(self, groups: Groups, values: Values | None) -> tuple[int, float]:
+        """(rows that violate with the other columns at the top, the loss so far if they are suppressed).
 
+        Without the `values` of the groups, only k is judged.
+        """
         class_of, count = number_prefixes(groups.prefix)
-        held = np.zeros(0, np.bool_)
-        if with_models:
-            held = self.models.hold_for_groups(class_of, count, groups.values)
-        whole = float(self.units.sum())
-        short, loss = judge_classes(
-            class_of, count, groups.people, groups.rows, groups.lost, self.k, held, whole
-        )
+        satisfied = np.zeros(0, np.bool_)
+        if values is not None:
+            satisfied = self.models.find_satisfied(class_of, count, values)
+        short, loss = judge_classes(class_of, count, groups, self.k, satisfied, float(self.units.sum()))
         return int(short), float(loss)
 
     def _take(self, levels: tuple[int, ...], short: int, loss: float) -> None:
         """Makes these levels the best if they are."""
         if short > self.limit or loss >= self.best - self.close:
             return
-        if short and self.models.relative and not self._hold_alone(levels):
+        if short and self.models.relative and not self._fits_alone(levels):
             return
         self.best, self.levels = loss, levels
 
     def _judge(self, levels: tuple[int, ...]) -> tuple[int, float]:
         """(rows in classes that violate k or a model, the loss if they are suppressed)."""
         classes, count = self._classify(levels)
-        suppressed = ~self._holding(classes, count)[classes]
+        suppressed = ~self._find_satisfied(classes, count)[classes]
         rows = np.where(suppressed, 0, self.tuples.rows)
         short = int(self.tuples.rows.sum() - rows.sum())
         loss = float(self.units.sum()) * short
         for each, level in zip(self.order, levels, strict=True):
             column = self.columns[each]
-            held = np.bincount(self.tuples.codes[:, each], rows, minlength=column.size)
-            loss += float(self.units[each] * (column.losses[level] @ held))
+            counts = np.bincount(self.tuples.codes[:, each], rows, minlength=column.size)
+            loss += float(self.units[each] * (column.losses[level] @ counts))
         return short, loss
 
-    def _hold_alone(self, levels: tuple[int, ...]) -> bool:
+    def _fits_alone(self, levels: tuple[int, ...]) -> bool:
         """Whether the classes that are left satisfy the models compared with what is left."""
         classes, count = self._classify(levels)
-        held = self._holding(classes, count)
-        kept = held[classes] & (self.tuples.rows > 0)
+        kept = self._find_satisfied(classes, count)[classes] & (self.tuples.rows > 0)
         if not kept.any():
             return False
         alone = self.models.restrict(kept)
-        return bool(alone.hold_for_classes(np.where(kept, classes, -1).astype(np.int32), count).all())
+        return bool(alone.find_satisfied(np.where(kept, classes, -1).astype(np.int32), count).all())
 
-    def _holding(self, classes: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
-        held: NDArray[np.bool_] = np.bincount(classes, self.people, minlength=count) >= self.k
+    def _find_satisfied(self, classes: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
+        """For every class whether it has k people and satisfies the models."""
+        satisfied: NDArray[np.bool_] = np.bincount(classes, self.people, minlength=count) >= self.k
         if self.models:
-            held &= self.models.hold_for_classes(classes, count)
-        return held
+            satisfied &= self.models.find_satisfied(classes, count)
+        return satisfied
 
     def _classify(self, levels: tuple[int, ...]) -> tuple[NDArray[np.int32], int]:
         """The class of every tuple, and how many there are."""

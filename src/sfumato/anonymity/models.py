@@ -1,4 +1,4 @@
-"""What every class must be beside having k people, and how a grouping of the records is written down.
+"""Privacy models that every equivalence class must satisfy beside k-anonymity: l-diversity, t-closeness, ...
 
 A missing sensitive value is a value of its own. What is compared is exact: whole numbers wherever there
 are fractions, and logarithms with a margin far below the 1e-9 that is allowed when a release is judged.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from sfumato.anonymity.collapse import number_rows
+from sfumato.anonymity.encode import number_rows
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
@@ -21,62 +21,44 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
+"""The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""
+
 _MARGIN = 1e-12
 _FINEST = 10**6  # c of recursive diversity is a fraction over at most this, rounded down
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Partition:
-    """Entries, each some rows of one tuple in one class; suppressed ones have class -1.
-
-    `levels`, of a full-domain lattice, are the level of every column: labels are of these, not tighter.
-    """
-
-    tuple_of_entry: NDArray[np.int32]
-    weights: NDArray[np.int64]
-    classes: NDArray[np.int32]
-    count: int
-    levels: tuple[int, ...] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class DistinctL:
-    """At least `l` different values of a column in every class."""
+    """Distinct l-diversity: at least `l` different values of a column in every class."""
 
     column: str
     l: int  # noqa: E741
 
-    def __post_init__(self) -> None:
-        _check(self.column, "l must be a whole number, at least 1", self.l >= 1 and self.l == int(self.l))
-
 
 @dataclass(frozen=True, slots=True)
 class EntropyL:
-    """In every class the entropy of a column is at least that of `l` values of equal frequency."""
+    """Entropy l-diversity: in every class the entropy is at least that of `l` equally frequent values."""
 
     column: str
     l: float  # noqa: E741
 
-    def __post_init__(self) -> None:
-        _check(self.column, "l must be at least 1", 1 <= self.l < math.inf)
-
 
 @dataclass(frozen=True, slots=True)
 class RecursiveL:
-    """In every class the most frequent value has less than `c` times the rows of the l-th and those after."""
+    """Recursive (c, l)-diversity.
+
+    In every class the most frequent value has less than `c` times the rows of the l-th and those after.
+    """
 
     column: str
     c: float
     l: int  # noqa: E741
 
-    def __post_init__(self) -> None:
-        _check(self.column, "l must be a whole number, at least 1", self.l >= 1 and self.l == int(self.l))
-        _check(self.column, "c must be above 0 and at most 1000", 0 < self.c <= 1000)
-
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """In every class a column is distributed as in the whole table, up to a distance of `t`.
+    """t-closeness: in every class a column is distributed as in the whole table, up to a distance of `t`.
 
     equal    half the sum of all differences of frequency
     ordered  what must be moved how far in the order of the values, where from end to end is 1
@@ -86,23 +68,16 @@ class Closeness:
     t: float
     distance: Literal["equal", "ordered"] = "equal"
 
-    def __post_init__(self) -> None:
-        _check(self.column, "t must be from 0 to 1", 0 <= self.t <= 1)
-        _check(self.column, "distance must be equal or ordered", self.distance in {"equal", "ordered"})
-
 
 @dataclass(frozen=True, slots=True)
 class DeltaDisclosure:
-    """In every class each value's share differs from the whole table's by less than a factor of e^delta.
+    """Delta-disclosure privacy: in every class each value's share is the table's up to a factor of e^delta.
 
     A value that a class lacks differs by more than any factor.
     """
 
     column: str
     delta: float
-
-    def __post_init__(self) -> None:
-        _check(self.column, "delta must be above 0", 0 < self.delta < math.inf)
 
 
 Model = DistinctL | EntropyL | RecursiveL | Closeness | DeltaDisclosure
@@ -146,6 +121,48 @@ def count_values(
     return Sensitive(name, values.size, starts, dense.astype(np.int32), counts.astype(np.int64))
 
 
+class Values(NamedTuple):
+    """How often each tuple, or group of tuples, has which values of all sensitive columns.
+
+    The values of tuple i in a column are codes[starts[column, i]:starts[column, i + 1]], counted by `counts`.
+    """
+
+    starts: NDArray[np.int64]
+    codes: NDArray[np.int32]
+    counts: NDArray[Any]
+
+
+class ModelArrays(NamedTuple):
+    """Models and sensitive columns as compiled loops read them.
+
+    kinds, columns  of every model: which it is, and the number of its sensitive column
+    limits          of every model: its limit as a float, for entropy, closeness and disclosure
+    wholes          of every model: its limits as whole numbers: l, then c as numerator and denominator
+    values          the values by tuple
+    offsets         where each column begins in the three arrays that follow
+    totals          how often the whole table has each value
+    cumulated       the same of all values up to each
+    areas           the sums of `cumulated` before each value; one longer per column, with a last sum
+    """
+
+    kinds: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    limits: NDArray[np.float64]
+    wholes: NDArray[np.int64]
+    values: Values
+    offsets: NDArray[np.int64]
+    totals: NDArray[Any]
+    cumulated: NDArray[Any]
+    areas: NDArray[Any]
+
+
+class Tallies(NamedTuple):
+    """Room in which the values of two classes are counted: how often each occurs, and which do."""
+
+    counts: NDArray[Any]
+    touched: NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Models:
     """The models that every class must satisfy, with the sensitive columns they are about.
@@ -154,30 +171,28 @@ class Models:
 
     >>> jobs = count_values("job", np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1], np.int32), tuples=2)
     >>> models = Models((DistinctL("job", 2),), (jobs,))
-    >>> models.hold_for(np.array([1])), models.hold_for(np.array([0, 1]))
+    >>> models.satisfied_by(np.array([1])), models.satisfied_by(np.array([0, 1]))
     (False, True)
-    >>> models.hold_for_classes(np.array([0, 1], np.int32), 2).tolist()
+    >>> models.find_satisfied(np.array([0, 1], np.int32), 2).tolist()
     [True, False]
     """
 
     models: tuple[Model, ...]
     sensitives: tuple[Sensitive, ...]
-    arrays: tuple[Any, ...] = field(init=False)
+    arrays: ModelArrays = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "models", tuple(self.models))
-        object.__setattr__(self, "sensitives", tuple(self.sensitives))
         object.__setattr__(self, "arrays", _pack(self.models, self.sensitives))
         for model in self.models:
             about = next(each for each in self.sensitives if each.name == model.column)
-            if not _holds(np.arange(about.starts.size - 1), _pack((model,), (about,))):
+            if not _is_satisfied(np.arange(about.starts.size - 1), _pack((model,), (about,))):
                 raise AnonymityError(_refusal(model, about))
 
     def __bool__(self) -> bool:
         return bool(self.models)
 
     @property
-    def grow_only(self) -> bool:
+    def monotone(self) -> bool:
         """Whether a class that satisfies them still does when any other records join it."""
         return all(isinstance(model, DistinctL) for model in self.models)
 
@@ -186,46 +201,41 @@ class Models:
         """Whether a class is compared with the whole table."""
         return any(isinstance(model, (Closeness, DeltaDisclosure)) for model in self.models)
 
-    def hold_for(self, members: NDArray[Any]) -> bool:
+    def satisfied_by(self, members: NDArray[Any]) -> bool:
         """Whether the class of all rows of these tuples satisfies every model."""
-        return _holds(np.ascontiguousarray(members, np.int64), self.arrays)
+        return _is_satisfied(np.ascontiguousarray(members, np.int64), self.arrays)
 
-    def hold_for_classes(self, class_of_tuple: NDArray[np.int32], count: int) -> NDArray[np.bool_]:
-        """For each of `count` classes, whether it satisfies every model; a class of -1 is none of them."""
-        return self.hold_for_groups(np.ascontiguousarray(class_of_tuple, np.int32), count, self.values)
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The values by tuple, as kernels take them: starts, codes, counts."""
-        return self.arrays[4:7]
-
-    def hold_for_groups(
-        self, class_of_group: NDArray[np.int32], count: int, values: tuple[Any, ...]
+    def find_satisfied(
+        self, class_of: NDArray[np.int32], count: int, values: Values | None = None
     ) -> NDArray[np.bool_]:
-        """As of classes of tuples, but of groups whose values have been counted already."""
-        from sfumato.anonymity.kernels.models import classes_hold
+        """For each of `count` classes, whether it satisfies every model; a class of -1 is none of them.
 
-        arrays = (*self.arrays[:4], *values, *self.arrays[7:])
-        held: NDArray[np.bool_] = classes_hold(class_of_group, count, arrays, self.scratch())
-        return held
+        `class_of` is by tuple, or, with the `values` of groups of tuples, by group.
+        """
+        from sfumato.anonymity.kernels.models import find_satisfied
 
-    def merge_values(
-        self, class_of_group: NDArray[np.int32], count: int, values: tuple[Any, ...]
-    ) -> tuple[Any, ...]:
+        arrays = self.arrays if values is None else self.arrays._replace(values=values)
+        found: NDArray[np.bool_] = find_satisfied(
+            np.ascontiguousarray(class_of, np.int32), count, arrays, make_tallies(arrays)
+        )
+        return found
+
+    def merge_values(self, class_of: NDArray[np.int32], count: int, values: Values) -> Values:
         """The values of classes of groups, from those of the groups."""
         from sfumato.anonymity.kernels.models import merge_values
 
-        arrays = (*self.arrays[:4], *values, *self.arrays[7:])
-        merged: tuple[Any, ...] = merge_values(class_of_group, count, arrays, self.scratch())
-        return merged
+        arrays = self.arrays._replace(values=values)
+        return Values(*merge_values(class_of, count, arrays, make_tallies(arrays)))
 
     def restrict(self, kept: NDArray[np.bool_]) -> Models:
         """The same models when only these tuples are released: their distribution is what t compares with."""
         return Models(self.models, tuple(each.restrict(kept) for each in self.sensitives))
 
-    def scratch(self) -> tuple[Any, ...]:
-        """Room in which the values of two classes are counted."""
-        return _scratch(self.arrays)
+
+def make_tallies(arrays: ModelArrays) -> Tallies:
+    """Room for the values of the sensitive column with most of them."""
+    most = int(np.diff(arrays.offsets).max(initial=0))
+    return Tallies(np.zeros((2, most), arrays.totals.dtype), np.zeros((2, most), np.int64))
 
 
 def check_people(people: NDArray[np.int64], k: int) -> None:
@@ -246,21 +256,15 @@ def check_people(people: NDArray[np.int64], k: int) -> None:
         )
 
 
-def _holds(members: NDArray[np.int64], arrays: tuple[Any, ...]) -> bool:
-    from sfumato.anonymity.kernels.models import class_holds
+def _is_satisfied(members: NDArray[np.int64], arrays: ModelArrays) -> bool:
+    from sfumato.anonymity.kernels.models import is_satisfied
 
-    return bool(class_holds(members, 0, members.size, arrays, _scratch(arrays)))
-
-
-def _scratch(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    most = int(np.diff(arrays[7]).max(initial=0))
-    return np.zeros((2, most), arrays[6].dtype), np.zeros((2, most), np.int64)
+    return bool(is_satisfied(members, 0, members.size, arrays, make_tallies(arrays)))
 
 
-def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> tuple[Any, ...]:
-    """The flat arrays that kernels take: models, then values by tuple, then values of the whole table."""
+def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> ModelArrays:
     names = [each.name for each in sensitives]
-    kinds, which = np.zeros(len(models), np.int64), np.zeros(len(models), np.int64)
+    kinds, columns = np.zeros(len(models), np.int64), np.zeros(len(models), np.int64)
     limits, wholes = np.zeros(len(models)), np.zeros((len(models), 3), np.int64)
     totals = [
         np.bincount(each.codes, each.counts, minlength=each.size).astype(np.int64) for each in sensitives
@@ -272,43 +276,44 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> tuple
     for number, model in enumerate(models):
         if model.column not in names:
             raise AnonymityError(f"column {model.column!r} is not among the sensitive columns")
-        which[number] = names.index(model.column)
+        columns[number] = names.index(model.column)
         kinds[number], limits[number], wholes[number] = _describe(model)
         if kind is np.float64 and isinstance(model, Closeness):
             limits[number] -= _MARGIN
-    bases = np.cumsum([0, *(each.size for each in totals)], dtype=np.int64)
-    below = [np.cumsum(each) for each in totals]
-    offsets = np.cumsum([0, *(each.codes.size for each in sensitives)], dtype=np.int64)
-    starts = [each.starts + offset for each, offset in zip(sensitives, offsets[:-1], strict=True)]
-    return (
-        kinds,
-        which,
-        limits,
-        wholes,
-        np.array(starts, np.int64) if starts else np.zeros((0, 1), np.int64),
-        _join([each.codes for each in sensitives], np.int32),
-        _join([each.counts for each in sensitives], kind),
-        bases,
-        _join(totals, kind),
-        _join(below, kind),
-        _join([np.append(0, np.cumsum(each.astype(kind))) for each in below], kind),
+    cumulated = [np.cumsum(each) for each in totals]
+    begins = np.cumsum([0, *(each.codes.size for each in sensitives)], dtype=np.int64)
+    starts = [each.starts + begin for each, begin in zip(sensitives, begins[:-1], strict=True)]
+    return ModelArrays(
+        kinds=kinds,
+        columns=columns,
+        limits=limits,
+        wholes=wholes,
+        values=Values(
+            np.array(starts, np.int64) if starts else np.zeros((0, 1), np.int64),
+            _join([each.codes for each in sensitives], np.int32),
+            _join([each.counts for each in sensitives], kind),
+        ),
+        offsets=np.cumsum([0, *(each.size for each in totals)], dtype=np.int64),
+        totals=_join(totals, kind),
+        cumulated=_join(cumulated, kind),
+        areas=_join([np.append(0, np.cumsum(each.astype(kind))) for each in cumulated], kind),
     )
 
 
 def _describe(model: Model) -> tuple[int, float, tuple[int, int, int]]:
-    """A model's number, its limit as a float, and its limits as whole numbers."""
+    """A model's kind, its limit as a float, and its limits as whole numbers."""
     if isinstance(model, DistinctL):
-        return 0, 0.0, (int(model.l), 0, 0)
+        return DISTINCT, 0.0, (int(model.l), 0, 0)
     if isinstance(model, EntropyL):
-        return 1, math.log(model.l) - _MARGIN, (0, 0, 0)
+        return ENTROPY, math.log(model.l) - _MARGIN, (0, 0, 0)
     if isinstance(model, RecursiveL):
         c = Fraction(str(model.c))
         if c.denominator > _FINEST:
             c = Fraction(math.floor(c * _FINEST), _FINEST)
-        return 2, 0.0, (int(model.l), c.numerator, c.denominator)
+        return RECURSIVE, 0.0, (int(model.l), c.numerator, c.denominator)
     if isinstance(model, Closeness):
-        return 3 if model.distance == "equal" else 4, float(model.t), (0, 0, 0)
-    return 5, float(model.delta), (0, 0, 0)
+        return EQUAL if model.distance == "equal" else ORDERED, float(model.t), (0, 0, 0)
+    return DELTA, float(model.delta), (0, 0, 0)
 
 
 def _refusal(model: Model, sensitive: Sensitive) -> str:
@@ -325,11 +330,6 @@ def _refusal(model: Model, sensitive: Sensitive) -> str:
         what = f"has a value too frequent for recursive diversity of c = {getattr(model, 'c', 0)} and "
         what += f"l = {getattr(model, 'l', 0)}, so no grouping can satisfy it"
     return f"{where} {what}; ask for less, or do not release this column"
-
-
-def _check(column: str, what: str, fine: bool) -> None:  # noqa: FBT001
-    if not fine:
-        raise AnonymityError(f"column {column!r}: {what}")
 
 
 def _join(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sfumato.anonymity.check import NOT_DP
-from sfumato.anonymity.summary import MATCHING
-from sfumato.anonymity.summary_words import list_models
+from sfumato.anonymity.summary import MATCHING, list_models
 from sfumato.pages.charts import draw_pairs
 from sfumato.pages.render import render_page
 
@@ -29,11 +28,10 @@ _SECTIONS = {
 def build_page(summary: Summary, *, name: str) -> bytes:
     """The page about the file called `name`: one HTML file without any request, the same for the same input.
 
-    >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.plan import make_plan
+    >>> from sfumato.anonymity import Options, release_table
     >>> from sfumato.anonymity.summary import summarise
-    >>> plan = make_plan(quasi_identifiers=["age"], k=2)
-    >>> found = summarise(release_table({"age": [61, 72, 40, 35]}, plan))
+    >>> options = Options(quasi_identifiers=["age"], k=2)
+    >>> found = summarise(release_table({"age": [61, 72, 40, 35]}, options))
     >>> build_page(found, name="coarse.csv")[:15]
     b'<!doctype html>'
     """

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from sfumato.anonymity.accuracy import measure_accuracy
-from sfumato.anonymity.check import NOT_DP
-from sfumato.anonymity.risk import measure_risk
-from sfumato.anonymity.subsets import find_identifying_subsets
-from sfumato.attack.link import link_tables
-from sfumato.attack.tables import open_published, read_text, require_columns
+from sfumato.anonymity.check import NOT_DP, Anonymity
+from sfumato.anonymity.risk import Risk, find_identifying_subsets, measure_risk
+from sfumato.anonymity.tally import Tally, check_names, tally_rows
+from sfumato.attack.link import Linkage, Published, link_tables
 from sfumato.errors import AnonymityError, AttackError
-from sfumato.tables.arrays import to_arrow
+from sfumato.pages.words import percent, short
+from sfumato.tables import TableLike, read_table, spell_table, to_arrow
 
 if TYPE_CHECKING:
-    from sfumato.anonymity.accuracy import Accuracy
+    from numpy.typing import NDArray
+
     from sfumato.anonymity.anonymize import Released
-    from sfumato.anonymity.check import Anonymity
-    from sfumato.anonymity.loss import Loss
-    from sfumato.anonymity.plan import Plan
-    from sfumato.anonymity.risk import Risk
-    from sfumato.anonymity.tables import TableLike
-    from sfumato.attack.link import Linkage
+    from sfumato.anonymity.labels import Loss
+    from sfumato.anonymity.options import Options
+
 
 INTERNAL = "INTERNAL: tells facts of the original table, not private, do not publish"
 MATCHING = (
@@ -33,13 +31,135 @@ MATCHING = (
     "an adversary may take either for anything"
 )
 
-_SHOWN = 12
+_MOST_TARGETS = 200  # values of a column that is predicted
+_BATCH = 1 << 16  # rows that are predicted at a time
+_SHOWN = 12  # subsets of columns in the summary
 _UNREADABLE = (
     "some released records fit nobody in the register, as means and names of groups do: "
     "the journalist's risk and the linkage after are too low"
 )
-_MOST_COLUMNS = 40
-"""With more quasi-identifiers than this, only pairs of columns are tried: triples would be too many."""
+_MOST_COLUMNS = 40  # with more quasi-identifiers only pairs of columns are tried: triples would be too many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """The share of records whose target is predicted right, before and after.
+
+    `baseline_before` and `baseline_after` are the shares of the most frequent target, which is right
+    without looking. A table with fewer records is tested on those it has.
+    """
+
+    features: tuple[str, ...]
+    target: str
+    folds: int
+    before: float
+    after: float
+    baseline_before: float
+    baseline_after: float
+
+    @property
+    def kept(self) -> float | None:
+        """The gain over the baseline that is left after, as a part of that before; None without a gain."""
+        gain = self.before - self.baseline_before
+        return (self.after - self.baseline_after) / gain if gain > 0 else None
+
+    def to_record(self) -> dict[str, Any]:
+        """The accuracies for JSON."""
+        return {"model": NOT_DP, **asdict(self), "features": list(self.features), "kept": self.kept}
+
+
+def measure_accuracy(
+    before: TableLike, after: TableLike, *, features: Sequence[str], target: str, folds: int = 5
+) -> Accuracy:
+    """How well `target` is predicted from `features` in a table `before` and `after` it was generalized.
+
+    A naive Bayes classifier over categories, add-one smoothed, is trained and tested on the same kind of
+    table by cross-validation: every label, generalized or not, is a category. The split is fixed and
+    public. It depends on which rows there are, not on their order, and each value of the target is spread
+    evenly over the folds.
+
+    >>> before = {"age": [61, 62, 63, 33, 34, 35] * 5, "ill": (["gout"] * 3 + ["flu"] * 3) * 5}
+    >>> after = {**before, "age": ["*"] * 30}
+    >>> found = measure_accuracy(before, after, features=["age"], target="ill")
+    >>> found.before, found.after, found.baseline_after
+    (1.0, 0.5, 0.5)
+    """
+    check_names(features, [target])
+    if folds < 2:
+        raise AnonymityError("cross-validation needs at least 2 folds")
+    sides = [
+        _cross_validate(tally_rows(table, [*features, target], side=side), folds, side)
+        for table, side in ((before, "table before"), (after, "table after"))
+    ]
+    return Accuracy(
+        features=tuple(features),
+        target=target,
+        folds=folds,
+        before=sides[0][0],
+        after=sides[1][0],
+        baseline_before=sides[0][1],
+        baseline_after=sides[1][1],
+    )
+
+
+def _cross_validate(tally: Tally, folds: int, side: str) -> tuple[float, float]:
+    """(accuracy, share of the most frequent target) of a tally whose last column is the target."""
+    targets, classes = tally.codes[-1], len(tally.values[-1])
+    if classes > _MOST_TARGETS:
+        raise AnonymityError(
+            f"{side}: column {tally.columns[-1]!r} has more than {_MOST_TARGETS} different values; "
+            "predict one with fewer, such as a group of them"
+        )
+    if not tally.records:
+        return 0.0, 0.0
+    split = _split(tally, folds)
+    features = list(zip(tally.codes[:-1], map(len, tally.values[:-1]), strict=True))
+    right = 0
+    for fold in split:
+        rest = tally.counts - fold
+        prior = np.bincount(targets, rest, minlength=classes)
+        scores = [
+            np.log((_count_pairs(codes, size, targets, classes, rest) + 1) / (prior + size))
+            for codes, size in features
+        ]
+        tested = np.flatnonzero(fold)
+        for start in range(0, tested.size, _BATCH):
+            rows = tested[start : start + _BATCH]
+            total = np.tile(np.log(prior + 1), (rows.size, 1))
+            for (codes, _), score in zip(features, scores, strict=True):
+                total += score[codes[rows]]
+            hits = total.argmax(axis=1) == targets[rows]
+            right += int(fold[rows[hits]].sum())
+    most = int(np.bincount(targets, tally.counts).max())
+    return right / tally.records, most / tally.records
+
+
+def _count_pairs(
+    codes: NDArray[np.int64], size: int, targets: NDArray[np.int64], classes: int, counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The records of each value of a feature and each target."""
+    found = np.bincount(codes * classes + targets, counts, minlength=size * classes)
+    return found.reshape(size, classes).astype(np.float64)
+
+
+def _split(tally: Tally, folds: int) -> NDArray[np.int64]:
+    """The records of each row in each fold: in a fixed mixed order, dealt out by target in turn."""
+    mixed = _mix(np.arange(tally.counts.size, dtype=np.uint64))
+    dealt = np.lexsort((mixed, tally.codes[-1]))
+    stop = np.empty(dealt.size, np.int64)
+    stop[dealt] = np.cumsum(tally.counts[dealt])
+    start = stop - tally.counts
+    # Of the places from start to stop, those that leave the remainder of the fold.
+    shifts = np.arange(folds)[:, None]
+    return np.asarray((stop + folds - 1 - shifts) // folds - (start + folds - 1 - shifts) // folds)
+
+
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers without any order, one for each of `numbers`: the finaliser of SplitMix64."""
+    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +192,7 @@ class Summary:
     which `subsets` count a class as small.
     """
 
-    plan: Plan
+    options: Options
     found: Anonymity
     records: int
     suppressed: int
@@ -104,7 +224,7 @@ class Summary:
             "internal": INTERNAL,
             "model": NOT_DP,
             "matching": MATCHING,
-            "asked": record_plan(self.plan),
+            "asked": self.options.to_record(),
             "found": self.found.to_record(),
             "records": {
                 "original": self.records,
@@ -137,37 +257,37 @@ def summarise(
     that is predicted from the quasi-identifiers; the first sensitive one by default.
 
     >>> from sfumato.anonymity.anonymize import release_table
-    >>> from sfumato.anonymity.plan import make_plan
+    >>> from sfumato.anonymity.options import Options
     >>> people = {"age": [61, 72, 40, 35], "ill": ["flu", "gout", "flu", "flu"]}
-    >>> plan = make_plan(quasi_identifiers=["age"], k=2, sensitive="ill")
-    >>> found = summarise(release_table(people, plan))
+    >>> options = Options(quasi_identifiers=["age"], k=2, sensitive="ill")
+    >>> found = summarise(release_table(people, options))
     >>> found.before.prosecutor.largest, found.after.prosecutor.largest, found.found.k
     (1.0, 0.5, 2)
     """
-    plan, names = released.plan, list(released.plan.quasi_identifiers)
+    options, names = released.options, list(released.options.quasi_identifiers)
     if register is not None and survey_weights is not None:
         raise AnonymityError("give a register or survey weights as the population, not both")
-    people = None if register is None else read_register(register, plan)
+    people = None if register is None else read_register(register, options)
     original, made = released.original, released.made.table
     before, after, weights = original.select(names), made.select(names), None
     if survey_weights is not None:
         before, after, weights = _weigh(released, before, after, survey_weights)
-    small = max(2, plan.k)
+    small = max(2, options.k)
     risks = [
         measure_risk(table, quasi_identifiers=names, register=people, weights=weights)
         for table in (before, after)
     ]
-    accuracy, notes = _predict(original, made, plan, target)
+    accuracy, notes = _predict(original, made, options, target)
     if (risks[1].unmatched or 0) > (risks[0].unmatched or 0):
         notes = (*notes, _UNREADABLE)
     linked: tuple[Linkage | None, Linkage | None] = (None, None)
     if people is not None:
-        linked = (_link(original, people, plan), _link(made, people, plan))
+        linked = (_link(original, people, options), _link(made, people, options))
     return Summary(
-        plan=plan,
+        options=options,
         found=released.measured,
-        records=released.made.records,
-        suppressed=released.made.suppressed,
+        records=original.num_rows,
+        suppressed=released.suppressed,
         suppressed_cells=released.made.suppressed_cells,
         before=risks[0],
         after=risks[1],
@@ -181,58 +301,22 @@ def summarise(
     )
 
 
-def read_register(register: TableLike, plan: Plan) -> pa.Table:
+def read_register(register: TableLike, options: Options) -> pa.Table:
     """The quasi-identifiers of the people of a register, as text; names are not read further.
 
-    >>> from sfumato.anonymity.plan import make_plan
-    >>> plan = make_plan(quasi_identifiers="age", k=2)
-    >>> read_register({"name": ["Ada"], "age": [61]}, plan).to_pylist()
+    >>> from sfumato.anonymity.options import Options
+    >>> options = Options(quasi_identifiers="age", k=2)
+    >>> read_register({"name": ["Ada"], "age": [61]}, options).to_pylist()
     [{'age': '61'}]
     """
-    from sfumato.anonymity.tables import read_table
-
-    is_path = isinstance(register, str) or hasattr(register, "__fspath__")
-    try:
-        people = read_text(register if is_path else read_table(register, side="register"), side="register")
-        require_columns(people, plan.quasi_identifiers, side="register")
-    except AttackError as error:
-        raise AnonymityError(str(error)) from None
-    return people.select(list(plan.quasi_identifiers))
+    people = read_table(register, side="register", columns=options.quasi_identifiers)
+    return spell_table(people, side="register")
 
 
-def check_target(plan: Plan, target: str | None) -> None:
-    """Raises an error if `target` is not a released column beside the quasi-identifiers.
-
-    >>> from sfumato.anonymity.plan import make_plan
-    >>> check_target(make_plan(quasi_identifiers="age", k=2, sensitive="ill"), "ill")
-    """
-    if target is not None and target not in (*plan.sensitive, *plan.keep):
+def check_target(options: Options, target: str | None) -> None:
+    """Raises an error if `target` is not a released column beside the quasi-identifiers."""
+    if target is not None and target not in (*options.sensitive, *options.keep):
         raise AnonymityError(f"the target {target!r} must be one of the sensitive or the kept columns")
-
-
-def record_plan(plan: Plan) -> dict[str, Any]:
-    """What was asked, for JSON."""
-    wanted = plan.wanted
-    recursive = None if wanted.recursive is None else {"c": wanted.recursive[0], "l": wanted.recursive[1]}
-    return {
-        "quasi_identifiers": list(plan.quasi_identifiers),
-        "sensitive": list(plan.sensitive),
-        "keep": list(plan.keep),
-        "individual": plan.individual,
-        "method": plan.method,
-        "hierarchies": list(plan.hierarchies),
-        "k": plan.k,
-        "k_map": wanted.k_map is not None,
-        "l": wanted.l,
-        "entropy_l": wanted.entropy_l,
-        "recursive": recursive,
-        "t": wanted.t,
-        "distance": dict(wanted.distance) if isinstance(wanted.distance, Mapping) else wanted.distance,
-        "delta": wanted.delta,
-        "weights": dict(plan.weights),
-        "max_suppressed": plan.max_suppressed,
-        "max_suppressed_cells": plan.max_suppressed_cells,
-    }
 
 
 def _weigh(
@@ -273,14 +357,14 @@ def _find_subsets(before: pa.Table, after: pa.Table, names: list[str], small: in
 
 
 def _predict(
-    original: pa.Table, made: pa.Table, plan: Plan, target: str | None
+    original: pa.Table, made: pa.Table, options: Options, target: str | None
 ) -> tuple[Accuracy | None, tuple[str, ...]]:
-    check_target(plan, target)
-    chosen = target or next(iter(plan.sensitive), None)
+    check_target(options, target)
+    chosen = target or next(iter(options.sensitive), None)
     if chosen is None:
         return None, ()
     try:
-        return measure_accuracy(original, made, features=plan.quasi_identifiers, target=chosen), ()
+        return measure_accuracy(original, made, features=options.quasi_identifiers, target=chosen), ()
     except AnonymityError as error:
         if target is not None:
             raise
@@ -288,12 +372,13 @@ def _predict(
         return None, (f"no accuracy was measured: {error}",)
 
 
-def _link(table: pa.Table, people: pa.Table, plan: Plan) -> Linkage:
-    reveal = next(iter(plan.sensitive), None)
-    columns = [*plan.quasi_identifiers, *([] if reveal is None else [reveal])]
+def _link(table: pa.Table, people: pa.Table, options: Options) -> Linkage:
+    reveal = next(iter(options.sensitive), None)
+    columns = [*options.quasi_identifiers, *([] if reveal is None else [reveal])]
+    rows = spell_table(table.select(columns), side="release")
+    published = Published(rows, np.ones(rows.num_rows, np.int64))
     try:
-        published = open_published(table.select(columns))
-        return link_tables(published, people, on=plan.quasi_identifiers, reveal=reveal)
+        return link_tables(published, people, on=options.quasi_identifiers, reveal=reveal)
     except AttackError as error:
         raise AnonymityError(str(error)) from None
 
@@ -315,3 +400,100 @@ def _record_linkage(linkage: Linkage) -> dict[str, Any]:
         "sensitive": None if revealed is None else revealed.column,
         "certain": None if revealed is None else revealed.certain,
     }
+
+
+def describe_summary(summary: Summary) -> str:
+    """What was asked and found, what was lost, and who can still be found, in about ten lines.
+
+    >>> from sfumato.anonymity import Options, release_table
+    >>> people = {"age": [61, 72, 40, 35]}
+    >>> found = summarise(release_table(people, Options(quasi_identifiers=["age"], k=2)))
+    >>> print(describe_summary(found).splitlines()[0])
+    found        k = 2 (asked 2)
+    """
+    before, after, loss = summary.before, summary.after, summary.loss
+    models = [
+        f"{name} {value} ({f'asked {asked}' if asked else 'not asked'})"
+        for name, value, asked in list_models(summary)
+    ]
+    population = {"register": "the register", "weights": "survey weights", "table": "no population given"}
+
+    def change(old: float, new: float) -> str:
+        return f"{percent(old)} -> {percent(new)}"
+
+    lines = [
+        ("found", ", ".join(models)),
+        (
+            "records",
+            f"{summary.released:,} of {summary.records:,} in {summary.found.classes:,} classes, "
+            f"{summary.suppressed:,} left out, {percent(summary.suppressed_cells)} of the cells *",
+        ),
+        (
+            "prosecutor",
+            f"largest risk {change(before.prosecutor.largest, after.prosecutor.largest)}, "
+            f"unique records {change(before.unique, after.unique)}",
+        ),
+        (
+            "journalist",
+            f"largest risk {change(before.journalist.largest, after.journalist.largest)} "
+            f"({population[after.basis]})",
+        ),
+        ("marketer", f"expects {change(before.marketer, after.marketer)} of the records"),
+        (
+            "loss",
+            f"NCP {percent(loss.ncp)}, entropy {percent(loss.entropy)}, "
+            f"average class / k {short(loss.average_class)}, discernibility {loss.discernibility:,}",
+        ),
+    ]
+    for worst in summary.subsets[:1]:
+        alone = (
+            f"{percent(worst.unique_before)} of the records alone before, {percent(worst.unique_after)} after"
+        )
+        lines.append(("identifying", f"{', '.join(worst.columns)}: {alone}"))
+    if (accuracy := summary.accuracy) is not None:
+        right = change(accuracy.before, accuracy.after)
+        baseline = change(accuracy.baseline_before, accuracy.baseline_after)
+        lines.append(("accuracy", f"{accuracy.target} predicted right {right} (without looking {baseline})"))
+    if (linked := _describe_linkages(summary.linked_before, summary.linked_after)) is not None:
+        lines.append(("linked", linked))
+    lines += [*(("note", each) for each in summary.notes), ("matching", MATCHING)]
+    last = f"This is {NOT_DP}: who knows more than these columns may still find people."
+    return "\n".join([*(f"{name:12s} {text}" for name, text in lines), last])
+
+
+def list_models(summary: Summary) -> tuple[tuple[str, str, str], ...]:
+    """Name, value found and value asked of every model, and of l and t also where nothing was asked.
+
+    Recursive diversity holds or does not, and a file in which it does not is never handed over.
+    """
+    found, options = summary.found, summary.options
+    models: list[tuple[str, str, str]] = []
+    if options.k_map:
+        models.append(("k-map =", f"{found.k_map}", f"{options.k}"))
+        models.append(("k =", f"{found.k}", "1"))
+    elif options.individual is not None:
+        models.append(("k =", f"{found.k} records", f"{options.k} people, checked before writing"))
+    else:
+        models.append(("k =", f"{found.k}", f"{options.k}"))
+    if found.l is not None:
+        models.append(("l =", f"{found.l}", "" if options.l is None else f"{options.l}"))
+    if options.entropy_l is not None:
+        models.append(("entropy l =", short(found.entropy_l), f"{options.entropy_l:g}"))
+    if options.recursive is not None:
+        c, number = options.recursive
+        models.append((f"recursive ({c:g}, {number})", "holds", "yes"))
+    if found.t is not None:
+        models.append(("t =", short(found.t), "" if options.t is None else f"at most {options.t:g}"))
+    if options.delta is not None:
+        models.append(("delta =", short(found.delta_disclosure), f"below {options.delta:g}"))
+    return tuple(models)
+
+
+def _describe_linkages(before: Linkage | None, after: Linkage | None) -> str | None:
+    if before is None or after is None:
+        return None
+    words = f"{before.linked:,} -> {after.linked:,} of {after.people:,} people in the register"
+    if before.revealed is None or after.revealed is None:
+        return words
+    certain = f"{before.revealed.certain:,} -> {after.revealed.certain:,}"
+    return f"{words}; {after.revealed.column} certain of {certain}"

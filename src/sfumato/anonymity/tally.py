@@ -9,27 +9,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from sfumato.anonymity.tables import TableLike, read_table, require_columns
-from sfumato.attack.tables import read_text
-from sfumato.errors import AnonymityError, AttackError
-from sfumato.tables.arrays import to_numpy
+from sfumato.attack.matching import MOST_NUMBERS, build_classes, join_classes, number_rows
+from sfumato.errors import AnonymityError
+from sfumato.tables import TableLike, is_text, read_pieces, read_table, spell_table, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-_ROOM = 2**62
-_PIECE = 1 << 19
-"""Records that are counted at a time: few enough for little memory, many enough for few pieces."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -65,27 +58,9 @@ def tally_rows(source: TableLike, columns: Sequence[str], *, side: str, weights:
     >>> found.counts.tolist(), [values.to_pylist() for values in found.values]
     ([1, 2], [['20-60', '60+'], ['flu', None]])
     """
-    pieces = [
-        _tally_piece(piece, columns, weights, side) for piece in _read_pieces(source, columns, weights, side)
-    ]
-    return _merge(pieces)
-
-
-def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """One number per row from 0 without gaps, the same for rows with the same codes only.
-
-    >>> number_rows([np.array([1, 0, 1]), np.array([4, 4, 4])], [2, 5]).tolist()
-    [1, 0, 1]
-    """
-    keys = np.zeros(codes[0].size, np.int64)
-    room = 1
-    for code, size in zip(codes, sizes, strict=True):
-        if room * size >= _ROOM:
-            found, keys = np.unique(keys, return_inverse=True)
-            room = found.size
-        keys = keys * size + code
-        room *= size
-    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
+    used = [*columns, *([] if weights is None else [weights])]
+    pieces = read_pieces(source, side=side, columns=used)
+    return _merge([_tally_piece(piece, columns, weights, side) for piece in pieces])
 
 
 def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -104,42 +79,31 @@ def check_names(quasi_identifiers: Sequence[str], others: Sequence[str] = ()) ->
             raise AnonymityError(f"column {name!r} is named twice; give it one role")
 
 
-def _read_pieces(
-    source: TableLike, columns: Sequence[str], weights: str | None, side: str
-) -> Iterator[pa.Table]:
-    """The named columns of some records after others; at least one piece, which may be empty."""
-    used = [*columns, *([] if weights is None else [weights])]
-    path = Path(source) if isinstance(source, (str, Path)) else None
-    if path is None:
-        yield read_table(source, side=side, columns=used)
-    elif not path.name.lower().endswith(".parquet"):
-        try:
-            table = read_text(path, side=side)
-        except AttackError as error:
-            raise AnonymityError(str(error)) from None
-        require_columns(table, used, side=side)
-        yield table.select(used)
-    else:
-        yield from _read_parquet(path, used, side)
+def match_register(
+    tally: Tally, quasi_identifiers: Sequence[str], classes: NDArray[np.int64], register: TableLike
+) -> NDArray[np.int64]:
+    """For each class of a tally's rows the number of people in `register` whom its labels fit.
 
+    `180-190` fits 185, `1*` fits 1001, `*` and a missing cell fit everybody. A missing cell of the
+    register may be anything, too.
 
-def _read_parquet(path: Path, columns: Sequence[str], side: str) -> Iterator[pa.Table]:
-    if not path.is_file():
-        raise AnonymityError(f"{side}: there is no file {path.name!r}")
-    try:
-        schema = pq.read_schema(path)
-        if len(set(schema.names)) != len(schema.names):
-            raise AnonymityError(f"{side}: two columns have the same name; rename one")
-        require_columns(schema.empty_table(), columns, side=side)
-        yield schema.empty_table().select(list(columns))
-        words = [name for name in columns if _is_text(schema.field(name).type)]
-        with pq.ParquetFile(path, read_dictionary=words) as file:
-            for batch in file.iter_batches(batch_size=_PIECE, columns=list(columns)):
-                yield pa.Table.from_batches([batch])
-    except (OSError, pa.ArrowException) as error:
-        raise AnonymityError(
-            f"{side}: {path.name!r} cannot be read as Parquet ({type(error).__name__})"
-        ) from None
+    >>> rows = tally_rows({"age": ["60+", "20-40", "60+"]}, ["age"], side="table")
+    >>> match_register(rows, ["age"], rows.classes(["age"]), {"age": [61, 72, 33]}).tolist()
+    [1, 2]
+    """
+    first = np.unique(classes, return_index=True)[1]
+    places = [tally.columns.index(name) for name in quasi_identifiers]
+    labels = pa.table(
+        {tally.columns[at]: tally.values[at].take(pa.array(tally.codes[at][first])) for at in places}
+    )
+    people = spell_table(read_table(register, side="register", columns=quasi_identifiers), side="register")
+    mine = build_classes(spell_table(labels, side="table"), quasi_identifiers)
+    theirs = build_classes(people, quasi_identifiers)
+    fitting = np.zeros(mine.weights.size, np.int64)
+    if people.num_rows and labels.num_rows:
+        for left, right in join_classes(mine, theirs):
+            fitting += np.bincount(left, theirs.weights[right], minlength=fitting.size).astype(np.int64)
+    return fitting[mine.of_row]
 
 
 def _tally_piece(piece: pa.Table, columns: Sequence[str], weights: str | None, side: str) -> Tally:
@@ -180,7 +144,7 @@ def _group(
 ) -> Tally:
     """The tally of rows with these codes, each of which is so many records, or one."""
     sizes = [max(1, len(each)) for each in values]
-    if counts is None and weights is None and math.prod(sizes) < _ROOM:
+    if counts is None and weights is None and math.prod(sizes) < MOST_NUMBERS:
         keys = np.zeros(codes[0].size, np.int64)
         for code, size in zip(codes, sizes, strict=True):
             keys *= size
@@ -235,7 +199,7 @@ def _plain_values(values: pa.Array) -> pa.Array:
     kind = values.type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         raise pa.ArrowTypeError(kind)
-    if pa.types.is_boolean(kind) or _is_text(kind):
+    if pa.types.is_boolean(kind) or is_text(kind):
         return values.cast(pa.string())
     if pa.types.is_floating(kind):
         values = pc.add(values.cast(pa.float64()), 0.0)  # the two zeros are one
@@ -268,7 +232,3 @@ def _read_weights(column: pa.ChunkedArray, name: str, side: str) -> NDArray[np.f
             f"{side}: column {name!r} must hold weights: numbers of at least 0, none missing"
         )
     return numbers
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -14,23 +14,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from sfumato.attack.classes import build_classes
-from sfumato.attack.join import join_classes
-from sfumato.attack.tables import Published, read_text, require_columns
+from sfumato.attack.matching import Classes, build_classes, join_classes
 from sfumato.errors import AttackError
-from sfumato.tables.arrays import to_numpy
+from sfumato.pages.words import percent
+from sfumato.tables import TableLike, read_table, require_columns, spell_table, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-
-    from sfumato.attack.classes import Classes
 
 INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
 
 FEW = 5
 """The most records that count as few, if not said otherwise."""
+
+_MOST_VALUES = 12
+_WIDTH = 46
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Published:
+    """A published table as text, and how many records each row stands for; rows of none are left out."""
+
+    table: pa.Table
+    weights: NDArray[np.int64]
+
+    @property
+    def records(self) -> int:
+        """The number of records."""
+        return int(self.weights.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +123,15 @@ class Linkage:
                 "certain_true": verdict.certain_true,
             },
         }
+
+
+def read_text(source: TableLike, *, side: str) -> pa.Table:
+    """The table in a file, a frame or an Arrow table, with all cells as text; `side` names it in errors.
+
+    >>> read_text(pa.table({"age": [61, None], "height": [1.5, 2.0]}), side="register").to_pylist()
+    [{'age': '61', 'height': '1.5'}, {'age': None, 'height': '2'}]
+    """
+    return spell_table(read_table(source, side=side), side=side)
 
 
 def link_tables(
@@ -245,3 +267,63 @@ def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
     """A number for every cell, and how many there are."""
     encoded = column.combine_chunks().fill_null("").dictionary_encode()
     return to_numpy(encoded.indices).astype(np.int64), len(encoded.dictionary)
+
+
+def describe_linkage(after: Linkage, *, before: Linkage | None = None) -> str:
+    """The counts and shares of a linkage, of two releases beside each other if `before` is given.
+
+    >>> from sfumato.attack import link_tables, open_published
+    >>> people = pa.table({"name": ["Ada", "Bo"], "age": ["61", "33"]})
+    >>> found = link_tables(open_published(people.drop_columns(["name"])), people, on=["age"])
+    >>> print(describe_linkage(found).splitlines()[8].strip())
+    linked: one record, and it fits nobody else          2 (100 %)
+    """
+    each = [after] if before is None else [before, after]
+    lines = [INTERNAL, f"linkage on {', '.join(after.on)}"]
+    if before is not None:
+        lines.append(f"{'':{_WIDTH}s}{'before':>18s}{'release':>18s}")
+
+    def row(label: str, cells: Sequence[str]) -> None:
+        lines.append(f"  {label:{_WIDTH - 2}s}" + "".join(f"{cell:>18s}" for cell in cells))
+
+    def people(label: str, count: Callable[[Linkage], int]) -> None:
+        row(label, [f"{count(one):,} ({percent(count(one) / max(1, one.people))})" for one in each])
+
+    row("records published", [f"{one.records:,}" for one in each])
+    row("people in the register", [f"{one.people:,}" for one in each])
+    people("one record fits", lambda one: one.unique)
+    people(f"2 to {after.limit} records fit", lambda one: one.few)
+    people(f"more than {after.limit} fit", lambda one: one.many)
+    people("none fits", lambda one: one.none)
+    people("linked: one record, and it fits nobody else", lambda one: one.linked)
+    row("  as a share of the records", [percent(one.linked / max(1, one.records)) for one in each])
+    if after.verdict is not None:
+        row("  of these right", [_verdict(one, "true_links") for one in each])
+        row("  of these wrong", [_verdict(one, "false_links") for one in each])
+    if after.revealed is not None:
+        name = after.revealed.column
+        people(f"{name} certain: all fitting records agree", lambda one: _certain(one))
+        if after.verdict is not None:
+            row("  of these right", [_verdict(one, "certain_true") for one in each])
+        lines += _list_values(after)
+    return "\n".join(lines)
+
+
+def _certain(linkage: Linkage) -> int:
+    return 0 if linkage.revealed is None else linkage.revealed.certain
+
+
+def _verdict(linkage: Linkage, name: str) -> str:
+    return "" if linkage.verdict is None else f"{getattr(linkage.verdict, name):,}"
+
+
+def _list_values(linkage: Linkage) -> list[str]:
+    revealed = linkage.revealed
+    if revealed is None or not revealed.values:
+        return []
+    lines = [f"{revealed.column} of the linked people"]
+    for value, count in revealed.values[:_MOST_VALUES]:
+        shown = "".join(sign if sign.isprintable() else "?" for sign in value)[:30] or "(empty)"
+        lines.append(f"  {shown:{_WIDTH - 2}s}{f'{count:,} ({percent(count / linkage.linked)})':>18s}")
+    rest = len(revealed.values) - _MOST_VALUES
+    return [*lines, f"  and {rest:,} more values"] if rest > 0 else lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from pathlib import Path
@@ -11,14 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from sfumato.cli.output import Json, note, print_json, progress, say
-from sfumato.errors import ReleaseError, SfumatoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
-    from sfumato.anonymity.plan import Plan
+    from sfumato.anonymity import Released
     from sfumato.anonymity.summary import Summary
 
 
@@ -88,19 +84,20 @@ def anonymize(
 
     Example: sfumato anonymize people.csv --quasi age,sex,postcode --sensitive ill --k 5 --out coarse.csv
     """
-    from sfumato.anonymity.plan import make_plan
-    from sfumato.anonymity.summary import INTERNAL, check_target, read_register
-    from sfumato.anonymity.summary_words import describe_summary
+    from sfumato.anonymity import Options, release_table
+    from sfumato.anonymity.page import build_page
+    from sfumato.anonymity.summary import INTERNAL, check_target, describe_summary, read_register, summarise
+    from sfumato.tables import write_file
 
-    plan = make_plan(
+    options = Options(
         quasi_identifiers=_split(quasi),
         k=k,
         sensitive=_split(sensitive),
         keep=_split(keep),
         identifiers=_split(identifiers),
         individual=individual,
-        hierarchies=hierarchies,
-        method=method,
+        hierarchies=hierarchies,  # type: ignore[arg-type]  # a path is read and checked there
+        method=method,  # type: ignore[arg-type]  # checked there
         l=l,
         entropy_l=entropy_l,
         recursive=_read_recursive(recursive),
@@ -112,7 +109,7 @@ def anonymize(
         max_suppressed=max_suppressed,
         max_suppressed_cells=max_suppressed_cells,
     )
-    check_target(plan, target)
+    check_target(options, target)
     if k_map and register is None:
         _misuse("--k-map counts the people of a register; give --register FILE")
     if register is not None and survey_weights is not None:
@@ -121,60 +118,39 @@ def anonymize(
         _refuse_records(table, Path(hierarchies))
     goal, page = _check_files(out, report, inputs=(table, register, hierarchies), force=force)
     _clean_up_when_stopped()
-    with progress(quiet=json) as tell:
-        people = None if register is None else read_register(register, plan)
-        wishes = {"register": people, "target": target}
+    with progress(quiet=json) as report_step:
+        population: dict[str, Any] = {}
+        if register is not None:
+            population["register"] = read_register(register, options)
         if survey_weights is not None:
-            wishes["survey_weights"] = _read_column(table, survey_weights)
-        population = Path(register) if register is not None and k_map else None
-        summary, size = _write(Path(table), plan, goal, page, population, wishes, tell)
+            population["survey_weights"] = _read_column(table, survey_weights)
+        summaries: list[Summary] = []
+
+        def summarise_and_report(released: Released) -> None:
+            """What is said of the file, before it gets its name: what fails here must leave no file."""
+            report_step("measuring what was kept")
+            summaries.append(summarise(released, target=target, **population))
+            if page is not None:
+                write_file(page, build_page(summaries[0], name=goal.name), force=True)
+
+        release_table(
+            Path(table),
+            options,
+            register=Path(register) if register is not None and k_map else None,
+            out=goal,
+            force=force,
+            progress=report_step,
+            before=summarise_and_report,
+        )
+    (summary,) = summaries
     if json:
         print_json({"out": str(goal), "report": None if page is None else str(page), **summary.to_record()})
         return
     say(f"Wrote {goal}, and measured it as it was written.")
     say(describe_summary(summary))
     if page is not None:
-        say(f"Wrote {page} ({size / 1000:,.0f} kB).")
+        say(f"Wrote {page} ({page.stat().st_size / 1000:,.0f} kB).")
     note(INTERNAL)
-
-
-def _write(
-    table: Path,
-    plan: Plan,
-    goal: Path,
-    page: Path | None,
-    population: Path | None,
-    wishes: dict[str, Any],
-    tell: Callable[[str], None],
-) -> tuple[Summary, int]:
-    """Writes the file, with the report if one is wanted; what came out, and the size of the report."""
-    from sfumato.anonymity.anonymize import release_table
-    from sfumato.anonymity.page import build_page
-    from sfumato.anonymity.summary import summarise
-    from sfumato.tables import write_file
-
-    # Under another name until all is done: what fails later must leave no file either.
-    ending = ".csv.gz" if goal.name.lower().endswith(".csv.gz") else goal.suffix
-    draft = goal.with_name(f".{goal.name}.{os.getpid()}{ending}")
-    size = 0
-    try:
-        released = release_table(table, plan, register=population, out=draft, force=True, tell=tell)
-        tell("measuring what was kept")
-        summary = summarise(released, **wishes)
-        if page is not None:
-            content = build_page(summary, name=goal.name)
-            size = len(content)
-            write_file(page, content, force=True)
-        draft.replace(goal)
-    except OSError as error:
-        if isinstance(error, SfumatoError):
-            raise
-        raise ReleaseError(
-            f"{goal.name!r} could not be written: {error.strerror or type(error).__name__}"
-        ) from None
-    finally:
-        draft.unlink(missing_ok=True)
-    return summary, size
 
 
 def _refuse_records(table: str, hierarchies: Path) -> None:
@@ -194,7 +170,7 @@ def _check_files(
     out: str, report: str | None, *, inputs: tuple[str | None, ...], force: bool
 ) -> tuple[Path, Path | None]:
     """The paths to write to; an error if one may not be written, or is one of the files that are read."""
-    from sfumato.anonymity.files import refuse_target
+    from sfumato.anonymity.anonymize import refuse_target
     from sfumato.tables import check_file
 
     read = {Path(each).resolve() for each in inputs if each is not None}
@@ -211,13 +187,13 @@ def _check_files(
 
 
 def _read_column(table: str, name: str) -> pa.ChunkedArray:
-    from sfumato.anonymity.tables import read_table
+    from sfumato.tables import read_table
 
-    return read_table(table, side="table", columns=[name]).column(name)
+    return read_table(table, side="table", columns=[name], typed=True).column(name)
 
 
-def _split(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _read_recursive(text: str | None) -> tuple[float, int] | None:
@@ -230,7 +206,7 @@ def _read_recursive(text: str | None) -> tuple[float, int] | None:
         _misuse("--recursive is C,L: a number and a whole number, such as 3,2")
 
 
-def _read_distance(given: list[str]) -> Any:  # noqa: ANN401 - checked with the plan
+def _read_distance(given: list[str]) -> Any:  # noqa: ANN401 - checked with the options
     """One distance for all sensitive columns, or one by column."""
     if not given:
         return "equal"

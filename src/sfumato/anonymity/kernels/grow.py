@@ -1,72 +1,136 @@
-"""Classes grown one tuple at a time: within a block, the tuple that makes a class's loss least joins it."""
+"""Equivalence classes from below: grown tuple by tuple, peeled off a hierarchy, gathered around centres.
+
+`codes`, `people`, `rows`, `order`, `space` are as in `mondrian`; block i is order[starts[i]:starts[i + 1]].
+"""
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
-# ruff: noqa: ANN001, ANN201, ANN202, FBT003, RUF059
+# ruff: noqa: ANN001, ANN201, ANN202, FBT003
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from sfumato.anonymity.kernels.cuts import CATEGORY, NUMBER, join_nodes
+from sfumato.anonymity.encode import CATEGORY, NUMBER
+from sfumato.anonymity.kernels.mondrian import join_nodes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads keys over a hash table
+_PLACE_TAKEN = 1 << 40  # added to the people of a hash place, so that one without people is taken too
+_PEOPLE = _PLACE_TAKEN - 1
+_MISSING = 2.0  # every number lies below it, and a missing one is taken to lie here
+
+
+class Extents(NamedTuple):
+    """What classes hold, by class and column, in the terms of the column's kind.
+
+    number    first and second are the lowest and the highest code
+    category  first is the number of different codes, and `bits` are the codes themselves
+    tree      first is any of its codes and second the level at which all of them are one node
+    """
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    bits: NDArray[np.uint64]
+
+
+class Folds(NamedTuple):
+    """Columns folded into few: their codes by tuple, and by fold, level and code a key and a loss.
+
+    The key and the loss of `code` in a fold at a level are at starts[fold] + level * sizes[fold] + code.
+    The sum of the keys of all folds tells nodes apart. Losses are whole numbers, so that sums are exact.
+    """
+
+    codes: NDArray[np.int32]
+    keys: NDArray[np.uint64]
+    losses: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+class Visits(NamedTuple):
+    """Which levels of the folds are looked at, one visit after the other, and for which losses."""
+
+    levels: NDArray[np.int64]
+    lows: NDArray[np.int64]
+    highs: NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
-def _loss_with(codes, number, first, second, bits, words, space):
-    """The loss of a class once a tuple has joined it.
-
-    A class is, by column, its lowest and highest code, the number of its values and their bits, or a
-    code and a level.
-    """
-    kinds, sizes, offsets, places, tree_offsets, nodes, losses, units = space
+def _loss_with(codes, number, extents, each, space):
+    """The loss of the class `each` once the tuple `number` has joined it."""
+    first, second = extents.first, extents.second
     total = 0.0
     for column in range(codes.shape[1]):
-        code = codes[number, column]
-        if kinds[column] == NUMBER:
-            low, high = min(first[column], code), max(second[column], code)
-            loss = min(1.0, places[offsets[column] + high] - places[offsets[column] + low])
-        elif kinds[column] == CATEGORY:
-            word = bits[words[column] + (code >> 6)]
+        code, size = codes[number, column], space.sizes[column]
+        if space.kinds[column] == NUMBER:
+            low, high = min(first[each, column], code), max(second[each, column], code)
+            begin = space.offsets[column]
+            loss = min(1.0, space.places[begin + high] - space.places[begin + low])
+        elif space.kinds[column] == CATEGORY:
+            word = extents.bits[each, space.words[column] + (code >> 6)]
             new = 1 - ((word >> np.uint64(code & 63)) & np.uint64(1))
-            loss = (first[column] - 1 + np.int64(new)) / (sizes[column] - 1)
+            loss = (first[each, column] - 1 + np.int64(new)) / (size - 1)
         else:
-            offset, size = tree_offsets[column], sizes[column]
-            level = join_nodes(nodes, offset, size, first[column], second[column], code, 0)
-            loss = losses[offset + level * size + first[column]]
-        total += units[column] * loss
+            offset, own = space.tree_offsets[column], first[each, column]
+            level = join_nodes(space.nodes, offset, size, own, second[each, column], code, 0)
+            loss = space.losses[offset + level * size + own]
+        total += space.units[column] * loss
     return total
 
 
 @njit(cache=True, nogil=True)
-def join_class(codes, number, first, second, bits, words, space, begin):
+def _join_class(codes, number, extents, each, space, begin):
     """The tuple joins the class, or with `begin` is its first."""
-    kinds, sizes, offsets, places, tree_offsets, nodes, losses, units = space
+    first, second, bits = extents.first, extents.second, extents.bits
     for column in range(codes.shape[1]):
         code = codes[number, column]
-        if kinds[column] == NUMBER:
-            first[column] = code if begin else min(first[column], code)
-            second[column] = code if begin else max(second[column], code)
-        elif kinds[column] == CATEGORY:
+        if space.kinds[column] == NUMBER:
+            first[each, column] = code if begin else min(first[each, column], code)
+            second[each, column] = code if begin else max(second[each, column], code)
+        elif space.kinds[column] == CATEGORY:
             if begin:
-                first[column] = 0
-                for word in range(words[column], words[column + 1]):
-                    bits[word] = np.uint64(0)
-            at = words[column] + (code >> 6)
+                first[each, column] = 0
+                for word in range(space.words[column], space.words[column + 1]):
+                    bits[each, word] = np.uint64(0)
+            at = space.words[column] + (code >> 6)
             bit = np.uint64(1) << np.uint64(code & 63)
-            if not bits[at] & bit:
-                bits[at] |= bit
-                first[column] += 1
+            if not bits[each, at] & bit:
+                bits[each, at] |= bit
+                first[each, column] += 1
         elif begin:
-            first[column], second[column] = code, 0
+            first[each, column], second[each, column] = code, 0
         else:
-            second[column] = join_nodes(
-                nodes, tree_offsets[column], sizes[column], first[column], second[column], code, 0
-            )
+            offset, size = space.tree_offsets[column], space.sizes[column]
+            own, level = first[each, column], second[each, column]
+            second[each, column] = join_nodes(space.nodes, offset, size, own, level, code, 0)
 
 
 @njit(cache=True, nogil=True)
-def _find_farthest(codes, order, start, end, from_, space):
+def describe_classes(codes, tuple_of_entry, classes, count, space):
+    """The extents of all classes; `classes` are those of the entries, -1 for none."""
+    q = codes.shape[1]
+    extents = Extents(
+        np.zeros((count, q), np.int64),
+        np.zeros((count, q), np.int64),
+        np.zeros((count, max(1, space.words[q])), np.uint64),
+    )
+    begun = np.zeros(count, np.bool_)
+    for entry in range(classes.size):
+        each = classes[entry]
+        if each < 0:
+            continue
+        _join_class(codes, tuple_of_entry[entry], extents, each, space, not begun[each])
+        begun[each] = True
+    return extents
+
+
+@njit(cache=True, nogil=True)
+def _find_farthest_tuple(codes, order, start, end, from_, space):
     """The place of the tuple that is farthest from one of them."""
-    kinds, sizes, offsets, places, tree_offsets, nodes, losses, units = space
     best, found = -1.0, start
     for place in range(start, end):
         number = order[place]
@@ -75,21 +139,42 @@ def _find_farthest(codes, order, start, end, from_, space):
             code, other = codes[number, column], codes[from_, column]
             if code == other:
                 continue
-            if kinds[column] == NUMBER:
-                apart = min(1.0, abs(places[offsets[column] + code] - places[offsets[column] + other]))
-            elif kinds[column] == CATEGORY:
-                apart = 1.0 / (sizes[column] - 1)
+            size = space.sizes[column]
+            if space.kinds[column] == NUMBER:
+                begin = space.offsets[column]
+                apart = min(1.0, abs(space.places[begin + code] - space.places[begin + other]))
+            elif space.kinds[column] == CATEGORY:
+                apart = 1.0 / (size - 1)
             else:
-                offset, size = tree_offsets[column], sizes[column]
-                apart = losses[offset + join_nodes(nodes, offset, size, code, 0, other, 0) * size + code]
-            distance += units[column] * apart
+                offset = space.tree_offsets[column]
+                level = join_nodes(space.nodes, offset, size, code, 0, other, 0)
+                apart = space.losses[offset + level * size + code]
+            distance += space.units[column] * apart
         if distance > best:
             best, found = distance, place
     return found
 
 
 @njit(cache=True, nogil=True)
-def grow_classes(codes, people, rows, space, k, order, starts, words):
+def _join_cheapest(codes, number, rows, extents, count, weights, lost, space):
+    """The class, of the first `count`, whose loss in records grows least by a tuple, which joins it.
+
+    `weights` and `lost` are the rows of every class and the loss of each of them.
+    """
+    best, found = np.inf, -1
+    for each in range(count):
+        grown = _loss_with(codes, number, extents, each, space)
+        score = grown * (weights[each] + rows[number]) - lost[each] * weights[each]
+        if score < best:
+            best, found = score, each
+    lost[found] = _loss_with(codes, number, extents, found, space)
+    _join_class(codes, number, extents, found, space, False)
+    weights[found] += rows[number]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def grow_classes(codes, people, rows, space, k, order, starts):
     """(the class of every tuple, the number of classes): each block is divided by itself.
 
     A class begins with the tuple that is farthest from the last class's first, and takes tuples until k
@@ -103,9 +188,11 @@ def grow_classes(codes, people, rows, space, k, order, starts, words):
     for block in range(starts.size):
         end = starts[block + 1] if block + 1 < starts.size else n
         largest = max(largest, end - starts[block])
-    first = np.empty((largest, q), np.int64)
-    second = np.empty((largest, q), np.int64)
-    bits = np.empty((largest, max(1, words[q])), np.uint64)
+    extents = Extents(
+        np.empty((largest, q), np.int64),
+        np.empty((largest, q), np.int64),
+        np.empty((largest, max(1, space.words[q])), np.uint64),
+    )
     weights = np.empty(largest)
     lost = np.empty(largest)
     for block in range(starts.size):
@@ -117,28 +204,30 @@ def grow_classes(codes, people, rows, space, k, order, starts, words):
         made = 0
         last = order[start]
         while left >= k:
-            place = _find_farthest(codes, order, start, end, last, space)
+            # Far tuples first: they would cost most as the last ones. Who has a class moves behind `end`,
+            # so that order[start:end] are those without one.
+            place = _find_farthest_tuple(codes, order, start, end, last, space)
             last = order[place]
             end -= 1
             order[place] = order[end]
             order[end] = last
-            join_class(codes, last, first[made], second[made], bits[made], words, space, True)
+            _join_class(codes, last, extents, made, space, True)
             inside, weight, loss = people[last], float(rows[last]), 0.0
             class_of[last] = count + made
             while inside < k:
                 best, found = np.inf, -1
                 for place in range(start, end):
                     number = order[place]
-                    grown = _loss_with(codes, number, first[made], second[made], bits[made], words, space)
-                    score = grown * (weight + rows[number])
+                    grown = _loss_with(codes, number, extents, made, space)
+                    score = grown * (weight + rows[number])  # all rows of the class lose as much
                     if score < best:
                         best, found = score, place
                 number = order[found]
                 end -= 1
                 order[found] = order[end]
                 order[end] = number
-                loss = _loss_with(codes, number, first[made], second[made], bits[made], words, space)
-                join_class(codes, number, first[made], second[made], bits[made], words, space, False)
+                loss = _loss_with(codes, number, extents, made, space)
+                _join_class(codes, number, extents, made, space, False)
                 class_of[number] = count + made
                 inside += people[number]
                 weight += rows[number]
@@ -147,15 +236,254 @@ def grow_classes(codes, people, rows, space, k, order, starts, words):
             made += 1
         for place in range(start, end):
             number = order[place]
-            best, found = np.inf, -1
-            for each in range(made):
-                grown = _loss_with(codes, number, first[each], second[each], bits[each], words, space)
-                score = grown * (weights[each] + rows[number]) - lost[each] * weights[each]
-                if score < best:
-                    best, found = score, each
-            lost[found] = _loss_with(codes, number, first[found], second[found], bits[found], words, space)
-            join_class(codes, number, first[found], second[found], bits[found], words, space, False)
-            weights[found] += rows[number]
+            found = _join_cheapest(codes, number, rows, extents, made, weights, lost, space)
             class_of[number] = count + found
+        count += made
+    return class_of, count
+
+
+@njit(cache=True, nogil=True)
+def peel_classes(folds, people, visits, k):
+    """(the class of every tuple, -1 of those who are left; the number of classes).
+
+    A visit looks at the tuples that are left and whose loss at its levels is above its low and at most its
+    high; those of them who share all nodes with k people are a class. The cheapest visits come first.
+    """
+    n, q = folds.codes.shape
+    class_of = np.full(n, -1, np.int32)
+    left = np.arange(n)
+    codes_left = folds.codes.copy()
+    people_left = people.copy()
+    count, remaining = 0, n
+    # A hash table from nodes to the people who share them; made for all tuples, cleared after each visit.
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    key_at = np.empty(size, np.uint64)
+    people_at = np.zeros(size, np.int64)
+    class_at = np.empty(size, np.int32)
+    slots = np.empty(n + 1, np.int64)
+    chosen = np.empty(n + 1, np.int64)
+    base = np.empty(q, np.int64)
+    for visit in range(visits.levels.shape[0]):
+        if remaining == 0:
+            break
+        low, high = visits.lows[visit], visits.highs[visit]
+        for column in range(q):
+            base[column] = folds.starts[column] + visits.levels[visit, column] * folds.sizes[column]
+        picked = 0
+        for place in range(remaining):
+            loss = np.int64(0)
+            for column in range(q):
+                loss += folds.losses[base[column] + codes_left[place, column]]
+            chosen[picked] = place
+            picked += (loss > low) & (loss <= high)  # without a branch, which would be guessed wrong
+        everybody = 0
+        for pick in range(picked):
+            everybody += people_left[chosen[pick]]
+        if everybody < k:
+            continue
+        size = 16
+        while size < 2 * picked:
+            size *= 2
+        mask = np.uint64(size - 1)
+        enough = False
+        for pick in range(picked):
+            place = chosen[pick]
+            key = np.uint64(0)
+            for column in range(q):
+                key += folds.keys[base[column] + codes_left[place, column]]
+            slot = ((key * _MIX) >> np.uint64(20)) & mask  # the lowest bits of a product are poorly mixed
+            while people_at[slot] > 0 and key_at[slot] != key:
+                slot = (slot + np.uint64(1)) & mask
+            if people_at[slot] == 0:
+                key_at[slot] = key
+                class_at[slot] = -1
+            people_at[slot] += people_left[place] + _PLACE_TAKEN
+            slots[pick] = slot
+            if people_at[slot] & _PEOPLE >= k:
+                enough = True
+        if enough:
+            pick, kept = 0, 0
+            for place in range(remaining):
+                leaves = False
+                if pick < picked and chosen[pick] == place:
+                    slot = slots[pick]
+                    pick += 1
+                    if people_at[slot] & _PEOPLE >= k:
+                        leaves = True
+                        if class_at[slot] < 0:
+                            class_at[slot] = count
+                            count += 1
+                        class_of[left[place]] = class_at[slot]
+                if not leaves:
+                    left[kept] = left[place]
+                    people_left[kept] = people_left[place]
+                    for column in range(q):
+                        codes_left[kept, column] = codes_left[place, column]
+                    kept += 1
+            remaining = kept
+        for pick in range(picked):
+            people_at[slots[pick]] = 0
+    return class_of, count
+
+
+@njit(cache=True, nogil=True)
+def join_rest(codes, rows, class_of, count, space):
+    """Every tuple without a class joins the one whose loss grows least by it."""
+    n = codes.shape[0]
+    extents = describe_classes(codes, np.arange(n), class_of, count, space)
+    weights = np.zeros(count)
+    lost = np.zeros(count)
+    for number in range(n):
+        each = class_of[number]
+        if each >= 0:
+            weights[each] += rows[number]
+            lost[each] = _loss_with(codes, number, extents, each, space)
+    for number in range(n):
+        if class_of[number] < 0:
+            class_of[number] = _join_cheapest(codes, number, rows, extents, count, weights, lost, space)
+
+
+@njit(cache=True, nogil=True)
+def _set_centre(codes, weights, order, start, end, space, tally, centre):
+    """`centre` becomes the mean place or the most frequent code, by column."""
+    kinds, offsets, places = space.kinds, space.offsets, space.places
+    for column in range(codes.shape[1]):
+        if kinds[column] == NUMBER:
+            total, weight = 0.0, 0.0
+            for place in range(start, end):
+                where = places[offsets[column] + codes[order[place], column]]
+                if where < _MISSING:
+                    total += weights[order[place]] * where
+                    weight += weights[order[place]]
+            centre[column] = total / weight if weight > 0 else _MISSING
+            continue
+        for place in range(start, end):
+            tally[codes[order[place], column]] += weights[order[place]]
+        most = -1
+        for place in range(start, end):
+            code = codes[order[place], column]
+            if most < 0 or tally[code] > tally[most] or (tally[code] == tally[most] and code < most):
+                most = code
+        for place in range(start, end):
+            tally[codes[order[place], column]] = 0
+        centre[column] = most
+
+
+@njit(cache=True, nogil=True)
+def _measure_distance(codes, number, centre, space):
+    """The squared distance of a tuple from a centre."""
+    kinds, offsets, places, units = space.kinds, space.offsets, space.places, space.units
+    total = 0.0
+    for column in range(codes.shape[1]):
+        code = codes[number, column]
+        if kinds[column] == NUMBER:
+            where = places[offsets[column] + code]
+            if where < _MISSING and centre[column] < _MISSING:
+                total += units[column] * (where - centre[column]) ** 2
+            elif where < _MISSING or centre[column] < _MISSING:
+                total += units[column]
+        elif code != centre[column]:
+            total += units[column]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _find_farthest(codes, order, start, end, centre, space):
+    best, found = -1.0, start
+    for place in range(start, end):
+        apart = _measure_distance(codes, order[place], centre, space)
+        # The order within a block changes as classes leave it: of equals the lowest tuple is taken.
+        if apart > best or (apart == best and order[place] < order[found]):
+            best, found = apart, place
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _gather(codes, people, order, start, end, seed, k, space, centre, apart):
+    """Where those who are left end, after a seed and its nearest have been moved behind them."""
+    number = order[seed]
+    # The middle of one tuple is the tuple itself.
+    kinds, offsets, places = space.kinds, space.offsets, space.places
+    for column in range(codes.shape[1]):
+        code = codes[number, column]
+        where = places[offsets[column] + code]
+        centre[column] = min(where, _MISSING) if kinds[column] == NUMBER else code
+    for place in range(start, end):
+        apart[place] = _measure_distance(codes, order[place], centre, space)
+    inside = 0
+    found = seed
+    while True:
+        number = order[found]
+        end -= 1
+        order[found], apart[found] = order[end], apart[end]
+        order[end] = number
+        inside += people[number]
+        if inside >= k:
+            return end
+        found = start
+        for place in range(start, end):
+            closer = apart[place] < apart[found]
+            if closer or (apart[place] == apart[found] and order[place] < order[found]):
+                found = place
+
+
+@njit(cache=True, nogil=True)
+def gather_classes(codes, people, weights, space, k, order, starts):
+    """(the class of every tuple, the number of classes): each block is divided by itself.
+
+    A tuple of k people is a class. Then, while 2k people are left, the tuple farthest from the middle and
+    its nearest are one, and so are the tuple farthest from it and its nearest. Who is left is the last
+    class, or, if fewer than k, joins the class whose middle is nearest.
+    """
+    n, q = codes.shape
+    class_of = np.full(n, -1, np.int32)
+    tally = np.zeros(space.sizes.max(), np.int64)
+    centre, apart = np.empty(q), np.empty(n)
+    count = 0
+    for block in range(starts.size):
+        start = starts[block]
+        finish = starts[block + 1] if block + 1 < starts.size else n
+        end, left = finish, 0
+        place = start
+        ends = [finish]
+        while place < end:
+            number = order[place]
+            if people[number] >= k:
+                end -= 1
+                order[place] = order[end]
+                order[end] = number
+                ends.append(end)
+            else:
+                left += people[number]
+                place += 1
+        while left >= 2 * k:
+            _set_centre(codes, weights, order, start, end, space, tally, centre)
+            for _ in range(2):
+                if left >= 2 * k:
+                    # The second seed is the one farthest from the first, which `centre` is by now.
+                    seed = _find_farthest(codes, order, start, end, centre, space)
+                    before = end
+                    end = _gather(codes, people, order, start, end, seed, k, space, centre, apart)
+                    for place in range(end, before):
+                        left -= people[order[place]]
+                    ends.append(end)
+        if left >= k:
+            end = start
+            ends.append(end)
+        made = len(ends) - 1
+        centres = np.empty((made, q))
+        for each in range(made):
+            for place in range(ends[each + 1], ends[each]):
+                class_of[order[place]] = count + each
+            _set_centre(codes, weights, order, ends[each + 1], ends[each], space, tally, centres[each])
+        for place in range(start, end):
+            best, found = np.inf, 0
+            for each in range(made):
+                distance = _measure_distance(codes, order[place], centres[each], space)
+                if distance < best:
+                    best, found = distance, each
+            class_of[order[place]] = count + found
         count += made
     return class_of, count

@@ -1,4 +1,9 @@
-"""Whether classes satisfy models: their sensitive values are counted and compared with the whole table's."""
+"""Whether equivalence classes satisfy models: sensitive values are counted and compared with the table's.
+
+`arrays` and `tallies` are `models.ModelArrays` and `models.Tallies`. Counts are whole numbers or, for tables
+so large that products of counts would not fit, floats: a zero is written `count - count` to be of the same
+type. Shares are compared as products of counts, a / b < c / d as a * d < c * b: whole numbers stay exact.
+"""
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 # ruff: noqa: ANN001, ANN201, ANN202, SIM110
@@ -9,17 +14,17 @@ import math
 import numpy as np
 from numba import njit
 
-_DISTINCT, _ENTROPY, _RECURSIVE, _EQUAL, _ORDERED = 0, 1, 2, 3, 4
+from sfumato.anonymity.models import DISTINCT, ENTROPY, EQUAL, ORDERED, RECURSIVE
 
 
 @njit(cache=True, nogil=True)
-def _measure_order(counts, values, inside, whole, below, area):
+def _measure_order(counts, values, inside, whole, cumulated, areas):
     """The ordered distance of a class from the whole table.
 
     Between two values that the class has, its cumulative share does not change, and the table's only
     rises: where the two cross is searched for, and what lies on either side is a difference of sums.
     """
-    size = below.size
+    size = cumulated.size
     if size < 2:
         return 0.0
     moved = whole - whole
@@ -31,12 +36,12 @@ def _measure_order(counts, values, inside, whole, below, area):
         left, right = low, high
         while left < right:
             middle = (left + right) // 2
-            if inside * below[middle] >= level:
+            if inside * cumulated[middle] >= level:
                 right = middle
             else:
                 left = middle + 1
-        moved += level * (left - low) - inside * (area[left] - area[low])
-        moved += inside * (area[high] - area[left]) - level * (high - left)
+        moved += level * (left - low) - inside * (areas[left] - areas[low])
+        moved += inside * (areas[high] - areas[left]) - level * (high - left)
         if place < values.size:
             so_far += counts[values[place]]
         low = high
@@ -44,33 +49,37 @@ def _measure_order(counts, values, inside, whole, below, area):
 
 
 @njit(cache=True, nogil=True)
-def _satisfies(kind, limit, wholes, counts, values, inside, totals, below, area):
-    """Whether a class satisfies one model; `values` are those it has, in order."""
-    whole = below[-1]
-    if kind == _DISTINCT:
+def _satisfies(kind, limit, wholes, counts, values, inside, totals, cumulated, areas):
+    """Whether a class satisfies one model.
+
+    `values` are those it has, in order, `counts` how often, `inside` how many they are together; `totals`,
+    `cumulated` and `areas` are the whole table's.
+    """
+    whole = cumulated[-1]
+    if kind == DISTINCT:
         return values.size >= wholes[0]
-    if kind == _ENTROPY:
+    if kind == ENTROPY:
         total = 0.0
         for value in values:
             total += counts[value] * math.log(counts[value])
         return math.log(inside) - total / inside >= limit
-    if kind == _RECURSIVE:
+    if kind == RECURSIVE:
         found = np.empty(values.size, counts.dtype)
         for place in range(values.size):
             found[place] = counts[values[place]]
         found.sort()
         rest = inside - inside
-        for place in range(values.size - wholes[0] + 1):
+        for place in range(values.size - wholes[0] + 1):  # all but the l - 1 most frequent
             rest += found[place]
         return values.size >= wholes[0] and found[-1] * wholes[2] < rest * wholes[1]
-    if kind == _EQUAL:
+    if kind == EQUAL:
         # Values that the class lacks differ by all they have: what is left of the whole.
         apart = inside * whole
         for value in values:
             apart += abs(counts[value] * whole - totals[value] * inside) - totals[value] * inside
         return apart / (2.0 * (inside * whole)) <= limit
-    if kind == _ORDERED:
-        return _measure_order(counts, values, inside, whole, below, area) <= limit
+    if kind == ORDERED:
+        return _measure_order(counts, values, inside, whole, cumulated, areas) <= limit
     if values.size < totals.size:  # delta-disclosure: a value that is lacking says as much as any
         return False
     for value in values:
@@ -80,52 +89,52 @@ def _satisfies(kind, limit, wholes, counts, values, inside, totals, below, area)
 
 
 @njit(cache=True, nogil=True)
-def _side_holds(column, counts, values, arrays):
+def _satisfies_column(column, counts, values, arrays):
     """Whether a class whose values are counted satisfies the models of one sensitive column."""
-    kinds, which, limits, wholes, bases = arrays[0], arrays[1], arrays[2], arrays[3], arrays[7]
-    totals, below, area = arrays[8], arrays[9], arrays[10]
     if values.size == 0:
         return True  # nobody of it is released
-    first, last = bases[column], bases[column + 1]
+    first, last = arrays.offsets[column], arrays.offsets[column + 1]
+    totals, cumulated = arrays.totals[first:last], arrays.cumulated[first:last]
+    # Every column before has one sum more than it has values.
+    areas = arrays.areas[first + column : last + column + 1]
     inside = counts[values[0]] - counts[values[0]]
     for value in values:
         inside += counts[value]
-    for model in range(kinds.size):
-        if which[model] == column and not _satisfies(
-            kinds[model], limits[model], wholes[model], counts, values, inside,
-            totals[first:last], below[first:last], area[first + column : last + column + 1],
+    for model in range(arrays.kinds.size):
+        if arrays.columns[model] == column and not _satisfies(
+            arrays.kinds[model], arrays.limits[model], arrays.wholes[model],
+            counts, values, inside, totals, cumulated, areas,
         ):  # fmt: skip
             return False
     return True
 
 
 @njit(cache=True, nogil=True)
-def _count(number, column, arrays, counts, touched, used):
-    """The number of values seen so far, after counting one tuple's."""
-    starts, codes, tallies = arrays[4], arrays[5], arrays[6]
-    for place in range(starts[column, number], starts[column, number + 1]):
-        code = codes[place]
+def _count(number, column, values, counts, touched, used):
+    """The number of values seen so far, after counting those of one tuple."""
+    for place in range(values.starts[column, number], values.starts[column, number + 1]):
+        code = values.codes[place]
         if counts[code] == 0:
             touched[used] = code
             used += 1
-        counts[code] += tallies[place]
+        counts[code] += values.counts[place]
     return used
 
 
 @njit(cache=True, nogil=True)
-def class_holds(order, start, end, arrays, scratch):
-    """Whether the class of these tuples satisfies all models."""
-    counts, touched = scratch[0][0], scratch[1][0]
-    for column in range(arrays[4].shape[0]):
+def is_satisfied(order, start, end, arrays, tallies):
+    """Whether the class of the tuples order[start:end] satisfies all models."""
+    counts, touched = tallies.counts[0], tallies.touched[0]
+    for column in range(arrays.values.starts.shape[0]):
         used = 0
         for place in range(start, end):
-            used = _count(order[place], column, arrays, counts, touched, used)
-        values = touched[:used]
-        values.sort()
-        held = _side_holds(column, counts, values, arrays)
-        for value in values:
+            used = _count(order[place], column, arrays.values, counts, touched, used)
+        found = touched[:used]
+        found.sort()  # the ordered distance goes from the lowest value to the highest
+        fits = _satisfies_column(column, counts, found, arrays)
+        for value in found:
             counts[value] = 0
-        if not held:
+        if not fits:
             return False
     return True
 
@@ -150,57 +159,60 @@ def _sort_members(class_of, count):
 
 
 @njit(cache=True, nogil=True)
-def classes_hold(class_of, count, arrays, scratch):
+def find_satisfied(class_of, count, arrays, tallies):
     """For every class whether it satisfies all models."""
     order, starts = _sort_members(class_of, count)
-    held = np.empty(count, np.bool_)
+    satisfied = np.empty(count, np.bool_)
     for each in range(count):
-        held[each] = class_holds(order, starts[each], starts[each + 1], arrays, scratch)
-    return held
+        satisfied[each] = is_satisfied(order, starts[each], starts[each + 1], arrays, tallies)
+    return satisfied
 
 
 @njit(cache=True, nogil=True)
-def merge_values(class_of, count, arrays, scratch):
-    """(starts, codes, counts) of the values of classes, as the tuples' own are written."""
-    counts, touched = scratch[0][0], scratch[1][0]
+def merge_values(class_of, count, arrays, tallies):
+    """(starts, codes, counts) of the values of classes, as `Values` has them by tuple."""
+    counts, touched = tallies.counts[0], tallies.touched[0]
+    values = arrays.values
+    columns = values.starts.shape[0]
     order, members = _sort_members(class_of, count)
-    starts = np.empty((arrays[4].shape[0], count + 1), np.int64)
-    codes = np.empty(arrays[5].size, np.int32)
-    tallies = np.empty(arrays[6].size, arrays[6].dtype)
+    starts = np.empty((columns, count + 1), np.int64)
+    codes = np.empty(values.codes.size, np.int32)
+    sums = np.empty(values.counts.size, values.counts.dtype)
     filled = 0
-    for column in range(arrays[4].shape[0]):
+    for column in range(columns):
         for each in range(count):
             starts[column, each] = filled
             used = 0
             for place in range(members[each], members[each + 1]):
-                used = _count(order[place], column, arrays, counts, touched, used)
+                used = _count(order[place], column, values, counts, touched, used)
             for value in touched[:used]:
                 codes[filled] = value
-                tallies[filled] = counts[value]
+                sums[filled] = counts[value]
                 counts[value] = 0
                 filled += 1
         starts[column, count] = filled
-    return starts, codes[:filled].copy(), tallies[:filled].copy()
+    return starts, codes[:filled].copy(), sums[:filled].copy()
 
 
 @njit(cache=True, nogil=True)
-def find_fitting(codes, order, start, end, found, sequence, arrays, scratch):
+def find_fitting(codes, order, start, end, cuts, sequence, arrays, tallies):
     """The first cut in the sequence both of whose sides satisfy all models; -1 if none is."""
-    counts, touched = scratch
+    counts, touched = tallies.counts, tallies.touched
     for cut in sequence:
-        column, mark, single = found[1][cut], found[2][cut], found[3][cut]
+        column, mark, alone = cuts.columns[cut], cuts.codes[cut], cuts.alone[cut]
         fits = True
-        for sensitive in range(arrays[4].shape[0]):
+        for sensitive in range(arrays.values.starts.shape[0]):
             used = np.zeros(2, np.int64)
             for place in range(start, end):
-                code = codes[order[place], column]
-                side = 0 if code == mark or (single == 0 and code < mark) else 1
-                used[side] = _count(order[place], sensitive, arrays, counts[side], touched[side], used[side])
+                number = order[place]
+                code = codes[number, column]
+                side = 0 if code == mark or (alone == 0 and code < mark) else 1
+                used[side] = _count(number, sensitive, arrays.values, counts[side], touched[side], used[side])
             for side in range(2):
-                values = touched[side, : used[side]]
-                values.sort()
-                fits = fits and _side_holds(sensitive, counts[side], values, arrays)
-                for value in values:
+                found = touched[side, : used[side]]
+                found.sort()
+                fits = fits and _satisfies_column(sensitive, counts[side], found, arrays)
+                for value in found:
                     counts[side, value] = 0
             if not fits:
                 break

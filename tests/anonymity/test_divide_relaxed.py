@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.collapse import collapse_rows
-from sfumato.anonymity.encode import encode_quasi_identifier
+from sfumato.anonymity.divide import divide_relaxed
+from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.hierarchy import Prefixes
-from sfumato.anonymity.relaxed import divide_relaxed
-from sfumato.anonymity.space import build_space
 from sfumato.errors import AnonymityError
 
 ROWS = st.lists(

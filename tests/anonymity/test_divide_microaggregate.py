@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.collapse import collapse_rows
-from sfumato.anonymity.encode import encode_quasi_identifier
-from sfumato.anonymity.microaggregate import centre_labels, microaggregate
-from sfumato.anonymity.models import Partition
-from sfumato.anonymity.space import build_space
+from sfumato.anonymity.divide import microaggregate
+from sfumato.anonymity.encode import Partition, build_space, collapse_rows, encode_quasi_identifier
+from sfumato.anonymity.labels import centre_labels
 from sfumato.errors import AnonymityError
 
 ROWS = st.lists(
@@ -38,7 +36,7 @@ def make(rows):
 def test_every_class_has_k_people_and_its_own_centre(rows, k):
     rows = SEED + rows
     columns, tuples = make(rows)
-    found = microaggregate(tuples, tuples.rows, columns, build_space(columns), k)
+    found = microaggregate(tuples, tuples.rows, build_space(columns), k)
     class_of_row = found.classes[tuples.tuple_of_row]
     numbers, words = centre_labels(columns, tuples, found)
     assert len(numbers) == len(words) == found.count
@@ -62,7 +60,7 @@ def test_the_order_of_rows_does_not_matter(rows, data):
     results = []
     for each in (rows, rows, data.draw(st.permutations(rows))):
         columns, tuples = make(each)
-        found = microaggregate(tuples, tuples.rows, columns, build_space(columns), 3)
+        found = microaggregate(tuples, tuples.rows, build_space(columns), 3)
         results.append(found.classes.tolist())
     assert results[0] == results[1] == results[2]
 
@@ -97,7 +95,7 @@ def gather_by_definition(points, k):
 def test_one_block_is_divided_as_the_algorithm_is_written_down(points, k):
     column = encode_quasi_identifier("number", pa.chunked_array([sorted(points)]))
     tuples = collapse_rows([column.codes], [column.size])
-    found = microaggregate(tuples, tuples.rows, [column], build_space([column]), k)
+    found = microaggregate(tuples, tuples.rows, build_space([column]), k)
     classes = {
         frozenset(column.values[code] for code in np.flatnonzero(found.classes == each))
         for each in range(found.count)
@@ -108,7 +106,7 @@ def test_one_block_is_divided_as_the_algorithm_is_written_down(points, k):
 def test_near_records_are_together():
     rows = [(base + step, word) for base, word in ((0, "a"), (500, "b"), (900, "c")) for step in range(4)]
     columns, tuples = make(rows)
-    found = microaggregate(tuples, tuples.rows, columns, build_space(columns), 4)
+    found = microaggregate(tuples, tuples.rows, build_space(columns), 4)
     assert found.classes[:4].max() == found.classes[:4].min()
     assert found.classes[4:8].max() == found.classes[4:8].min()
     assert found.count == 3
@@ -118,7 +116,7 @@ def test_near_records_are_together():
 def test_many_equal_records_are_a_class_of_their_own():
     rows = [(5, "a")] * 10 + [(number, "b") for number in range(9)]
     columns, tuples = make(rows)
-    found = microaggregate(tuples, tuples.rows, columns, build_space(columns), 3)
+    found = microaggregate(tuples, tuples.rows, build_space(columns), 3)
     heavy = np.flatnonzero(tuples.rows == 10)[0]
     assert (found.classes == found.classes[heavy]).sum() == 1
 
@@ -126,7 +124,7 @@ def test_many_equal_records_are_a_class_of_their_own():
 def test_blocks_keep_the_cost_low_and_k_holds_in_each():
     rows = [(number, "abcd"[number % 4]) for number in range(3000)]
     columns, tuples = make(rows)
-    found = microaggregate(tuples, tuples.rows, columns, build_space(columns), 7)
+    found = microaggregate(tuples, tuples.rows, build_space(columns), 7)
     sizes = np.bincount(found.classes)
     assert sizes.min() >= 7
     assert sizes.max() < 14
@@ -135,13 +133,13 @@ def test_blocks_keep_the_cost_low_and_k_holds_in_each():
 def test_k_may_count_people_of_a_register():
     columns, tuples = make([(number, "ab"[number % 2]) for number in range(10)])
     people = np.array([0, 4, 0, 4, 0, 4, 0, 4, 0, 4])
-    found = microaggregate(tuples, people, columns, build_space(columns), 6)
+    found = microaggregate(tuples, people, build_space(columns), 6)
     assert np.bincount(found.classes, people, minlength=found.count).min() >= 6
     # A class may have no row of the table at all, only people of the register.
     empty = Partition(found.tuple_of_entry, np.zeros(10, np.int64), found.classes, found.count)
     assert all(value is not None for value in centre_labels(columns, tuples, empty)[0])
     with pytest.raises(AnonymityError, match="only 20 people"):
-        microaggregate(tuples, people, columns, build_space(columns), 21)
+        microaggregate(tuples, people, build_space(columns), 21)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity import tally as tally_module
 from sfumato.anonymity.check import measure_anonymity
 from sfumato.anonymity.tally import tally_rows
-from sfumato.errors import AnonymityError
+from sfumato.errors import SourceError
 
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -55,7 +54,7 @@ def listed(found):
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS)
 def test_a_file_in_pieces_is_counted_as_a_table_in_memory(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(tally_module, "_PIECE", 4)
+    monkeypatch.setattr("sfumato.tables.read._PIECE", 4)
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=7)
     wanted, weights = Counter(), Counter()
@@ -108,7 +107,7 @@ def test_a_file_with_two_columns_of_one_name_is_refused(tmp_path):
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     pq.write_table(table, tmp_path / "t.parquet")
     for source in (table, tmp_path / "t.parquet"):
-        with pytest.raises(AnonymityError, match="same name"):
+        with pytest.raises(SourceError, match="same name"):
             tally_rows(source, ["a"], side="table")
 
 

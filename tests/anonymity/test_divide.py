@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.anonymity.collapse import collapse_rows
-from sfumato.anonymity.encode import encode_quasi_identifier
+from sfumato.anonymity.divide import cut_with_models
+from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
 from sfumato.anonymity.hierarchy import Prefixes
-from sfumato.anonymity.kernels.cuts import cut_tuples
-from sfumato.anonymity.modelled import cut_with_models
+from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
@@ -22,7 +21,6 @@ from sfumato.anonymity.models import (
     RecursiveL,
     count_values,
 )
-from sfumato.anonymity.space import build_space
 from sfumato.errors import AnonymityError
 
 
@@ -109,15 +107,9 @@ def test_every_class_holds(rows, models, k):
 def test_without_models_it_is_the_cuts_with_the_lowest_loss(rows, k):
     tuples, space, _ = make(SEED + rows)
     found = cut_with_models(tuples, tuples.rows, space, k, Models((), ()))
+    rows = tuples.rows
     order, starts = cut_tuples(
-        tuples.codes,
-        tuples.rows,
-        tuples.rows,
-        space.arrays,
-        k,
-        True,
-        space.scratch(),
-        space.room(),
+        tuples.codes, rows, rows, space, k, True, make_scratch(space), make_cuts(space)
     )
     parts = np.split(order, np.sort(starts)[1:])
     assert {frozenset(part.tolist()) for part in parts} == {

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.attack import Pattern, compatible, is_exact, parse_pattern
-from sfumato.attack.classes import ValueIndex
-from sfumato.attack.patterns import ANY
+from sfumato.attack.matching import ANY, ValueIndex
 
 
 @pytest.mark.parametrize(("cell", "expected"), [
@@ -64,6 +63,13 @@ def test_intervals_of_dates_are_read():
     ("1*", "1", True),
     ("1*", "2001", False),
     ("1*", "12*", True),
+    ("250.10*", "250.10", True),
+    ("250.10*", "250.1", True),
+    ("250.10*", "250.2", False),
+    ("250.*", "250", True),
+    ("-*", "-0", True),
+    ("-0*", "0.0", True),
+    ("-*", "1", False),
     ("13*", "12*", False),
     ("1*", "10-19", True),
     ("1*", "20-99", False),
@@ -94,7 +100,26 @@ CELLS = st.one_of(
     st.integers(-5, 130).map(str),
     st.tuples(st.integers(0, 120), st.integers(0, 30)).map(lambda pair: f"{pair[0]}-{sum(pair)}"),
     st.integers(0, 99).map(lambda low: f"{low}+"),
-    st.sampled_from(["*", "", "1*", "12*", "a*", "a", "ab", "b", "a|b", "1|22-30", "02138", "1945-07-31"]),
+    st.sampled_from(
+        [
+            "*",
+            "",
+            "1*",
+            "12*",
+            "a*",
+            "a",
+            "ab",
+            "b",
+            "a|b",
+            "1|22-30",
+            "02138",
+            "1945-07-31",
+            "-*",
+            "2.50*",
+            "2.5",
+            "0",
+        ]
+    ),
 )
 
 

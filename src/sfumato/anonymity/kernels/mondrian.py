@@ -1,0 +1,612 @@
+"""Mondrian: a part of the tuples is cut in two, again and again, while both sides keep k people.
+
+After LeFevre, DeWitt and Ramakrishnan, "Mondrian multidimensional k-anonymity" (2006): strict cuts are those
+of the paper, near the median of the widest column; relaxed ones may put equal records on both sides; cuts
+with the lowest loss look at every feasible cut of every column instead.
+
+What all loops take:
+
+codes          by tuple and column
+people, rows   by tuple: how many people k counts in it, and how many records of the table it stands for
+space          what codes mean, an `encode.Space`
+order          numbers of tuples; a part is order[start:end], and a cut only changes the order within it
+scratch        room for the loops, a `Scratch`, made once because a part may be small and parts are many
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+# ruff: noqa: ANN001, ANN201, ANN202
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from sfumato.anonymity.encode import CATEGORY, NUMBER, TREE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.anonymity.encode import Space
+
+_LOOKED_AT = 256  # tuples of a part that decide where it is cut: more cost time and hardly lower the loss
+_MOST_SINGLES = 64  # one value against the rest is tried for columns with at most so many values
+
+
+class Scratch(NamedTuple):
+    """Room in which the cuts of one column are scored.
+
+    The different codes of the column in the part are its places, 0, 1, ... in their order. A cut after a
+    place has that place and those before it on its left side.
+
+    present, ranks                 the code at each place, and the place of each code
+    people_at, rows_at             sums at each place
+    left, right                    the loss of either side of the cut after each place
+    alone, rest                    the loss of each place's tuples alone, and of all others together
+    low, high                      lowest and highest number of another column at each place
+    low_before, high_before        the same of all places before
+    first, last                    by code of another column: the first and the last place that has it
+    begins, ends, only             how many codes have their first place, their last, or their one place here
+    code_at, level_at              the node of another column, as a code and a level, that holds a place
+    code_before, level_before      the same of all places before
+    seen, stamp                    whether a place has a code of another column: it does if it holds the stamp
+    """
+
+    present: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    people_at: NDArray[np.int64]
+    rows_at: NDArray[np.int64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    alone: NDArray[np.float64]
+    rest: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    low_before: NDArray[np.float64]
+    high_before: NDArray[np.float64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    only: NDArray[np.int64]
+    code_at: NDArray[np.int64]
+    level_at: NDArray[np.int64]
+    code_before: NDArray[np.int64]
+    level_before: NDArray[np.int64]
+    seen: NDArray[np.int64]
+    stamp: NDArray[np.int64]
+
+
+class Cuts(NamedTuple):
+    """Room for the feasible cuts of one part: the codes up to `codes` on one side, or that code `alone`.
+
+    A score is the loss of both sides in records.
+    """
+
+    scores: NDArray[np.float64]
+    columns: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    alone: NDArray[np.int64]
+
+
+class _Part(NamedTuple):
+    """Some tuples: order[start:end] of `codes`. Losses are estimated from every `step`-th of them."""
+
+    codes: NDArray[np.int32]
+    order: NDArray[np.int64]
+    start: int
+    end: int
+    step: int
+
+
+def make_scratch(space: Space) -> Scratch:
+    """Room for the columns of a space; the one with most codes decides how much."""
+    most = int(space.sizes.max())
+    floats = {"left", "right", "alone", "rest", "low", "high", "low_before", "high_before"}
+    shapes = {"seen": (_MOST_SINGLES, most), "stamp": (1,)}
+    arrays: dict[str, Any] = {
+        name: np.zeros(shapes.get(name, (most,)), np.float64 if name in floats else np.int64)
+        for name in Scratch._fields
+    }
+    return Scratch(**arrays)
+
+
+def make_cuts(space: Space) -> Cuts:
+    """Room for all cuts of a part: after every code, and of every code alone."""
+    most = int(2 * space.sizes.sum())
+    return Cuts(np.zeros(most), *(np.zeros(most, np.int64) for _ in range(3)))
+
+
+@njit(cache=True, nogil=True)
+def join_nodes(nodes, offset, size, first, level, second, other):
+    """The level at which two nodes, each a code and a level, are one."""
+    level = max(level, other)
+    while nodes[offset + level * size + first] != nodes[offset + level * size + second]:
+        level += 1
+    return level
+
+
+@njit(cache=True, nogil=True)
+def _list_present(part, column, size, scratch):
+    """The number of different codes in the part; sets `present` to them and `ranks` to their places."""
+    present, ranks = scratch.present, scratch.ranks
+    count = 0
+    for place in range(part.start, part.end):
+        code = part.codes[part.order[place], column]
+        if ranks[code] == 0:
+            ranks[code] = 1  # seen; the places follow once all codes are known
+            present[count] = code
+            count += 1
+    # Few of many codes are sorted; else it is faster to go through all of them.
+    if size > 8 * count:
+        present[:count] = np.sort(present[:count])
+    else:
+        count = 0
+        for code in range(size):
+            if ranks[code]:
+                present[count] = code
+                count += 1
+    for place in range(count):
+        ranks[present[place]] = place
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _clear_present(count, scratch):
+    """Sets `ranks` back to 0; only the codes of the part, since there may be far more."""
+    for place in range(count):
+        scratch.ranks[scratch.present[place]] = 0
+
+
+@njit(cache=True, nogil=True)
+def _span(low, high):
+    """The loss of a range; nothing if no number is in it, when low is above high."""
+    return min(1.0, max(0.0, high - low))
+
+
+@njit(cache=True, nogil=True)
+def _add_number(part, column, other, count, space, scratch):
+    """Adds what the numeric column `other` loses on either side of every cut of `column`."""
+    low, high = scratch.low, scratch.high
+    offset, unit = space.offsets[other], space.units[other]
+    for place in range(count):
+        low[place] = np.inf
+        high[place] = -np.inf
+    for place in range(part.start, part.end, part.step):
+        number = part.order[place]
+        at = scratch.ranks[part.codes[number, column]]
+        where = space.places[offset + part.codes[number, other]]
+        low[at] = min(low[at], where)
+        high[at] = max(high[at], where)
+    for place in range(count):
+        scratch.alone[place] += unit * _span(low[place], high[place])
+    least, most = np.inf, -np.inf
+    for place in range(count):
+        scratch.low_before[place] = least
+        scratch.high_before[place] = most
+        least = min(least, low[place])
+        most = max(most, high[place])
+        scratch.left[place] += unit * _span(least, most)
+    least, most = np.inf, -np.inf
+    for place in range(count - 1, -1, -1):
+        scratch.right[place] += unit * _span(least, most)
+        # All but this place: what comes before it, and what comes after.
+        others_least = min(least, scratch.low_before[place])
+        others_most = max(most, scratch.high_before[place])
+        scratch.rest[place] += unit * _span(others_least, others_most)
+        least = min(least, low[place])
+        most = max(most, high[place])
+
+
+@njit(cache=True, nogil=True)
+def _add_category(part, column, other, count, space, scratch):
+    """Adds what the set-valued column `other` loses on either side of every cut of `column`.
+
+    A value is on the left of every cut after the first place that has it, and on the right of every cut
+    before the last one.
+    """
+    begins, ends, only = scratch.begins, scratch.ends, scratch.only
+    first, last = scratch.first, scratch.last
+    # Each value beyond the first loses as much.
+    unit = space.units[other] / (space.sizes[other] - 1)
+    scratch.stamp[0] += 1
+    stamp = scratch.stamp[0]
+    for place in range(count):
+        begins[place] = 0
+        ends[place] = 0
+        only[place] = 0
+    for place in range(part.start, part.end, part.step):
+        code = part.codes[part.order[place], other]
+        first[code] = count
+        last[code] = -1
+    singles = count <= _MOST_SINGLES
+    for place in range(part.start, part.end, part.step):
+        number = part.order[place]
+        at = scratch.ranks[part.codes[number, column]]
+        code = part.codes[number, other]
+        first[code] = min(first[code], at)
+        last[code] = max(last[code], at)
+        if singles and scratch.seen[at, code] != stamp:
+            scratch.seen[at, code] = stamp
+            scratch.alone[at] += unit  # one too many at every place, taken off below
+    different = 0
+    for place in range(part.start, part.end, part.step):
+        code = part.codes[part.order[place], other]
+        if last[code] >= 0:
+            different += 1
+            begins[first[code]] += 1
+            ends[last[code]] += 1
+            if first[code] == last[code]:
+                only[first[code]] += 1
+            last[code] = -1  # the code is counted
+    so_far, gone = 0, 0
+    for place in range(count):
+        so_far += begins[place]
+        gone += ends[place]
+        scratch.left[place] += unit * (so_far - 1)
+        scratch.right[place] += unit * (different - gone - 1)
+        scratch.alone[place] -= unit
+        scratch.rest[place] += unit * (different - only[place] - 1)
+
+
+@njit(cache=True, nogil=True)
+def _add_tree(part, column, other, count, space, scratch):
+    """Adds what the column `other`, which has a hierarchy, loses on either side of every cut of `column`.
+
+    A node is kept as any code in it and its level; a code of -1 stands for no node at all.
+    """
+    code_at, level_at = scratch.code_at, scratch.level_at
+    nodes, losses = space.nodes, space.losses
+    offset, size, unit = space.tree_offsets[other], space.sizes[other], space.units[other]
+    for place in range(count):
+        code_at[place] = -1
+        level_at[place] = 0
+    for place in range(part.start, part.end, part.step):
+        number = part.order[place]
+        at = scratch.ranks[part.codes[number, column]]
+        code = part.codes[number, other]
+        if code_at[at] < 0:
+            code_at[at] = code
+        else:
+            level_at[at] = join_nodes(nodes, offset, size, code_at[at], level_at[at], code, 0)
+    code, level = -1, 0
+    for place in range(count):
+        scratch.code_before[place] = code
+        scratch.level_before[place] = level
+        if code_at[place] >= 0:
+            scratch.alone[place] += unit * losses[offset + level_at[place] * size + code_at[place]]
+            if code < 0:
+                code, level = code_at[place], level_at[place]
+            else:
+                level = join_nodes(nodes, offset, size, code, level, code_at[place], level_at[place])
+        if code >= 0:
+            scratch.left[place] += unit * losses[offset + level * size + code]
+    code, level = -1, 0
+    for place in range(count - 1, -1, -1):
+        if code >= 0:
+            scratch.right[place] += unit * losses[offset + level * size + code]
+        # All but this place: the node before it, joined with the node after it.
+        both, at = scratch.code_before[place], scratch.level_before[place]
+        if code >= 0:
+            at = join_nodes(nodes, offset, size, code, level, both, at) if both >= 0 else level
+            both = code
+        if both >= 0:
+            scratch.rest[place] += unit * losses[offset + at * size + both]
+        if code_at[place] < 0:
+            continue
+        if code < 0:
+            code, level = code_at[place], level_at[place]
+        else:
+            level = join_nodes(nodes, offset, size, code, level, code_at[place], level_at[place])
+
+
+@njit(cache=True, nogil=True)
+def _is_feasible(count, everybody, k, singles, people_at):
+    """Whether a column has a cut with k people on both sides."""
+    so_far = 0
+    for place in range(count - 1):
+        so_far += people_at[place]
+        if so_far >= k and everybody - so_far >= k:
+            return True
+    if singles:
+        for place in range(count):
+            if people_at[place] >= k and everybody - people_at[place] >= k:
+                return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _measure_sides(part, column, count, space, scratch):
+    """Sets what all columns together lose on either side of every cut of a column."""
+    for place in range(count):
+        scratch.left[place] = 0.0
+        scratch.right[place] = 0.0
+        scratch.alone[place] = 0.0
+        scratch.rest[place] = 0.0
+    for other in range(part.codes.shape[1]):
+        if space.kinds[other] == NUMBER:
+            _add_number(part, column, other, count, space, scratch)
+        elif space.kinds[other] == CATEGORY:
+            _add_category(part, column, other, count, space, scratch)
+        else:
+            _add_tree(part, column, other, count, space, scratch)
+
+
+@njit(cache=True, nogil=True)
+def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scratch, cuts):
+    """The number of feasible cuts of a part, which are written to `cuts`.
+
+    The loss of a large part is estimated from `looked_at` of its tuples or a few more, spread over it.
+    """
+    everybody = 0
+    every_row = 0
+    for place in range(start, end):
+        everybody += people[order[place]]
+        every_row += rows[order[place]]
+    if everybody < 2 * k:
+        return 0  # no cut leaves k people on both sides
+    part = _Part(codes, order, start, end, 1 + (end - start) // looked_at)
+    people_at, rows_at = scratch.people_at, scratch.rows_at
+    made = 0
+    for column in range(codes.shape[1]):
+        count = _list_present(part, column, space.sizes[column], scratch)
+        for place in range(count):
+            people_at[place] = 0
+            rows_at[place] = 0
+        for place in range(start, end):
+            at = scratch.ranks[codes[order[place], column]]
+            people_at[at] += people[order[place]]
+            rows_at[at] += rows[order[place]]
+        # With two values, one alone is the same cut as after the first.
+        singles = space.kinds[column] == CATEGORY and 3 <= count <= _MOST_SINGLES
+        if _is_feasible(count, everybody, k, singles, people_at):
+            _measure_sides(part, column, count, space, scratch)
+            so_far, rows_so_far = 0, 0
+            for place in range(count - 1):
+                so_far += people_at[place]
+                rows_so_far += rows_at[place]
+                if so_far >= k and everybody - so_far >= k:
+                    score = scratch.left[place] * rows_so_far
+                    cuts.scores[made] = score + scratch.right[place] * (every_row - rows_so_far)
+                    cuts.columns[made] = column
+                    cuts.codes[made] = scratch.present[place]
+                    cuts.alone[made] = 0
+                    made += 1
+            if singles:
+                for place in range(count):
+                    if people_at[place] >= k and everybody - people_at[place] >= k:
+                        score = scratch.alone[place] * rows_at[place]
+                        cuts.scores[made] = score + scratch.rest[place] * (every_row - rows_at[place])
+                        cuts.columns[made] = column
+                        cuts.codes[made] = scratch.present[place]
+                        cuts.alone[made] = 1
+                        made += 1
+        _clear_present(count, scratch)
+    return made
+
+
+@njit(cache=True, nogil=True)
+def cut_part(codes, order, start, end, column, mark, alone, spare):
+    """Where the second side begins, after moving the tuples of the first to the front.
+
+    On the first side are the codes of the column up to `mark`, or `mark` alone; `spare` is room for tuples.
+    """
+    middle = start
+    moved = 0
+    for place in range(start, end):
+        number = order[place]
+        code = codes[number, column]
+        if code == mark or (not alone and code < mark):
+            order[middle] = number
+            middle += 1
+        else:
+            spare[moved] = number
+            moved += 1
+    for place in range(moved):
+        order[middle + place] = spare[place]
+    return middle
+
+
+@njit(cache=True, nogil=True)
+def _find_middle(part, people, column, size, k, scratch):
+    """The code after which a cut of a column is feasible and nearest to the median; -1 if none is."""
+    count = _list_present(part, column, size, scratch)
+    people_at = scratch.people_at
+    for place in range(count):
+        people_at[place] = 0
+    everybody = 0
+    for place in range(part.start, part.end):
+        number = part.order[place]
+        people_at[scratch.ranks[part.codes[number, column]]] += people[number]
+        everybody += people[number]
+    best, found, so_far = everybody + 1, -1, 0
+    for place in range(count):
+        so_far += people_at[place]
+        if so_far >= k and everybody - so_far >= k and abs(2 * so_far - everybody) < best:
+            best = abs(2 * so_far - everybody)
+            found = scratch.present[place]
+    _clear_present(count, scratch)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _measure_column(codes, order, start, end, column, space, seen, stamp):
+    """The loss of one column, times its unit, of a class of the tuples order[start:end]."""
+    first = codes[order[start], column]
+    kind, unit, size = space.kinds[column], space.units[column], space.sizes[column]
+    if kind == CATEGORY:
+        stamp[0] += 1
+        different = 0
+        for place in range(start, end):
+            code = codes[order[place], column]
+            if seen[code] != stamp[0]:
+                seen[code] = stamp[0]
+                different += 1
+        return unit * (different - 1) / (size - 1)
+    low, high, level = first, first, 0
+    offset = space.tree_offsets[column]
+    for place in range(start, end):
+        code = codes[order[place], column]
+        low = min(low, code)
+        high = max(high, code)
+        if kind == TREE:
+            level = join_nodes(space.nodes, offset, size, first, level, code, 0)
+    if kind == TREE:
+        return unit * space.losses[offset + level * size + first]
+    begin = space.offsets[column]
+    return unit * min(1.0, space.places[begin + high] - space.places[begin + low])
+
+
+@njit(cache=True, nogil=True)
+def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
+    """(an order of the tuples, where each part begins in it), cut until no cut is feasible.
+
+    With `lowest` the cut with the lowest loss is taken, else the one nearest to the median of the widest
+    column that has one.
+    """
+    n, q = codes.shape
+    order = np.arange(n)
+    spare = np.empty(n, np.int64)
+    widths = np.empty(q)
+    stack = np.empty((n + 1, 2), np.int64)  # of parts; recursion could go as deep as there are tuples
+    stack[0, 0], stack[0, 1] = 0, n
+    waiting = 1
+    starts = np.empty(n, np.int64)
+    finished = 0
+    while waiting:
+        waiting -= 1
+        start, end = stack[waiting, 0], stack[waiting, 1]
+        column, mark, alone = -1, -1, 0
+        if lowest:
+            made = score_cuts(codes, people, rows, space, order, start, end, k, _LOOKED_AT, scratch, cuts)
+            best = np.inf
+            for cut in range(made):
+                if cuts.scores[cut] < best:
+                    best = cuts.scores[cut]
+                    column, mark, alone = cuts.columns[cut], cuts.codes[cut], cuts.alone[cut]
+        else:
+            part = _Part(codes, order, start, end, 1)
+            for each in range(q):
+                widths[each] = _measure_column(
+                    codes, order, start, end, each, space, scratch.seen[0], scratch.stamp
+                )
+            for _ in range(q):
+                widest = np.argmax(widths)
+                if widths[widest] <= 0.0:
+                    break
+                mark = _find_middle(part, people, widest, space.sizes[widest], k, scratch)
+                if mark >= 0:
+                    column = int(widest)
+                    break
+                widths[widest] = -1.0  # it has no cut: the next widest
+        if column < 0:
+            starts[finished] = start
+            finished += 1
+            continue
+        middle = cut_part(codes, order, start, end, column, mark, alone, spare)
+        stack[waiting, 0], stack[waiting, 1] = middle, end
+        stack[waiting + 1, 0], stack[waiting + 1, 1] = start, middle
+        waiting += 2
+    return order, starts[:finished].copy()
+
+
+@njit(cache=True, nogil=True)
+def _measure_loss(codes, numbers, start, end, space, seen, stamp):
+    """The loss of a class of these tuples, all columns together."""
+    total = 0.0
+    for column in range(codes.shape[1]):
+        total += _measure_column(codes, numbers, start, end, column, space, seen, stamp)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _find_half(weights, order, half):
+    """(the place of the entry that holds the last row of the first half, how many of its rows are in it)."""
+    so_far = 0
+    for place in range(order.size):
+        weight = weights[order[place]]
+        if so_far + weight >= half:
+            return place, half - so_far
+        so_far += weight
+    return order.size - 1, 0
+
+
+@njit(cache=True, nogil=True)
+def _find_order(codes, numbers, weights, half, rest, space, seen, stamp):
+    """The order of entries whose two halves lose least, by one column; none if all entries are equal."""
+    best = np.inf
+    chosen = np.empty(0, np.int64)
+    own = np.empty(numbers.size, np.int64)
+    for column in range(codes.shape[1]):
+        differ = False
+        for place in range(numbers.size):
+            own[place] = codes[numbers[place], column]
+            differ = differ or own[place] != own[0]
+        if not differ:
+            continue
+        order = np.argsort(own, kind="mergesort")
+        place, taken = _find_half(weights, order, half)
+        # The entry in the middle is in both halves if its rows are divided.
+        ordered = numbers[order]
+        score = half * _measure_loss(codes, ordered, 0, place + 1, space, seen, stamp)
+        begin = place if taken < weights[order[place]] else place + 1
+        score += rest * _measure_loss(codes, ordered, begin, numbers.size, space, seen, stamp)
+        if score < best:
+            best, chosen = score, order
+    return chosen
+
+
+@njit(cache=True, nogil=True)
+def halve_parts(codes, rows, space, k, most):
+    """(tuple, rows, class) of all entries, and the number of classes: parts are halved while both keep k.
+
+    All parts of one size are halved in one pass from one buffer to the other; `most` is the room they need.
+    """
+    numbers, weights = np.empty(most, np.int64), np.empty(most, np.int64)
+    new_numbers, new_weights = np.empty(most, np.int64), np.empty(most, np.int64)
+    out_numbers, out_weights = np.empty(most, np.int32), np.empty(most, np.int64)
+    out_classes = np.empty(most, np.int32)
+    seen, stamp = np.zeros(space.sizes.max(), np.int64), np.zeros(1, np.int64)
+    used = 0
+    for number in range(rows.size):
+        if rows[number] > 0:
+            numbers[used], weights[used] = number, rows[number]
+            used += 1
+    starts = np.array([0, used])
+    written, count = 0, 0
+    while starts.size > 1:
+        new_starts = np.zeros(2 * starts.size, np.int64)
+        filled, parts = 0, 0
+        for part in range(starts.size - 1):
+            inside = numbers[starts[part] : starts[part + 1]]
+            weight = weights[starts[part] : starts[part + 1]]
+            total = weight.sum()
+            order = np.empty(0, np.int64)
+            half = total // 2
+            if total >= 2 * k:
+                order = _find_order(codes, inside, weight, half, total - half, space, seen, stamp)
+            if order.size == 0:
+                for place in range(inside.size):
+                    out_numbers[written], out_weights[written] = inside[place], weight[place]
+                    out_classes[written] = count
+                    written += 1
+                count += 1
+                continue
+            middle, taken = _find_half(weight, order, half)
+            for place in range(order.size):
+                new_numbers[filled] = inside[order[place]]
+                new_weights[filled] = taken if place == middle else weight[order[place]]
+                filled += 1
+                if place == middle:
+                    parts += 1
+                    new_starts[parts] = filled
+                    if taken < weight[order[place]]:
+                        new_numbers[filled] = inside[order[place]]
+                        new_weights[filled] = weight[order[place]] - taken
+                        filled += 1
+            parts += 1
+            new_starts[parts] = filled
+        numbers, new_numbers = new_numbers, numbers
+        weights, new_weights = new_weights, weights
+        starts = new_starts[: parts + 1].copy()
+    return out_numbers[:written].copy(), out_weights[:written].copy(), out_classes[:written].copy(), count
