@@ -33,9 +33,10 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# docs/reference.md from the docstrings; a test fails while it is not current.
+# docs/reference.md from the docstrings, docs/images/rooms.svg from the imports; tests fail while they are not current.
 reference: .venv/ready
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/draw_rooms.py
 
 # The wheel, with the lowest versions that pyproject.toml admits and on newer Pythons; makes environments of its own.
 versions:

@@ -3,7 +3,7 @@
 Post-processing only: it sees measurements and public facts, and cannot import anything that reads records.
 """
 
-from sfumato.inference.domain import Columns, Domain, Measurement, Sparse, estimate_total, merge_measurements
+from sfumato.inference.domain import Domain, Measurement, Sparse, estimate_total, merge_measurements
 from sfumato.inference.estimation import LARGEST_TREE, estimate, fit_model, order_mask
 from sfumato.inference.files import pack_model, quantise, unpack_models
 from sfumato.inference.model import Model
@@ -11,7 +11,6 @@ from sfumato.inference.tree import Tree, build_tree, tree_cells
 
 __all__ = [
     "LARGEST_TREE",
-    "Columns",
     "Domain",
     "Measurement",
     "Model",

@@ -20,7 +20,8 @@ import numpy as np
 
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_whole
-from sfumato.inference import LARGEST_TREE, Columns, tree_cells
+from sfumato.inference import LARGEST_TREE, tree_cells
+from sfumato.inference.domain import Columns
 from sfumato.questions import Answer, Ask, Choice, Chosen
 from sfumato.recipes.base import is_column_list
 from sfumato.recipes.selection import (

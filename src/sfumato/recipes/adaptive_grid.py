@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive, parse_whole
-from sfumato.inference import LARGEST_TREE, Columns, build_tree, estimate
+from sfumato.inference import LARGEST_TREE, build_tree, estimate
+from sfumato.inference.domain import Columns
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import assign_identifiers, number_cells
 from sfumato.recipes.base import (

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
-from sfumato.inference import Columns
+from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_codes
 from sfumato.questions import Marginal, Measurement, OccupiedCells, Request, in_records, request_sensitivity
 from sfumato.recipes.base import (

@@ -20,8 +20,9 @@ from sfumato.accounting import Cost, max_mu, mu_to_pure
 from sfumato.accounting.cost import SMOOTHING, sqrt_up
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive, round_up
-from sfumato.inference import Columns, Domain, Sparse, estimate_total, merge_measurements
+from sfumato.inference import Domain, Sparse, estimate_total, merge_measurements
 from sfumato.inference import Measurement as Noisy
+from sfumato.inference.domain import Columns
 from sfumato.questions import (
     Answer,
     Ask,

@@ -21,7 +21,6 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, round_up
 from sfumato.inference import (
     LARGEST_TREE,
-    Columns,
     Domain,
     Model,
     Sparse,
@@ -33,6 +32,7 @@ from sfumato.inference import (
     order_mask,
 )
 from sfumato.inference import Measurement as Noisy
+from sfumato.inference.domain import Columns
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import draw_codes
 from sfumato.questions import (
