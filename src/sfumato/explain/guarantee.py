@@ -29,7 +29,7 @@ from sfumato.accounting.posterior import (
     pure_bounds,
 )
 from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive, parse_whole
+from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +64,10 @@ class Guarantee:
             )
         object.__setattr__(self, "amount", _parse_amount(self.amount, self.kind))
         object.__setattr__(self, "delta", _parse_delta(self.delta, self.kind))
-        object.__setattr__(self, "times", parse_whole(self.times, name="times", high=_MOST_TIMES))
+        if isinstance(self.times, bool) or not isinstance(self.times, int):
+            raise RecipeError("times must be a whole number")
+        if not 1 <= self.times <= _MOST_TIMES:
+            raise RecipeError(f"times must lie between 1 and {_MOST_TIMES:,}, got {self.times}")
 
     def repeat(self, times: int) -> Guarantee:
         """The guarantee of the same query asked `times` times in place of once.
