@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -12,18 +13,24 @@ import numpy as np
 import sqlglot
 from sqlglot import exp
 
-from sfumato.engines.base import TrueCounts
+from sfumato.engines.base import CountingEngine, TrueCounts, all_columns
 from sfumato.questions import NORM_GRID, CapChoice, ClippedMarginal, IndividualCounts, NormChoice, Queries
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     import duckdb
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from sfumato.engines.base import Fetched
     from sfumato.schema import Table
+
+    Beside = Mapping[str, Mapping[str, NDArray[Any]]]
+    # Answers a query that reads `encoded` and relations of whole numbers beside it: columns, in parts.
+    Ask = Callable[[str, Beside], Iterable[Iterable[NDArray[np.int64]]]]
 
 
 _HELD = 2**22  # cells of single records that wait to be merged
@@ -51,8 +58,7 @@ class Tally:
             self._counts += np.bincount(cells, minlength=self._counts.size) * self._grid
 
     def finish(self) -> TrueCounts:
-        """The counts, read-only from here on."""
-        self._counts.flags.writeable = False
+        """The counts of all cells."""
         return TrueCounts(self._columns, self._counts)
 
 
@@ -80,10 +86,8 @@ class OccupiedTally:
             self._merge()
 
     def finish(self) -> TrueCounts:
-        """The counts and their cells in ascending order, read-only from here on."""
+        """The counts and their cells in ascending order."""
         self._merge()
-        self._cells.flags.writeable = False
-        self._counts.flags.writeable = False
         return TrueCounts(self._columns, self._counts, self._cells)
 
     def _merge(self) -> None:
@@ -143,11 +147,6 @@ class BoundedParts:
     within: str
     beyond: str | None = None
     cut: str | None = None
-
-
-def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    """Every column of the marginals once, in the order in which `encoded` has them."""
-    return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
 
 
 def bound_records(
@@ -321,11 +320,6 @@ def cell_code(table: Table, columns: tuple[str, ...], marginal: tuple[str, ...])
     return cell or "CAST(0 AS BIGINT)"
 
 
-def with_relations(relations: Mapping[str, str], query: str) -> str:
-    """`query` with the relations it reads; a later one may read those before it."""
-    return _with(dict(relations), f"SELECT * FROM ({query}) AS answered")
-
-
 @lru_cache(maxsize=64)
 def render(sql: str, *, dialect: Dialect) -> str:
     """`sql` in the words of `dialect`.
@@ -452,6 +446,54 @@ def floor_square(bound: Fraction) -> int:
     return min(math.floor(bound**2), LARGEST_SQUARE)
 
 
+class ServerEngine(CountingEngine):
+    """An engine whose server runs the portable queries of this module."""
+
+    @abstractmethod
+    def _ask(self, table: Table, columns: tuple[str, ...]) -> AbstractContextManager[Ask]:
+        """Within it, the server can be asked about the records, encoded in `columns`."""
+
+    @abstractmethod
+    def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
+        """The wanted columns of a table for statements; they are read when asked for."""
+
+    def _count_clipped(
+        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        columns = all_columns(tuple(question.columns for question in questions))
+        answers = []
+        with self._ask(table, columns) as ask:
+            progress("bounding contributions")
+            progress("counting")
+            for question in questions:
+                beside = {} if question.queries is None else {"weights": list_weights(question.queries)}
+                parts = ask(clipped_query(table, columns, question), beside)
+                answers.append(fill_counts(question.columns, question.size(table), parts))
+        return tuple(answers)
+
+    def _count_individuals(
+        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with self._ask(table, question.columns) as ask:
+            progress("counting individuals")
+            parts = ask(individuals_query(table, question), {"questions": list_pairs(question)})
+            return fill_counts(question.columns, question.rows, parts)
+
+    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
+        return self._count_row(table, choice, within_query(table, choice.columns, choice), progress)
+
+    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
+        return self._count_row(table, choice, lost_query(table, choice), progress)
+
+    def _count_row(
+        self, table: Table, choice: NormChoice | CapChoice, query: str, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with self._ask(table, choice.columns) as ask:
+            progress("bounding contributions")
+            (row,) = ask(query, {})
+            return TrueCounts(choice.columns, np.concatenate(list(row)).astype(np.int64))
+
+
 def _double(number: float) -> str:
     return f"CAST('{number!r}' AS DOUBLE)"
 
@@ -469,15 +511,10 @@ def count_individuals(
     Privacy: an individual is kept in at most max_cells cells, chosen by its own records alone, and
     counts 1 for at most one question of each. Proof: docs/proofs/user-counts.md.
     """
-    cell = cell_code(table, question.columns, question.columns)
     connection.register("questions", _list_questions(question))
     if table.unit.column is None:
-        # Every row is an individual of its own, once in one cell.
-        numbers = (
-            f"SELECT question, count(*) AS n FROM (SELECT {cell} AS cell FROM encoded) "
-            "JOIN questions USING (cell) WHERE times = 1 GROUP BY question"
-        )
-        return _fill(connection, question, numbers)
+        return _fill(connection, question, render(individuals_query(table, question), dialect="duckdb"))
+    cell = cell_code(table, question.columns, question.columns)
     connection.execute(
         f"CREATE TEMP TABLE shares AS SELECT u, {cell} AS cell, count(*) AS n FROM encoded GROUP BY ALL"
     )
@@ -501,24 +538,22 @@ def count_lost(connection: duckdb.DuckDBPyConnection, table: Table, choice: CapC
     """
     query = render(lost_query(table, choice), dialect="duckdb")
     (row,) = connection.execute(query).fetchall()
-    values = np.array(row, np.int64)
-    values.flags.writeable = False
-    return TrueCounts(choice.columns, values)
+    return TrueCounts(choice.columns, np.array(row, np.int64))
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, question: IndividualCounts, numbers: str) -> TrueCounts:
     counted = connection.sql(numbers).to_arrow_table()
-    places, counts = (to_numpy(column.combine_chunks()) for column in counted.columns)
-    return fill_counts(question.columns, question.rows, places, counts)
+    part = [to_numpy(column.combine_chunks()) for column in counted.columns]
+    return fill_counts(question.columns, question.rows, [part])
 
 
 def fill_counts(
-    columns: tuple[str, ...], size: int, places: NDArray[np.int64], counts: NDArray[np.int64]
+    columns: tuple[str, ...], size: int, parts: Iterable[Iterable[NDArray[np.int64]]]
 ) -> TrueCounts:
-    """Counts of which those at `places` are not zero, read-only from here on."""
+    """Counts that are zero but at the places that the parts name: each is places, then their counts."""
     values = np.zeros(size, np.int64)
-    values[places] = counts
-    values.flags.writeable = False
+    for places, counts in parts:
+        values[places] = counts
     return TrueCounts(columns, values)
 
 
@@ -558,8 +593,8 @@ def clip_counts(
             f"SELECT r, CAST(least(greatest({total}, -{_SATURATED}), {_SATURATED}) AS BIGINT) AS a "
             "FROM shares LEFT JOIN factors USING (i) GROUP BY r"
         ).to_arrow_table()
-        rows, sums = (to_numpy(column.combine_chunks()) for column in answers.columns)
-        yield fill_counts(question.columns, question.size(table), rows, sums)
+        part = [to_numpy(column.combine_chunks()) for column in answers.columns]
+        yield fill_counts(question.columns, question.size(table), [part])
 
 
 def count_within(
@@ -575,9 +610,7 @@ def count_within(
         f"SELECT {', '.join([*within, 'count(*)'])} "
         f"FROM (SELECT i, {_SQUARED_HERE} AS s FROM shares GROUP BY i)"
     ).fetchall()
-    values = np.array(row, np.int64)
-    values.flags.writeable = False
-    return TrueCounts(choice.columns, values)
+    return TrueCounts(choice.columns, np.array(row, np.int64))
 
 
 _SQUARED_HERE = "sum(CAST(a AS HUGEINT) * a)"  # as `_SQUARED`, in what DuckDB is fastest with

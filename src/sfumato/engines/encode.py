@@ -231,12 +231,17 @@ def _text(name: str, kind: Kind) -> str:
     return name if kind == "text" else f"TRY_CAST({name} AS VARCHAR)"
 
 
-def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
+def refuse_period(kind: Kind, column: str, part: str, name: str) -> None:
+    """Refuses a period of a stored column that holds no moments; `name` is how SQL calls it."""
     if kind not in ("date", "text"):
         raise SourceError(
             f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
             f"{name} is none; declare a range instead"
         )
+
+
+def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
+    refuse_period(kind, column, part, name)
     moment = f"TRY_CAST({name} AS TIMESTAMP)"
     if kind == "text":
         # After "+01:" at the end DuckDB looks at one character more, which is of another record.

@@ -68,6 +68,20 @@ def clean_type(kind: pa.DataType) -> pa.DataType:
     return pa.float32() if pa.types.is_float16(kind) else kind
 
 
+def clean_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of cleaned batches."""
+    return pa.schema([(each.name, clean_type(each.type)) for each in schema])
+
+
+def clean_batch(batch: pa.RecordBatch, schema: pa.Schema, table: Table) -> pa.RecordBatch:
+    """A batch with every column made plain; `schema` is its clean one."""
+    columns = [
+        clean_column(column, limit=table.text_limit, keep_apart=name == table.unit.column)
+        for name, column in zip(schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def clean_column(column: pa.Array, *, limit: int, keep_apart: bool = False) -> pa.Array:
     """The column with every value made plain; texts have at most `limit` characters.
 
@@ -267,7 +281,7 @@ def seal_table(
     that of a stored or described column, of the code of a described one, or UNIT. Records of nobody are
     left out.
     """
-    cleaned = pa.schema([(each.name, clean_type(each.type)) for each in schema])
+    cleaned = clean_schema(schema)
     store = _Store()
     failures: list[BaseException] = []
     with connect(plainly=True) as connection:
@@ -369,11 +383,7 @@ def _clean(
 ) -> Iterator[pa.RecordBatch]:
     try:
         for batch in batches:
-            columns = [
-                clean_column(column, limit=table.text_limit, keep_apart=field.name == table.unit.column)
-                for field, column in zip(schema, batch.columns, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield clean_batch(batch, schema, table)
     except BaseException as error:
         failures.append(error)
         raise

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
-from sfumato.engines.encode import encode_bins, encode_clamped, encode_range
+from sfumato.engines.encode import encode_bins, encode_clamped, encode_range, refuse_period
 from sfumato.engines.sealed import UNSTORED
-from sfumato.errors import SourceError
+from sfumato.engines.source import Stored
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
@@ -86,27 +86,18 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SparkColumn:
-    """A stored column: its kind, Spark's name of its type, and whether its values can name individuals."""
-
-    kind: Kind
-    type: str
-    is_identifier: bool = False
-
-
-def describe_type(name: str) -> SparkColumn:
+def describe_type(name: str) -> Stored:
     """The column of a type, by the name that Spark has for it; arrays, maps, structs, binary are `other`.
 
     >>> describe_type("decimal(12,2)")
-    SparkColumn(kind='number', type='decimal(12,2)', is_identifier=True)
+    Stored(kind='number', is_identifier=True, type='decimal(12,2)', digits=(12, 2))
     """
     if re.fullmatch(r"(var)?char\(\d+\)", name):
         name = "string"
     is_decimal = name.startswith("decimal")
     kind: Kind = "number" if is_decimal else _KINDS.get(name, "other")
     exact = is_decimal or kind in ("integer", "text", "boolean") or name == "date"
-    return SparkColumn(kind, name, is_identifier=exact)
+    return Stored(kind, is_identifier=exact, type=name, digits=_digits(name) if is_decimal else None)
 
 
 def quote_spark_name(name: str) -> str:
@@ -230,13 +221,13 @@ def code_type(size: int) -> str:
     return "BIGINT"
 
 
-def identify(name: str, column: SparkColumn) -> str:
+def identify(name: str, column: Stored) -> str:
     """The SQL for an individual, such that its text is the one that every engine has for it."""
     return text_of_identifier(quote_spark_name(name), column.type)
 
 
 def encode_spark_column(
-    column: Column, stored: Mapping[str, SparkColumn], *, place: int, limit: int = 1000
+    column: Column, stored: Mapping[str, Stored], *, place: int, limit: int = 1000
 ) -> SparkEncoding:
     """The encoding of `column`, whose prepared value is named p followed by `place`.
 
@@ -263,7 +254,7 @@ def encode_spark_column(
 
 
 def _encode(
-    column: Column, stored: list[tuple[str, SparkColumn]], value: str
+    column: Column, stored: list[tuple[str, Stored]], value: str
 ) -> tuple[str, str, str, tuple[str, ...] | tuple[int, ...] | None]:
     clamp = column.outside == "clamp"
     name, kind = stored[0]
@@ -314,7 +305,7 @@ def _double(edge: Fraction | float) -> str:
     return f"CAST('{float(edge)!r}' AS DOUBLE)"
 
 
-def _number(name: str, column: SparkColumn) -> str:
+def _number(name: str, column: Stored) -> str:
     match column.kind:
         case "date" | "other":
             return "CAST(NULL AS DOUBLE)"
@@ -330,7 +321,7 @@ def _number(name: str, column: SparkColumn) -> str:
     return f"CASE WHEN NOT isnan({name}) THEN CAST({name} AS DOUBLE) END"
 
 
-def _integer(name: str, column: SparkColumn) -> str:
+def _integer(name: str, column: Stored) -> str:
     if column.kind in ("date", "other"):
         return "CAST(NULL AS BIGINT)"
     if column.kind in ("integer", "boolean"):
@@ -341,7 +332,7 @@ def _integer(name: str, column: SparkColumn) -> str:
     return f"CASE WHEN {whole} THEN CAST({value} AS BIGINT) END"
 
 
-def _text(name: str, column: SparkColumn, wanted: Sequence[str]) -> str:
+def _text(name: str, column: Stored, wanted: Sequence[str]) -> str:
     """The text of a value as DuckDB writes it, if it is among the `wanted` ones."""
     if column.kind == "text":
         return name
@@ -387,19 +378,15 @@ def _literals(texts: Sequence[str], kind: str) -> list[tuple[str, str]]:
     return [(str(text), f"CAST({quote_spark_text(value)} AS {kind})") for text, value in found]
 
 
-def _micros(name: str, column: SparkColumn) -> str:
+def _micros(name: str, column: Stored) -> str:
     """Microseconds since 1970, NULL for the moments that are none."""
     moment = name if column.type == "timestamp" else f"CAST({name} AS TIMESTAMP)"
     return f"CASE WHEN unix_micros({moment}) BETWEEN {_FAR} AND {_FARTHER} THEN unix_micros({moment}) END"
 
 
-def _part(name: str, stored: SparkColumn, part: str, value: str, *, column: str) -> tuple[str, str]:
+def _part(name: str, stored: Stored, part: str, value: str, *, column: str) -> tuple[str, str]:
     """What is prepared, and the SQL for the part from the name of that."""
     if stored.kind == "text":
         return split_moment(name), part_of_text(value, part)
-    if stored.kind != "date":
-        raise SourceError(
-            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
-            f"{name} is none; declare a range instead"
-        )
+    refuse_period(stored.kind, column, part, name)
     return part_of_moment(name, stored.type, part), value
