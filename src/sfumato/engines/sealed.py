@@ -40,11 +40,19 @@ UNSTORED = frozenset(["nan", "inf", "-inf", "-0.0"])
 
 _FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000
 """The moments that are read, in microseconds before and after 1970."""
-
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_MILLISECONDS = 86_400_000
 _ENDLESS_DAYS = 2**31 - 2
 _DIGEST = "sha256 "
+
+NUMBER = "number of sfumato"
+"""The individual of a record as a number below `Sealed.individuals`."""
+BATCH_ROWS = 2**17
+
+_IN_MEMORY = 2**29
+"""Columns of more bytes than this are kept in a file."""
+_MOST_ORDERS = 4
+_ABOUT = b"sfumato"
 
 
 def clean_type(kind: pa.DataType) -> pa.DataType:
@@ -105,108 +113,6 @@ def clean_column(column: pa.Array, *, limit: int, keep_apart: bool = False) -> p
     if pa.types.is_decimal(kind) and kind != wanted:
         column = column.cast(wanted, safe=False)
     return _clean_numbers(column.cast(wanted)) if pa.types.is_floating(wanted) else column
-
-
-def _clean_numbers(column: pa.Array) -> pa.Array:
-    values = _values(column, np.float32 if column.type.bit_width == 32 else np.float64)
-    most = np.finfo(values.dtype).max
-    odd = np.isnan(values)
-    # Adding zero turns the negative zero into zero.
-    return _masked(np.clip(values, -most, most) + values.dtype.type(0), column, odd)
-
-
-def _clean_moments(column: pa.Array) -> pa.Array:
-    counted = _values(column, np.int64)
-    per_second = _PER_SECOND[column.type.unit]
-    if per_second == 10**9:
-        moments, odd = counted // 1000, np.zeros(len(column), np.bool_)
-    else:
-        step = 10**6 // per_second
-        odd = (counted < _FAR // step) | (counted > _FARTHER // step)
-        moments = np.where(odd, 0, counted) * step
-    return _masked(moments, column, odd).view(pa.timestamp("us"))
-
-
-def _clean_dates(column: pa.Array) -> pa.Array:
-    if pa.types.is_date64(column.type):
-        days = _values(column, np.int64) // _DAY_MILLISECONDS
-    else:
-        days = _values(column, np.int32).astype(np.int64)
-    odd = np.abs(days) > _ENDLESS_DAYS
-    return _masked(np.where(odd, 0, days).astype(np.int32), column, odd).view(pa.date32())
-
-
-def _values(column: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
-    """The stored numbers of a column; where a value is missing, whatever lies there."""
-    data = column.buffers()[1]
-    if data is None:
-        return np.zeros(len(column), dtype)
-    return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
-
-
-def _masked(values: NDArray[Any], column: pa.Array, odd: NDArray[np.bool_]) -> pa.Array:
-    if column.null_count:
-        odd = odd | column.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(values, mask=odd) if odd.any() else pa.array(values)
-
-
-def _clean_text(column: pa.Array, wanted: pa.DataType, *, limit: int, keep_apart: bool) -> pa.Array:
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.large_binary())
-    # Taken for text as it is: what is no text is found next.
-    column = pa.Array.from_buffers(wanted, len(column), column.buffers(), column.null_count, column.offset)
-    strange = pc.greater(pc.binary_length(column), limit)
-    if keep_apart:
-        # What already reads as a digest gets one, too, so that nobody can be taken for another.
-        strange = pc.or_(strange, pc.starts_with(column, _DIGEST))
-    strange = pc.fill_null(strange, fill_value=False).to_numpy(zero_copy_only=False)
-    odd = np.concatenate((np.flatnonzero(strange), _find_invalid(column)))
-    if not odd.size:
-        return column
-    odd = np.unique(odd)
-    raw = pa.Array.from_buffers(
-        pa.large_binary() if pa.types.is_large_string(wanted) else pa.binary(),
-        len(column),
-        column.buffers(),
-        column.null_count,
-        column.offset,
-    ).take(pa.array(odd))
-    mended = [_mend_text(value.as_buffer().to_pybytes(), limit, keep_apart=keep_apart) for value in raw]
-    chosen = np.zeros(len(column), np.bool_)
-    chosen[odd] = True
-    return pc.replace_with_mask(column, pa.array(chosen), pa.array(mended, wanted))
-
-
-def _mend_text(value: bytes, limit: int, *, keep_apart: bool) -> str:
-    return (
-        _DIGEST + hashlib.sha256(value).hexdigest()
-        if keep_apart
-        else value.decode("utf-8", errors="replace")[:limit]
-    )
-
-
-def _find_invalid(column: pa.Array, start: int = 0) -> NDArray[np.int64]:
-    """The places of values that are not UTF-8, found by halving."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        if len(column) == 1:
-            return np.array([start], np.int64)
-        half = len(column) // 2
-        left, right = column.slice(0, half), column.slice(half)
-        return np.concatenate((_find_invalid(left, start), _find_invalid(right, start + half)))
-    return np.empty(0, np.int64)
-
-
-NUMBER = "number of sfumato"
-"""The individual of a record as a number below `Sealed.individuals`."""
-
-BATCH_ROWS = 2**17
-_IN_MEMORY = 2**29
-"""Columns of more bytes than this are kept in a file."""
-
-_MOST_ORDERS = 4
-_ABOUT = b"sfumato"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -365,17 +271,108 @@ def load_sealed(folder: Path, *, facts: str) -> Sealed | None:
         return None
 
 
+def register_columns(connection: duckdb.DuckDBPyConnection, name: str, columns: pa.Table) -> None:
+    """Makes the columns a relation of the database, in parts that its threads share."""
+    batches = columns.to_batches(max_chunksize=BATCH_ROWS)
+    connection.register(name, pa.Table.from_batches(batches, columns.schema))
+
+
+def _clean_numbers(column: pa.Array) -> pa.Array:
+    values = _values(column, np.float32 if column.type.bit_width == 32 else np.float64)
+    most = np.finfo(values.dtype).max
+    odd = np.isnan(values)
+    # Adding zero turns the negative zero into zero.
+    return _masked(np.clip(values, -most, most) + values.dtype.type(0), column, odd)
+
+
+def _clean_moments(column: pa.Array) -> pa.Array:
+    counted = _values(column, np.int64)
+    per_second = _PER_SECOND[column.type.unit]
+    if per_second == 10**9:
+        moments, odd = counted // 1000, np.zeros(len(column), np.bool_)
+    else:
+        step = 10**6 // per_second
+        odd = (counted < _FAR // step) | (counted > _FARTHER // step)
+        moments = np.where(odd, 0, counted) * step
+    return _masked(moments, column, odd).view(pa.timestamp("us"))
+
+
+def _clean_dates(column: pa.Array) -> pa.Array:
+    if pa.types.is_date64(column.type):
+        days = _values(column, np.int64) // _DAY_MILLISECONDS
+    else:
+        days = _values(column, np.int32).astype(np.int64)
+    odd = np.abs(days) > _ENDLESS_DAYS
+    return _masked(np.where(odd, 0, days).astype(np.int32), column, odd).view(pa.date32())
+
+
+def _values(column: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
+    """The stored numbers of a column; where a value is missing, whatever lies there."""
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column), dtype)
+    return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
+
+
+def _masked(values: NDArray[Any], column: pa.Array, odd: NDArray[np.bool_]) -> pa.Array:
+    if column.null_count:
+        odd = odd | column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(values, mask=odd) if odd.any() else pa.array(values)
+
+
+def _clean_text(column: pa.Array, wanted: pa.DataType, *, limit: int, keep_apart: bool) -> pa.Array:
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_binary())
+    # Taken for text as it is: what is no text is found next.
+    column = pa.Array.from_buffers(wanted, len(column), column.buffers(), column.null_count, column.offset)
+    strange = pc.greater(pc.binary_length(column), limit)
+    if keep_apart:
+        # What already reads as a digest gets one, too, so that nobody can be taken for another.
+        strange = pc.or_(strange, pc.starts_with(column, _DIGEST))
+    strange = pc.fill_null(strange, fill_value=False).to_numpy(zero_copy_only=False)
+    odd = np.concatenate((np.flatnonzero(strange), _find_invalid(column)))
+    if not odd.size:
+        return column
+    odd = np.unique(odd)
+    raw = pa.Array.from_buffers(
+        pa.large_binary() if pa.types.is_large_string(wanted) else pa.binary(),
+        len(column),
+        column.buffers(),
+        column.null_count,
+        column.offset,
+    ).take(pa.array(odd))
+    mended = [_mend_text(value.as_buffer().to_pybytes(), limit, keep_apart=keep_apart) for value in raw]
+    chosen = np.zeros(len(column), np.bool_)
+    chosen[odd] = True
+    return pc.replace_with_mask(column, pa.array(chosen), pa.array(mended, wanted))
+
+
+def _mend_text(value: bytes, limit: int, *, keep_apart: bool) -> str:
+    return (
+        _DIGEST + hashlib.sha256(value).hexdigest()
+        if keep_apart
+        else value.decode("utf-8", errors="replace")[:limit]
+    )
+
+
+def _find_invalid(column: pa.Array, start: int = 0) -> NDArray[np.int64]:
+    """The places of values that are not UTF-8, found by halving."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            return np.array([start], np.int64)
+        half = len(column) // 2
+        left, right = column.slice(0, half), column.slice(half)
+        return np.concatenate((_find_invalid(left, start), _find_invalid(right, start + half)))
+    return np.empty(0, np.int64)
+
+
 def _make_private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # records are never to be committed
     return folder
-
-
-def register_columns(connection: duckdb.DuckDBPyConnection, name: str, columns: pa.Table) -> None:
-    """Makes the columns a relation of the database, in parts that its threads share."""
-    batches = columns.to_batches(max_chunksize=BATCH_ROWS)
-    connection.register(name, pa.Table.from_batches(batches, columns.schema))
 
 
 def _clean(

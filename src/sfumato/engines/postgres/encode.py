@@ -31,9 +31,9 @@ _DIGITS = "[0-9]+(_[0-9]+)*"
 _PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
 _NUMBER = rf"^{_SPACE}*\+?-?({_DIGITS}(\.({_DIGITS})?)?|\.{_DIGITS})([eE][+-]?{_DIGITS})?{_SPACE}*$"
 _INFINITE = rf"^{_SPACE}*\+?-?[iI][nN][fF]([iI][nN][iI][tT][yY])?{_SPACE}*$"
+
 _LONGEST_NUMBER = 6000
 """Texts of more characters are no numbers: a server's decimals have an end."""
-
 _CLOCK = r"0{0,8}([0-9]{1,2}):(?:([0-9]{1,2})(?::(?:([0-9]{1,2})(?:\.([0-9]*))?)?)?)?"
 _ZONE = (
     rf"(?: ?Z{_SPACE}*| ?[+-][0-9]{{2}}(?::?[0-9]{{2}}|:[0-9]{{2}}:[0-9]{{2}})?{_SPACE}*"
@@ -43,13 +43,11 @@ _MOMENT = (
     rf"^{_SPACE}*(?:-?([eE][pP][oO][cC][hH]){_SPACE}*|(-?)0*([0-9]{{1,6}})([-/\\ ])([0-9]{{1,2}})([-/\\ ])"
     rf"([0-9]{{1,2}})({_SPACE}\([bB][cC]\))?(?:[T \t\n\v\f\r]{_SPACE}*{_CLOCK}{_ZONE})?)$"
 )
-
 _FAR, _FARTHER = 60_000_000_000_000, 250_000_000_000_000  # milliseconds around 1970, as `source` has them
 _LAST_DAY, _LAST_CLOCK = 106_751_991, 14_454_775_806  # where DuckDB's moments end, in days and microseconds
 _SHIFT = 1_000_000  # years that make every year positive; a multiple of 400
 _LARGEST = 2**1024 - 2**970  # from here on the nearest double is infinite
 _EXACT = 2**53
-
 _KINDS: dict[str, Kind] = {
     "bool": "boolean",
     "bpchar": "text",
@@ -66,6 +64,9 @@ _KINDS: dict[str, Kind] = {
     "uuid": "text",
     "varchar": "text",
 }
+_SEPARATOR = "\x1f"
+# Types whose texts may be long; they are cut as in a sealed table.
+_TEXTS = ("text", "varchar")
 
 
 def describe_type(name: str, modifier: int, *, is_enum: bool) -> Stored:
@@ -147,7 +148,11 @@ def part_of_moment(name: str, column: Stored, part: str) -> str:
 def moment_fields(name: str, column: Stored, alias: str) -> str:
     """Joins that give the fields of a text that is a moment under `alias`, all NULL for any other text.
 
-    Each join is computed once for a row, from the one before it, which is @ in the text below.
+    PostgreSQL's own cast would raise for a text that is none, and reads other texts than DuckDB. So a pattern
+    takes the text apart, and three steps do what the cast would: read the fields as numbers, check them
+    against the calendar, and cut off what lies beyond DuckDB's moments. A step names the fields of the step
+    before it often; each is a join, so that the server computes it once for a row. In the texts below, @
+    stands for the name of the step before, and is put in at the end.
     """
     text = text_of(name, column)
     # As in `encode`, a text that ends in a colon is no moment.
@@ -165,6 +170,7 @@ def moment_fields(name: str, column: Stored, alias: str) -> str:
         f"@m[4] = @m[6] AND (@m[8] IS NULL OR (@m[2] = '' AND {year} > 0)) AS fits"
     )
     leap = "@y % 4 = 0 AND (@y % 100 <> 0 OR @y % 400 = 0)"
+    # Midnight may be written as 24:00, and then nothing comes after it.
     checked = (
         f"@epoch AS epoch, @y AS y, @mo AS mo, @d AS d, @h AS h, "
         "((@h % 24) * 3600 + @mi * 60 + @s) * 1000000 + @micros AS clock, "
@@ -179,6 +185,7 @@ def moment_fields(name: str, column: Stored, alias: str) -> str:
         f"AND (@days < {_LAST_DAY} OR @clock <= {_LAST_CLOCK}) THEN @days END AS days, "
         "@epoch AS epoch, @y AS y, @mo AS mo, @h AS h, @h = 24 AND @d = @last AS over"
     )
+    # OFFSET 0 keeps the server from merging the steps into one expression, which would grow out of hand.
     joins = f" CROSS JOIN LATERAL (SELECT {match} OFFSET 0) AS {alias}_m"
     for before, text, after in (("_m", stated, "_s"), ("_s", checked, "_c"), ("_c", finished, "")):
         computed = text.replace("@", f"{alias}{before}.")
@@ -201,8 +208,21 @@ def part_of_fields(alias: str, part: str) -> str:
     )
 
 
+def encode_table(table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored], relation: str) -> str:
+    """The query for `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain."""
+    selected, joins = [], []
+    if table.unit.column is not None:
+        selected.append(f"{identify(table.unit.column, stored[table.unit.column])} AS u")
+    for index, name in enumerate(columns):
+        encoding = _encode_column(table.column(name), stored, f"f{index}", limit=table.text_limit)
+        selected.append(f"{encoding.code} AS c{index}")
+        joins.append(encoding.joins)
+    return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored{''.join(joins)}"
+
+
 def _days(y: str, month: str, day: str) -> str:
     """Days since 1970 of a day of the calendar that has no beginning, in whole numbers."""
+    # Years begin in March, so that the leap day is the last one: 153 days in every five months from there.
     year = f"({y} + {_SHIFT} - CASE WHEN {month} <= 2 THEN 1 ELSE 0 END)"
     since_march = f"({month} + CASE WHEN {month} > 2 THEN -3 ELSE 9 END)"
     first = 1969 + _SHIFT
@@ -274,25 +294,6 @@ def _decimal(number: Fraction) -> str:
     """A power of two below one, written out."""
     places = number.denominator.bit_length() - 1
     return f"0.{5**places:0{places}d}"
-
-
-_SEPARATOR = "\x1f"
-
-
-def encode_table(table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored], relation: str) -> str:
-    """The query for `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain."""
-    selected, joins = [], []
-    if table.unit.column is not None:
-        selected.append(f"{identify(table.unit.column, stored[table.unit.column])} AS u")
-    for index, name in enumerate(columns):
-        encoding = _encode_column(table.column(name), stored, f"f{index}", limit=table.text_limit)
-        selected.append(f"{encoding.code} AS c{index}")
-        joins.append(encoding.joins)
-    return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored{''.join(joins)}"
-
-
-# Types whose texts may be long; they are cut as in a sealed table.
-_TEXTS = ("text", "varchar")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,125 @@ if TYPE_CHECKING:
 
 _MOST_LISTED = 2**24
 """Questions and weights that fit into one statement."""
+_CONNECT_SECONDS = 10
+_LOCK_SECONDS = 30
+# Fixed for every session, so that no setting of a user, a database or a server changes what the SQL means.
+_SETTINGS = {
+    "search_path": "pg_catalog, pg_temp",  # names of functions and types mean the server's own
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "extra_float_digits": "3",
+    "application_name": "sfumato",
+    "jit": "off",  # it takes long to compile expressions of many columns
+    "lock_timeout": f"{_LOCK_SECONDS}s",
+    # A limit that strikes after the charge would lose it.
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+# Many marginals are grouped at once by hash tables that must fit, or the server sorts for each of them.
+_MEMORY = (
+    "SELECT set_config('work_mem', '128MB', true) "
+    "WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes('128MB')"
+)
+_GONE = "has no such table or view; check the schema, the name and the database"
+_LOST = "was cut off: the connection was lost; run it again when the server is back"
+# By the first characters of the state that the server reports, longest first.
+_STATES = (
+    ("3F000", _GONE),
+    ("42P01", _GONE),
+    ("42501", "may not be read by this user; grant USAGE on its schema and SELECT on it"),
+    ("42703", "has other columns than when it was checked; run it again"),
+    ("42", "was altered since it was checked, or its types do not fit the description; check both"),
+    ("0A000", "was altered since it was checked; run it again"),
+    (
+        "55P03",
+        f"is locked by somebody who changes it; wait for that, it was tried for {_LOCK_SECONDS} seconds",
+    ),
+    ("57014", "was stopped by a time limit of the server; raise statement_timeout for this user"),
+    ("25P03", _LOST),
+    ("40", "cannot be read on one snapshot while the server recovers; run it again"),
+    ("53", "could not be read: the server is out of memory, disk or connections; run it again later"),
+    ("57", _LOST),
+    ("08", _LOST),
+)
+_REFUSALS = (
+    ("database", "does not exist", "has no such database; create it, or correct the URL"),
+    ("role", "does not exist", "does not know this user; correct the URL or PGUSER"),
+    ("service", "not found", "names a service that no service file has; correct the URL or the file"),
+    (
+        "password",
+        "",
+        "refuses the user or the password; check PGUSER, PGPASSWORD, ~/.pgpass or the service file",
+    ),
+    ("pg_hba", "", "does not admit this user from here; add a line to the server's pg_hba.conf"),
+    ("authentication", "", "refuses the user; check how the server's pg_hba.conf admits it"),
+    ("permission denied", "", "refuses the user; grant CONNECT on the database"),
+    ("too many", "", "has no free connection; wait, or raise max_connections"),
+    ("starting up", "", "is starting; wait, and run it again"),
+    ("shutting down", "", "is shutting down; start it, and run it again"),
+)
+_BATCH_ROWS = 2**16
+_DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
+_ENDLESS = 2**31 - 1
+_MOST = 2**63 - 1
+_TYPES = {
+    "bool": pa.bool_(),
+    "date": pa.date32(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+}
+
+_RELATION = """
+SELECT c.oid::bigint, c.relkind::text, current_setting('server_encoding')
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+
+# A domain is taken for the type it is made of.
+_COLUMNS = """
+WITH RECURSIVE resolved(place, name, type, modifier) AS (
+    SELECT attnum, attname::text, atttypid, atttypmod FROM pg_attribute
+    WHERE attrelid = %s::oid AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT place, name, t.typbasetype, CASE WHEN modifier < 0 THEN t.typtypmod ELSE modifier END
+    FROM resolved JOIN pg_type AS t ON t.oid = resolved.type WHERE t.typtype = 'd'
+)
+SELECT r.name, t.typname::text, r.modifier, t.typtype::text, n.nspname::text
+FROM resolved AS r JOIN pg_type AS t ON t.oid = r.type JOIN pg_namespace AS n ON n.oid = t.typnamespace
+WHERE t.typtype <> 'd' ORDER BY r.place
+"""
+
+# The table, its parts and children, and all that a view is made of.
+_MEMBERS = """
+WITH RECURSIVE members(oid) AS (
+    SELECT %s::oid
+    UNION
+    SELECT edge.oid FROM members CROSS JOIN LATERAL (
+        SELECT inhrelid FROM pg_inherits WHERE inhparent = members.oid
+        UNION ALL
+        SELECT d.refobjid FROM pg_rewrite AS r JOIN pg_depend AS d
+            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+        WHERE r.ev_class = members.oid
+    ) AS edge(oid)
+)
+SELECT c.oid::bigint, c.relkind::text, pg_relation_filenode(c.oid)::bigint,
+    CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) END,
+    pg_stat_get_tuples_inserted(c.oid), pg_stat_get_tuples_updated(c.oid), pg_stat_get_tuples_deleted(c.oid),
+    CASE WHEN c.relkind = 'v' THEN md5(pg_get_viewdef(c.oid)) END,
+    c.relkind = 'f' OR c.relrowsecurity OR EXISTS (
+        SELECT 1 FROM pg_rewrite AS r JOIN pg_depend AS d
+            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_proc'::regclass
+        WHERE r.ev_class = c.oid)
+FROM members JOIN pg_class AS c ON c.oid = members.oid ORDER BY c.oid
+"""
+_ANYTHING = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, current_user::text"
 
 
 @dataclass(slots=True)
@@ -196,80 +315,6 @@ class PostgresEngine(ServerEngine):
                 yield ask
 
 
-def _list_numbers(columns: Mapping[str, NDArray[np.integer[Any]]]) -> str:
-    """A relation of public whole numbers, written out: a read-only transaction can make no tables."""
-    if max(values.size for values in columns.values()) > _MOST_LISTED:
-        raise RecipeError(f"more than {_MOST_LISTED:,} questions or weights do not fit into one statement")
-    arrays = ", ".join(
-        f"'{{{','.join(map(str, values.tolist()))}}}'::bigint[]" for values in columns.values()
-    )
-    return f"SELECT * FROM unnest({arrays}) AS listed({', '.join(columns)})"
-
-
-_CONNECT_SECONDS = 10
-_LOCK_SECONDS = 30
-
-# Fixed for every session, so that no setting of a user, a database or a server changes what the SQL means.
-_SETTINGS = {
-    "search_path": "pg_catalog, pg_temp",  # names of functions and types mean the server's own
-    "standard_conforming_strings": "on",
-    "transform_null_equals": "off",
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, YMD",
-    "extra_float_digits": "3",
-    "application_name": "sfumato",
-    "jit": "off",  # it takes long to compile expressions of many columns
-    "lock_timeout": f"{_LOCK_SECONDS}s",
-    # A limit that strikes after the charge would lose it.
-    "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-}
-
-# Many marginals are grouped at once by hash tables that must fit, or the server sorts for each of them.
-_MEMORY = (
-    "SELECT set_config('work_mem', '128MB', true) "
-    "WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes('128MB')"
-)
-
-_GONE = "has no such table or view; check the schema, the name and the database"
-_LOST = "was cut off: the connection was lost; run it again when the server is back"
-# By the first characters of the state that the server reports, longest first.
-_STATES = (
-    ("3F000", _GONE),
-    ("42P01", _GONE),
-    ("42501", "may not be read by this user; grant USAGE on its schema and SELECT on it"),
-    ("42703", "has other columns than when it was checked; run it again"),
-    ("42", "was altered since it was checked, or its types do not fit the description; check both"),
-    ("0A000", "was altered since it was checked; run it again"),
-    (
-        "55P03",
-        f"is locked by somebody who changes it; wait for that, it was tried for {_LOCK_SECONDS} seconds",
-    ),
-    ("57014", "was stopped by a time limit of the server; raise statement_timeout for this user"),
-    ("25P03", _LOST),
-    ("40", "cannot be read on one snapshot while the server recovers; run it again"),
-    ("53", "could not be read: the server is out of memory, disk or connections; run it again later"),
-    ("57", _LOST),
-    ("08", _LOST),
-)
-_REFUSALS = (
-    ("database", "does not exist", "has no such database; create it, or correct the URL"),
-    ("role", "does not exist", "does not know this user; correct the URL or PGUSER"),
-    ("service", "not found", "names a service that no service file has; correct the URL or the file"),
-    (
-        "password",
-        "",
-        "refuses the user or the password; check PGUSER, PGPASSWORD, ~/.pgpass or the service file",
-    ),
-    ("pg_hba", "", "does not admit this user from here; add a line to the server's pg_hba.conf"),
-    ("authentication", "", "refuses the user; check how the server's pg_hba.conf admits it"),
-    ("permission denied", "", "refuses the user; grant CONNECT on the database"),
-    ("too many", "", "has no free connection; wait, or raise max_connections"),
-    ("starting up", "", "is starting; wait, and run it again"),
-    ("shutting down", "", "is shutting down; start it, and run it again"),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class PostgresSource:
     """A table or view: how its server is reached, without a password, and what messages call it."""
@@ -344,52 +389,6 @@ def hide_server(source: PostgresSource) -> Iterator[None]:
         raise SourceError(_explain(error, source)) from None
 
 
-def _explain(error: Exception, source: PostgresSource) -> str:
-    import psycopg
-
-    state = getattr(error, "sqlstate", None) or ""
-    if not state and isinstance(error, psycopg.OperationalError):
-        state = "08"
-    words = next((text for start, text in _STATES if state.startswith(start)), None)
-    return f"{source.name} {words or 'could not be read to the end'}"
-
-
-def _explain_connection(error: Exception, source: PostgresSource) -> str:
-    import psycopg
-
-    start = f"{source.name}: the server"
-    if isinstance(error, psycopg.errors.ConnectionTimeout):
-        return f"{start} did not answer in time; check host and port in the URL, and that it runs"
-    connection = getattr(error, "pgconn", None)
-    if connection is not None and connection.needs_password:
-        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
-    if isinstance(error, psycopg.ProgrammingError):
-        return f"{source.name} has a URL that cannot be used; check its options"
-    text = str(error)
-    for first, second, words in _REFUSALS:
-        if first in text and second in text:
-            return f"{start} {words}"
-    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
-
-
-_BATCH_ROWS = 2**16
-_DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
-_ENDLESS = 2**31 - 1
-_MOST = 2**63 - 1
-
-_TYPES = {
-    "bool": pa.bool_(),
-    "date": pa.date32(),
-    "float4": pa.float32(),
-    "float8": pa.float64(),
-    "int2": pa.int16(),
-    "int4": pa.int32(),
-    "int8": pa.int64(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-}
-
-
 def fetch_rows(
     connection: psycopg.Connection[tuple[Any, ...]], query: str, *, batch: int = _BATCH_ROWS
 ) -> Iterator[list[tuple[Any, ...]]]:
@@ -434,95 +433,6 @@ def fetch_columns(
     described = {name: describe_stored(kind) for name, kind in fields.items()}
     stored = {name: described.get(name) or Stored(column.kind) for name, column in columns.items()}
     return Fetched(columns=stored, schema=schema, read=read)
-
-
-def _arrow_type(column: Stored) -> pa.DataType:
-    if column.kind == "text":
-        return pa.string()
-    if column.type != "numeric":
-        return _TYPES[column.type]
-    if column.digits is None or column.digits[0] > 38 or not 0 <= column.digits[1] <= column.digits[0]:
-        return pa.float64()
-    return pa.decimal128(*column.digits)
-
-
-def _to_arrow(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
-    if pa.types.is_decimal(field.type):
-        values = tuple(each if each is None or each.is_finite() else None for each in values)
-    elif pa.types.is_floating(field.type):
-        values = tuple(float(each) if isinstance(each, Decimal) else each for each in values)
-    return pa.array(values, field.type)
-
-
-def _register(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Days and moments as numbers: Python's own dates end long before the server's."""
-    from psycopg.adapt import Buffer, Loader
-    from psycopg.pq import Format
-
-    class Day(Loader):
-        format = Format.BINARY
-
-        def load(self, data: Buffer) -> int:
-            days = int.from_bytes(bytes(data), "big", signed=True)
-            if abs(days) >= _ENDLESS:
-                return _ENDLESS if days > 0 else -_ENDLESS
-            return days + _DAYS
-
-    class Moment(Loader):
-        format = Format.BINARY
-
-        def load(self, data: Buffer) -> int:
-            return min(int.from_bytes(bytes(data), "big", signed=True) + _MICROSECONDS, _MOST)
-
-    connection.adapters.register_loader("date", Day)
-    connection.adapters.register_loader("timestamp", Moment)
-    connection.adapters.register_loader("timestamptz", Moment)
-
-
-_RELATION = """
-SELECT c.oid::bigint, c.relkind::text, current_setting('server_encoding')
-FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s
-"""
-
-# A domain is taken for the type it is made of.
-_COLUMNS = """
-WITH RECURSIVE resolved(place, name, type, modifier) AS (
-    SELECT attnum, attname::text, atttypid, atttypmod FROM pg_attribute
-    WHERE attrelid = %s::oid AND attnum > 0 AND NOT attisdropped
-    UNION ALL
-    SELECT place, name, t.typbasetype, CASE WHEN modifier < 0 THEN t.typtypmod ELSE modifier END
-    FROM resolved JOIN pg_type AS t ON t.oid = resolved.type WHERE t.typtype = 'd'
-)
-SELECT r.name, t.typname::text, r.modifier, t.typtype::text, n.nspname::text
-FROM resolved AS r JOIN pg_type AS t ON t.oid = r.type JOIN pg_namespace AS n ON n.oid = t.typnamespace
-WHERE t.typtype <> 'd' ORDER BY r.place
-"""
-
-# The table, its parts and children, and all that a view is made of.
-_MEMBERS = """
-WITH RECURSIVE members(oid) AS (
-    SELECT %s::oid
-    UNION
-    SELECT edge.oid FROM members CROSS JOIN LATERAL (
-        SELECT inhrelid FROM pg_inherits WHERE inhparent = members.oid
-        UNION ALL
-        SELECT d.refobjid FROM pg_rewrite AS r JOIN pg_depend AS d
-            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
-        WHERE r.ev_class = members.oid
-    ) AS edge(oid)
-)
-SELECT c.oid::bigint, c.relkind::text, pg_relation_filenode(c.oid)::bigint,
-    CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) END,
-    pg_stat_get_tuples_inserted(c.oid), pg_stat_get_tuples_updated(c.oid), pg_stat_get_tuples_deleted(c.oid),
-    CASE WHEN c.relkind = 'v' THEN md5(pg_get_viewdef(c.oid)) END,
-    c.relkind = 'f' OR c.relrowsecurity OR EXISTS (
-        SELECT 1 FROM pg_rewrite AS r JOIN pg_depend AS d
-            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_proc'::regclass
-        WHERE r.ev_class = c.oid)
-FROM members JOIN pg_class AS c ON c.oid = members.oid ORDER BY c.oid
-"""
-_ANYTHING = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, current_user::text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -575,3 +485,84 @@ def relation_facts(
     columns = [(name, column.type, column.digits) for name, column in described.columns.items()]
     strict = connection.execute(_ANYTHING).fetchone() if any(row[-1] for row in members) else None
     return (source.conninfo, columns, members, strict)
+
+
+def _list_numbers(columns: Mapping[str, NDArray[np.integer[Any]]]) -> str:
+    """A relation of public whole numbers, written out: a read-only transaction can make no tables."""
+    if max(values.size for values in columns.values()) > _MOST_LISTED:
+        raise RecipeError(f"more than {_MOST_LISTED:,} questions or weights do not fit into one statement")
+    arrays = ", ".join(
+        f"'{{{','.join(map(str, values.tolist()))}}}'::bigint[]" for values in columns.values()
+    )
+    return f"SELECT * FROM unnest({arrays}) AS listed({', '.join(columns)})"
+
+
+def _explain(error: Exception, source: PostgresSource) -> str:
+    import psycopg
+
+    state = getattr(error, "sqlstate", None) or ""
+    if not state and isinstance(error, psycopg.OperationalError):
+        state = "08"
+    words = next((text for start, text in _STATES if state.startswith(start)), None)
+    return f"{source.name} {words or 'could not be read to the end'}"
+
+
+def _explain_connection(error: Exception, source: PostgresSource) -> str:
+    import psycopg
+
+    start = f"{source.name}: the server"
+    if isinstance(error, psycopg.errors.ConnectionTimeout):
+        return f"{start} did not answer in time; check host and port in the URL, and that it runs"
+    connection = getattr(error, "pgconn", None)
+    if connection is not None and connection.needs_password:
+        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
+    if isinstance(error, psycopg.ProgrammingError):
+        return f"{source.name} has a URL that cannot be used; check its options"
+    text = str(error)
+    for first, second, words in _REFUSALS:
+        if first in text and second in text:
+            return f"{start} {words}"
+    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
+
+
+def _arrow_type(column: Stored) -> pa.DataType:
+    if column.kind == "text":
+        return pa.string()
+    if column.type != "numeric":
+        return _TYPES[column.type]
+    if column.digits is None or column.digits[0] > 38 or not 0 <= column.digits[1] <= column.digits[0]:
+        return pa.float64()
+    return pa.decimal128(*column.digits)
+
+
+def _to_arrow(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
+    if pa.types.is_decimal(field.type):
+        values = tuple(each if each is None or each.is_finite() else None for each in values)
+    elif pa.types.is_floating(field.type):
+        values = tuple(float(each) if isinstance(each, Decimal) else each for each in values)
+    return pa.array(values, field.type)
+
+
+def _register(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Days and moments as numbers: Python's own dates end long before the server's."""
+    from psycopg.adapt import Buffer, Loader
+    from psycopg.pq import Format
+
+    class Day(Loader):
+        format = Format.BINARY
+
+        def load(self, data: Buffer) -> int:
+            days = int.from_bytes(bytes(data), "big", signed=True)
+            if abs(days) >= _ENDLESS:
+                return _ENDLESS if days > 0 else -_ENDLESS
+            return days + _DAYS
+
+    class Moment(Loader):
+        format = Format.BINARY
+
+        def load(self, data: Buffer) -> int:
+            return min(int.from_bytes(bytes(data), "big", signed=True) + _MICROSECONDS, _MOST)
+
+    connection.adapters.register_loader("date", Day)
+    connection.adapters.register_loader("timestamp", Moment)
+    connection.adapters.register_loader("timestamptz", Moment)

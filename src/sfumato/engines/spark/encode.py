@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 # Possessive (++ and *+), so that a long text is matched in a loop and not by recursion.
 _DIGITS = r"[0-9]++(?:_[0-9]++)*+"
 _POINT = r"\.(?!(?:[0-9]{8})+_)"  # DuckDB reads digits by eight, and no underscore right after them
+
 NUMBER = (
     rf"^\s*+\+?-?(?:(?:{_DIGITS}(?:{_POINT}(?:{_DIGITS})?+)?+|{_POINT}{_DIGITS})(?:[eE][+-]?{_DIGITS})?+"
     r"|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?+)\s*+\z"
 )
 """What DuckDB reads as a number, but for NaN, which is none."""
-
 _MONTH_DAY = r"([-/\\ ])(0?[1-9]|1[0-2])\{}(0?[1-9]|[12][0-9]|3[01])"
 _DATE = (
     rf"(?:(-?)0*([0-9]{{1,6}}){_MONTH_DAY.format(4)}"
@@ -52,6 +52,7 @@ _ZONE = (
     r"(?: ?Z\s*| ?[+-][0-9]{2}(?::?[0-9]{2}|:[0-9]{2}:[0-9]{2})?\s*"
     r"|(?:[+-][0-9]{2}:(?:[0-9]{2}:)?)? [A-Za-z0-9/_+:-]*\s*)?"
 )
+
 MOMENT = rf"^\s*(?:-?([eE][pP][oO][cC][hH])\s*|{_DATE}(?:[T\s]\s*{_CLOCK}{_ZONE})?)(?<!:)\z"
 """What DuckDB reads as a timestamp, but for infinity and days that a month does not have.
 
@@ -63,14 +64,11 @@ _LATE = (
     r"|4:00?:54\.(?:77580[7-9]|7758[1-9]|7759|77[6-9]|7[89]|[89]))"
 )
 """Moments of the last day that are later than DuckDB's last, 04:00:54.775806."""
-
 _FIELDS = "$1|$2$3|$5|$6|$7|$9|$10|$12|$13"
-
 _FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000  # as `source` has them, in microseconds
 _LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
 _ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
 _EXACT = 2**53
-
 _KINDS: dict[str, Kind] = {
     "tinyint": "integer",
     "smallint": "integer",
@@ -84,6 +82,10 @@ _KINDS: dict[str, Kind] = {
     "timestamp": "date",
     "timestamp_ntz": "date",
 }
+_SEPARATOR = "\x1f"
+_SHORT_LIST = 16
+_WHOLE = "CAST({} AS BIGINT)"
+_UNREAD = r"[_\s]|^\s*\+"
 
 
 def describe_type(name: str) -> Stored:
@@ -145,11 +147,6 @@ def number_of_decimal(name: str, kind: str) -> str:
     )
 
 
-def _digits(kind: str) -> tuple[int, int]:
-    precision, scale = re.findall(r"\d+", kind)
-    return int(precision), int(scale)
-
-
 def part_of_moment(name: str, kind: str, part: str) -> str:
     """The SQL for a part of a stored date or timestamp."""
     if kind == "date":
@@ -187,16 +184,6 @@ def part_of_text(fields: str, part: str) -> str:
     valid = f"{fields} IS NOT NULL AND day({day}) = {number(3, 6)} AND abs(unix_date({date})) <= {_LAST_DAY}"
     epoch = {"year": 1970, "month": 1, "day_of_week": 3, "hour": 0}[part]
     return f"CASE WHEN {fields}[0] <> '' THEN {epoch} WHEN {valid} THEN {value} END"
-
-
-def _date_part(moment: str, part: str) -> str:
-    return f"weekday({moment})" if part == "day_of_week" else f"{part}({moment})"
-
-
-_SEPARATOR = "\x1f"
-_SHORT_LIST = 16
-_WHOLE = "CAST({} AS BIGINT)"
-_UNREAD = r"[_\s]|^\s*\+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +238,15 @@ def encode_spark_column(
     if column.outside == "other":
         code = f"COALESCE({code}, {column.size - 1})"
     return SparkEncoding(prepared, refined, f"CAST({code} AS {code_type(column.size)})", keys)
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    precision, scale = re.findall(r"\d+", kind)
+    return int(precision), int(scale)
+
+
+def _date_part(moment: str, part: str) -> str:
+    return f"weekday({moment})" if part == "day_of_week" else f"{part}({moment})"
 
 
 def _encode(

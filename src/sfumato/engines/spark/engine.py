@@ -26,12 +26,12 @@ from sfumato.engines.base import (
     refuse_reading_keys,
     sign_version,
 )
-from sfumato.engines.counts import ServerEngine, bounded_query, fill_counts, render
+from sfumato.engines.counts import ServerEngine, bounded_query, fill_counts, number_table, render
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.engines.spark.encode import describe_type, encode_spark_column, identify, quote_spark_name
 from sfumato.engines.spark.session import open_room
 from sfumato.errors import SourceError
-from sfumato.tables.arrays import to_arrow, to_numpy
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +43,18 @@ if TYPE_CHECKING:
     from sfumato.engines.counts import Ask, Beside
     from sfumato.engines.spark.session import SparkRoom
     from sfumato.schema import Table
+
+
+PREFIX = "spark:"
+
+COUNTED = "m INT, cell BIGINT, n BIGINT"
+"""What a counter yields: the place of a marginal, a cell of it, and its count in this part."""
+_WORD = 63  # bits of a whole number without its sign
+_DENSE = 2**20  # the largest marginal that is counted with every cell in its place
+_DENSE_TOTAL = 2**23  # and how many cells all those may have together
+_HELD = 2**22  # cells that wait to be merged, over all marginals
+_BATCH = 2**16
+_AHEAD = 4  # batches that wait here
 
 
 class SparkEngine(ServerEngine):
@@ -166,8 +178,8 @@ class SparkEngine(ServerEngine):
             def ask(query: str, beside: Beside) -> list[list[NDArray[np.int64]]]:
                 def job() -> pa.Table:
                     for name, numbers in beside.items():
-                        rows = pa.table({each: to_arrow(values) for each, values in numbers.items()})
-                        room.session.createDataFrame(rows).createOrReplaceTempView(name)
+                        rows = room.session.createDataFrame(number_table(numbers))
+                        rows.createOrReplaceTempView(name)
                     return room.session.sql(render(query, dialect="spark")).toArrow()
 
                 try:
@@ -193,48 +205,6 @@ class SparkEngine(ServerEngine):
                 yield room
             finally:
                 room.session.catalog.dropTempView("encoded")
-
-
-def _encode(room: SparkRoom, source: SparkSource, table: Table, columns: tuple[str, ...]) -> DataFrame:
-    """The records as codes, NULL outside a domain. Long lists of values are joined."""
-    from pyspark.sql.functions import broadcast
-
-    encodings = [
-        encode_spark_column(table.column(name), source.columns, place=place, limit=table.text_limit)
-        for place, name in enumerate(columns)
-    ]
-    unit = table.unit.column
-    individual = [] if unit is None else [f"{identify(unit, source.columns[unit])} AS u"]
-    prepared = [f"{encoding.prepared} AS p{place}" for place, encoding in enumerate(encodings)]
-    frame = source.frame.selectExpr(*individual, *prepared, "1 AS one")
-    refined = [f"{encoding.refined} AS p{place}" for place, encoding in enumerate(encodings)]
-    frame = frame.selectExpr(*(["u"] if individual else []), *refined, "one")
-    for place, encoding in enumerate(encodings):
-        if encoding.keys is not None:
-            listed = pa.table(
-                {f"k{place}": list(encoding.keys), f"k{place}_code": list(range(len(encoding.keys)))}
-            )
-            values = room.session.createDataFrame(listed)
-            frame = frame.join(broadcast(values), frame[f"p{place}"] == values[f"k{place}"], "left")
-    codes = [f"{encoding.code} AS c{place}" for place, encoding in enumerate(encodings)]
-    frame = frame.selectExpr(*(["u"] if individual else []), *codes, "one")
-    # As a row of one list, what reads the codes is not moved to before them, where they would be computed
-    # again for every question asked of them.
-    return frame.selectExpr("inline(array(struct(*)))")
-
-
-def _pack(query: str, layout: Layout, *, weighted: bool) -> str:
-    """The rows of `query` with their codes in few whole numbers."""
-    words = [["CAST(0 AS BIGINT)"] for _ in range(layout.words)]
-    for place, (word, shift, _) in enumerate(layout.places):
-        words[word].append(f"shiftleft(CAST(c{place} AS BIGINT), {shift})")
-    packed = [f"{' | '.join(parts)} AS p{word}" for word, parts in enumerate(words)]
-    if weighted:
-        packed.append("w")
-    return f"SELECT {', '.join(packed)} FROM ({render(query, dialect='spark')})"
-
-
-PREFIX = "spark:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,84 +251,6 @@ def find_source(
         return _find_table(room, address, name)
 
     return room.run(find, what=name)
-
-
-def _absolute(address: str, folder: Path) -> str:
-    """The path that Spark reads; one without a scheme or a leading slash is looked up from `folder`."""
-    return address if "://" in address or address.startswith("/") else str(folder / address)
-
-
-def _find_files(room: SparkRoom, path: str, name: str, known: SparkSource | None) -> SparkSource:
-    files = _list_files(room.session, [path])
-    if not files:
-        raise SourceError(f"{name} has no files")
-    if known is not None and known.facts == tuple(files):
-        return known
-    paths = [_escape(file.split("|", 1)[1]) for file in files]
-    # Merging looks at every footer, so that a file with other types is found before it is counted.
-    reader = room.session.read.option("mergeSchema", "true")
-    if not any(sign in path for sign in "*?[{") and not path.endswith(".parquet"):
-        reader = reader.option("basePath", path)  # columns in the names of folders count as columns
-    frame = reader.parquet(*paths)
-    return SparkSource(room, frame, _describe(frame, name), tuple(files))
-
-
-def _find_table(room: SparkRoom, address: str, name: str) -> SparkSource:
-    session = room.session
-    frame = session.table(address)
-    columns = _describe(frame, name)
-    facts = [address, *(f"{column} {stored.type}" for column, stored in columns.items())]
-    files = sorted(set(frame.inputFiles()))
-    if files:
-        facts += _list_files(session, [_escape(file) for file in files])
-    else:
-        facts += _describe_table(session, address)
-    return SparkSource(room, frame, columns, tuple(facts))
-
-
-def _list_files(session: SparkSession, paths: list[str]) -> list[str]:
-    """Size, time and path of every file, in a fixed order. No file is opened."""
-    listing = session.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
-    rows = listing.selectExpr("path", "length", "unix_micros(modificationTime) AS changed").collect()
-    return sorted(f"{row['length']};{row['changed']}|{row['path']}" for row in rows)
-
-
-def _describe_table(session: SparkSession, address: str) -> list[str]:
-    rows = session.sql(f"DESCRIBE TABLE EXTENDED {address}").collect()
-    # What changes when a table is merely looked at is no part of its version.
-    return [
-        f"{row['col_name']}|{row['data_type']}"
-        for row in rows
-        if row["col_name"] not in ("Last Access", "Statistics")
-    ]
-
-
-def _describe(frame: DataFrame, name: str) -> dict[str, Stored]:
-    columns: dict[str, Stored] = {}
-    seen: dict[str, str] = {}
-    for field in frame.schema.fields:
-        twin = seen.setdefault(field.name.casefold(), field.name)
-        if twin != field.name or field.name in columns:
-            raise SourceError(
-                f"{name}: columns {twin!r} and {field.name!r} differ in case at most; rename one"
-            )
-        columns[field.name] = describe_type(field.dataType.simpleString())
-    return columns
-
-
-def _escape(path: str) -> str:
-    """`path` such that Spark takes it for itself and not for a pattern."""
-    return "".join(f"\\{sign}" if sign in "\\*?[]{}" else sign for sign in path)
-
-
-COUNTED = "m INT, cell BIGINT, n BIGINT"
-"""What a counter yields: the place of a marginal, a cell of it, and its count in this part."""
-
-_WORD = 63  # bits of a whole number without its sign
-_DENSE = 2**20  # the largest marginal that is counted with every cell in its place
-_DENSE_TOTAL = 2**23  # and how many cells all those may have together
-_HELD = 2**22  # cells that wait to be merged, over all marginals
-_BATCH = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,9 +387,6 @@ def pack_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["b"])
 
 
-_AHEAD = 4  # batches that wait here
-
-
 def fetch_columns(source: SparkSource, table: Table, wanted: frozenset[str]) -> Fetched:
     """The columns `wanted` of a table and the one that names individuals, as Arrow types."""
     from pyspark.sql.pandas.types import to_arrow_type
@@ -522,6 +411,113 @@ def fetch_columns(source: SparkSource, table: Table, wanted: frozenset[str]) -> 
         return _stream(source, chosen, name_source(table))
 
     return Fetched(columns, schema if names else pa.schema([("one", pa.int32())]), read)
+
+
+def _encode(room: SparkRoom, source: SparkSource, table: Table, columns: tuple[str, ...]) -> DataFrame:
+    """The records as codes, NULL outside a domain. Long lists of values are joined."""
+    from pyspark.sql.functions import broadcast
+
+    encodings = [
+        encode_spark_column(table.column(name), source.columns, place=place, limit=table.text_limit)
+        for place, name in enumerate(columns)
+    ]
+    unit = table.unit.column
+    individual = [] if unit is None else [f"{identify(unit, source.columns[unit])} AS u"]
+    prepared = [f"{encoding.prepared} AS p{place}" for place, encoding in enumerate(encodings)]
+    frame = source.frame.selectExpr(*individual, *prepared, "1 AS one")
+    refined = [f"{encoding.refined} AS p{place}" for place, encoding in enumerate(encodings)]
+    frame = frame.selectExpr(*(["u"] if individual else []), *refined, "one")
+    for place, encoding in enumerate(encodings):
+        if encoding.keys is not None:
+            listed = pa.table(
+                {f"k{place}": list(encoding.keys), f"k{place}_code": list(range(len(encoding.keys)))}
+            )
+            values = room.session.createDataFrame(listed)
+            frame = frame.join(broadcast(values), frame[f"p{place}"] == values[f"k{place}"], "left")
+    codes = [f"{encoding.code} AS c{place}" for place, encoding in enumerate(encodings)]
+    frame = frame.selectExpr(*(["u"] if individual else []), *codes, "one")
+    # As a row of one list, what reads the codes is not moved to before them, where they would be computed
+    # again for every question asked of them.
+    return frame.selectExpr("inline(array(struct(*)))")
+
+
+def _pack(query: str, layout: Layout, *, weighted: bool) -> str:
+    """The rows of `query` with their codes in few whole numbers."""
+    words = [["CAST(0 AS BIGINT)"] for _ in range(layout.words)]
+    for place, (word, shift, _) in enumerate(layout.places):
+        words[word].append(f"shiftleft(CAST(c{place} AS BIGINT), {shift})")
+    packed = [f"{' | '.join(parts)} AS p{word}" for word, parts in enumerate(words)]
+    if weighted:
+        packed.append("w")
+    return f"SELECT {', '.join(packed)} FROM ({render(query, dialect='spark')})"
+
+
+def _absolute(address: str, folder: Path) -> str:
+    """The path that Spark reads; one without a scheme or a leading slash is looked up from `folder`."""
+    return address if "://" in address or address.startswith("/") else str(folder / address)
+
+
+def _find_files(room: SparkRoom, path: str, name: str, known: SparkSource | None) -> SparkSource:
+    files = _list_files(room.session, [path])
+    if not files:
+        raise SourceError(f"{name} has no files")
+    if known is not None and known.facts == tuple(files):
+        return known
+    paths = [_escape(file.split("|", 1)[1]) for file in files]
+    # Merging looks at every footer, so that a file with other types is found before it is counted.
+    reader = room.session.read.option("mergeSchema", "true")
+    if not any(sign in path for sign in "*?[{") and not path.endswith(".parquet"):
+        reader = reader.option("basePath", path)  # columns in the names of folders count as columns
+    frame = reader.parquet(*paths)
+    return SparkSource(room, frame, _describe(frame, name), tuple(files))
+
+
+def _find_table(room: SparkRoom, address: str, name: str) -> SparkSource:
+    session = room.session
+    frame = session.table(address)
+    columns = _describe(frame, name)
+    facts = [address, *(f"{column} {stored.type}" for column, stored in columns.items())]
+    files = sorted(set(frame.inputFiles()))
+    if files:
+        facts += _list_files(session, [_escape(file) for file in files])
+    else:
+        facts += _describe_table(session, address)
+    return SparkSource(room, frame, columns, tuple(facts))
+
+
+def _list_files(session: SparkSession, paths: list[str]) -> list[str]:
+    """Size, time and path of every file, in a fixed order. No file is opened."""
+    listing = session.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
+    rows = listing.selectExpr("path", "length", "unix_micros(modificationTime) AS changed").collect()
+    return sorted(f"{row['length']};{row['changed']}|{row['path']}" for row in rows)
+
+
+def _describe_table(session: SparkSession, address: str) -> list[str]:
+    rows = session.sql(f"DESCRIBE TABLE EXTENDED {address}").collect()
+    # What changes when a table is merely looked at is no part of its version.
+    return [
+        f"{row['col_name']}|{row['data_type']}"
+        for row in rows
+        if row["col_name"] not in ("Last Access", "Statistics")
+    ]
+
+
+def _describe(frame: DataFrame, name: str) -> dict[str, Stored]:
+    columns: dict[str, Stored] = {}
+    seen: dict[str, str] = {}
+    for field in frame.schema.fields:
+        twin = seen.setdefault(field.name.casefold(), field.name)
+        if twin != field.name or field.name in columns:
+            raise SourceError(
+                f"{name}: columns {twin!r} and {field.name!r} differ in case at most; rename one"
+            )
+        columns[field.name] = describe_type(field.dataType.simpleString())
+    return columns
+
+
+def _escape(path: str) -> str:
+    """`path` such that Spark takes it for itself and not for a pattern."""
+    return "".join(f"\\{sign}" if sign in "\\*?[]{}" else sign for sign in path)
 
 
 def _stream(source: SparkSource, chosen: list[str], what: str) -> Iterator[pa.RecordBatch]:
