@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 UNSTORED = frozenset(["nan", "inf", "-inf", "-0.0"])
 """How DuckDB writes the numbers that no cleaned column holds."""
 
-_FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000
+FIRST_MOMENT, LAST_MOMENT = -60_000_000_000_000_000, 250_000_000_000_000_000
 """The moments that are read, in microseconds before and after 1970."""
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_MILLISECONDS = 86_400_000
@@ -292,7 +292,7 @@ def _clean_moments(column: pa.Array) -> pa.Array:
         moments, odd = counted // 1000, np.zeros(len(column), np.bool_)
     else:
         step = 10**6 // per_second
-        odd = (counted < _FAR // step) | (counted > _FARTHER // step)
+        odd = (counted < FIRST_MOMENT // step) | (counted > LAST_MOMENT // step)
         moments = np.where(odd, 0, counted) * step
     return _masked(moments, column, odd).view(pa.timestamp("us"))
 

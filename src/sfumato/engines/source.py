@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +16,7 @@ from sfumato.errors import SourceError
 from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
@@ -79,10 +80,8 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
         raise SourceError(f"{name} does not exist; it is looked up from the folder of the project file")
     lowered = source.lower()
     try:
-        if lowered.endswith(".parquet"):
-            return _refuse_twins(_describe_parquet(tuple(paths), name), name)
-        if lowered.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
-            return _refuse_twins(_describe_csv(tuple(paths), name, encoding), name)
+        if lowered.endswith((".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+            return _describe(tuple(paths), name, encoding, _file_facts(paths))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         if isinstance(error, SourceError):
             raise
@@ -94,11 +93,23 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
 
 def file_facts(source: FileSource) -> str:
     """Names, sizes and modification times of the files: they change when a file does."""
+    return _file_facts(source.paths)
+
+
+def _file_facts(paths: Sequence[Path]) -> str:
     facts = []
-    for path in source.paths:
+    for path in paths:
         status = path.stat()
         facts.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}")
     return "\n".join(facts)
+
+
+@lru_cache(maxsize=64)
+def _describe(paths: tuple[Path, ...], name: str, encoding: str, _facts: str) -> FileSource:
+    """The files described; one statement asks many times, and the facts change when a file does."""
+    if paths[0].name.lower().endswith(".parquet"):
+        return _refuse_twins(_describe_parquet(paths, name), name)
+    return _refuse_twins(_describe_csv(paths, name, encoding), name)
 
 
 def _refuse_twins(source: FileSource, name: str) -> FileSource:

@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 
 from sfumato.engines.encode import encode_clamped, encode_range, quote_name, quote_text, refuse_period
-from sfumato.engines.sealed import UNSTORED
+from sfumato.engines.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
 from sfumato.engines.source import Stored
 from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values
 
@@ -43,7 +43,6 @@ _MOMENT = (
     rf"^{_SPACE}*(?:-?([eE][pP][oO][cC][hH]){_SPACE}*|(-?)0*([0-9]{{1,6}})([-/\\ ])([0-9]{{1,2}})([-/\\ ])"
     rf"([0-9]{{1,2}})({_SPACE}\([bB][cC]\))?(?:[T \t\n\v\f\r]{_SPACE}*{_CLOCK}{_ZONE})?)$"
 )
-_FAR, _FARTHER = 60_000_000_000_000, 250_000_000_000_000  # milliseconds around 1970, as `source` has them
 _LAST_DAY, _LAST_CLOCK = 106_751_991, 14_454_775_806  # where DuckDB's moments end, in days and microseconds
 _SHIFT = 1_000_000  # years that make every year positive; a multiple of 400
 _LARGEST = 2**1024 - 2**970  # from here on the nearest double is infinite
@@ -234,7 +233,7 @@ def _days(y: str, month: str, day: str) -> str:
 def _moment(name: str, column: Stored) -> str:
     """A stored timestamp in UTC, NULL outside the years that are read."""
     moment = f"({name} AT TIME ZONE 'UTC')" if column.type == "timestamptz" else name
-    ends = [datetime(1970, 1, 1) + timedelta(milliseconds=each) for each in (-_FAR, _FARTHER)]
+    ends = [datetime(1970, 1, 1) + timedelta(microseconds=each) for each in (FIRST_MOMENT, LAST_MOMENT)]
     low, high = (f"TIMESTAMP '{end.isoformat(sep=' ')}'" for end in ends)
     return f"CASE WHEN {moment} BETWEEN {low} AND {high} THEN {moment} END"
 

@@ -12,14 +12,14 @@ values is joined, which is faster than any expression.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 
 from sfumato.engines.encode import encode_bins, encode_clamped, encode_range, refuse_period
-from sfumato.engines.sealed import UNSTORED
+from sfumato.engines.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
 from sfumato.engines.source import Stored
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
 
@@ -65,7 +65,6 @@ _LATE = (
 )
 """Moments of the last day that are later than DuckDB's last, 04:00:54.775806."""
 _FIELDS = "$1|$2$3|$5|$6|$7|$9|$10|$12|$13"
-_FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000  # as `source` has them, in microseconds
 _LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
 _ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
 _EXACT = 2**53
@@ -154,7 +153,7 @@ def part_of_moment(name: str, kind: str, part: str) -> str:
         value = "0" if part == "hour" else _date_part(name, part)
     else:
         moment = name if kind == "timestamp" else f"CAST({name} AS TIMESTAMP)"
-        inside = f"unix_micros({moment}) BETWEEN {_FAR} AND {_FARTHER}"
+        inside = f"unix_micros({moment}) BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT}"
         value = _date_part(moment, part)
     return f"CASE WHEN {inside} THEN {value} END"
 
@@ -229,7 +228,8 @@ def encode_spark_column(
         )
         for name in column.stored
     ]
-    prepared, refined, code, keys = _encode(column, parts, f"p{place}")
+    found = _encode(column, parts, f"p{place}")
+    code, keys = found.code, found.keys
     if keys is not None:
         if len(keys) > _SHORT_LIST:
             code = f"k{place}_code"
@@ -237,7 +237,7 @@ def encode_spark_column(
             code, keys = _choose(f"p{place}", keys), None
     if column.outside == "other":
         code = f"COALESCE({code}, {column.size - 1})"
-    return SparkEncoding(prepared, refined, f"CAST({code} AS {code_type(column.size)})", keys)
+    return replace(found, code=f"CAST({code} AS {code_type(column.size)})", keys=keys)
 
 
 def _digits(kind: str) -> tuple[int, int]:
@@ -249,9 +249,7 @@ def _date_part(moment: str, part: str) -> str:
     return f"weekday({moment})" if part == "day_of_week" else f"{part}({moment})"
 
 
-def _encode(
-    column: Column, stored: list[tuple[str, Stored]], value: str
-) -> tuple[str, str, str, tuple[str, ...] | tuple[int, ...] | None]:
+def _encode(column: Column, stored: list[tuple[str, Stored]], value: str) -> SparkEncoding:
     clamp = column.outside == "clamp"
     name, kind = stored[0]
     match column.domain:
@@ -259,11 +257,11 @@ def _encode(
             numbers = tuple(int(each) for each in values)
             low, high = numbers[0], numbers[0] + len(numbers) - 1
             if numbers == tuple(range(low, high + 1)):
-                return _integer(name, kind), value, encode_range(value, low, high), None
-            return _integer(name, kind), value, "", numbers
+                return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
+            return SparkEncoding(_integer(name, kind), value, "", numbers)
         case Values(values):
             texts = tuple(str(each) for each in values)
-            return _text(name, kind, texts), value, "", texts
+            return SparkEncoding(_text(name, kind, texts), value, "", texts)
         case Tuples(values):
             written = [
                 _text(part, part_kind, tuple(dict.fromkeys(str(each[place]) for each in values)))
@@ -272,19 +270,24 @@ def _encode(
                 for place, (part, part_kind) in enumerate(stored)
             ]
             joined = f", {quote_spark_text(_SEPARATOR)}, ".join(written)
-            return f"concat({joined})", value, "", tuple(_SEPARATOR.join(map(str, each)) for each in values)
+            keys = tuple(_SEPARATOR.join(map(str, each)) for each in values)
+            return SparkEncoding(f"concat({joined})", value, "", keys)
         case Bins(edges):
-            return _number(name, kind), value, encode_bins(value, edges, clamp=clamp, double=_double), None
+            return SparkEncoding(
+                _number(name, kind), value, encode_bins(value, edges, clamp=clamp, double=_double)
+            )
         case IntegerRange(low, high):
             if clamp:
-                return _number(name, kind), value, encode_clamped(value, low, high, code=_WHOLE), None
-            return _integer(name, kind), value, encode_range(value, low, high), None
+                return SparkEncoding(
+                    _number(name, kind), value, encode_clamped(value, low, high, code=_WHOLE)
+                )
+            return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
         case Period(part):
             span = column.domain.span
             prepared, refined = _part(name, kind, part, value, column=column.name)
             low, high = span.low, span.high
             code = encode_clamped(value, low, high, code=_WHOLE) if clamp else encode_range(value, low, high)
-            return prepared, refined, code, None
+            return SparkEncoding(prepared, refined, code)
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
 
@@ -377,7 +380,8 @@ def _literals(texts: Sequence[str], kind: str) -> list[tuple[str, str]]:
 def _micros(name: str, column: Stored) -> str:
     """Microseconds since 1970, NULL for the moments that are none."""
     moment = name if column.type == "timestamp" else f"CAST({name} AS TIMESTAMP)"
-    return f"CASE WHEN unix_micros({moment}) BETWEEN {_FAR} AND {_FARTHER} THEN unix_micros({moment}) END"
+    micros = f"unix_micros({moment})"
+    return f"CASE WHEN {micros} BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT} THEN {micros} END"
 
 
 def _part(name: str, stored: Stored, part: str, value: str, *, column: str) -> tuple[str, str]:
