@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-rest test-all coverage engines check versions audit bench clean
+.PHONY: demo test test-rest test-all coverage engines check reference versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -32,6 +32,11 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# docs/reference.md from the docstrings, docs/images/rooms.svg from the imports; tests fail while they are not current.
+reference: .venv/ready
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/draw_rooms.py
 
 # The wheel, with the lowest versions that pyproject.toml admits and on newer Pythons; makes environments of its own.
 versions:

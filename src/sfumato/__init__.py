@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sfumato._version import __version__
 from sfumato.errors import (
     BudgetExceeded,
     LedgerError,
@@ -40,6 +41,7 @@ __all__ = [
     "SourceError",
     "UnsupportedQuery",
     "VerificationFailed",
+    "__version__",
     "open",
     "recipes",
     "verify",

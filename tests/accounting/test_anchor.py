@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 
 from sfumato.accounting import Budget, Cost, Ledger, parse_anchor
-from sfumato.accounting.chain import Entry
-from sfumato.accounting.ledger import find_key, read_key, sign_anchor
+from sfumato.accounting.chain import Entry, find_key, read_key, sign_anchor
 from sfumato.errors import LedgerError, VerificationFailed
 
 TENTH = Cost(kind="pure", scale=Fraction(1, 10))
@@ -59,7 +58,7 @@ def test_what_was_changed_in_an_anchor_is_noticed(ledger, folder):
 def test_an_anchor_of_another_key_is_refused(ledger, folder, tmp_path):
     entry = ledger.entries()[-1]
     other = read_key(tmp_path / "other.key", create=True)
-    forged = sign_anchor(sequence=entry.sequence, head=entry.hash, key=other)
+    forged = sign_anchor(entry, other)
     ledger.sign_anchor(folder=folder)
     with pytest.raises(VerificationFailed, match="another key"):
         ledger.check_anchor(str(forged), folder=folder)
@@ -135,7 +134,7 @@ def test_the_key_may_be_kept_elsewhere(tmp_path, monkeypatch):
 
 def test_a_ledger_without_a_key_gets_one_with_its_first_anchor(tmp_path, monkeypatch):
     path = tmp_path / "ledger.db"
-    monkeypatch.setattr("sfumato.accounting.ledger.find_key", lambda *_, **__: None)
+    monkeypatch.setattr("sfumato.accounting.chain.find_key", lambda *_, **__: None)
     ledger = Ledger(path, Budget(1))
     monkeypatch.undo()
     assert "public_key" not in ledger.entries()[0].description

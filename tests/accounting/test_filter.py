@@ -24,8 +24,18 @@ from sfumato.accounting import (
     pure_to_mu,
     rho_to_epsilon,
 )
-from sfumato.accounting.budget import Trail, choose_limits, find_limits, find_whole_limits, share_delta
-from sfumato.accounting.curves import ORDERS, RESERVES, UNIT, renyi_costs, reserved_mu_squared
+from sfumato.accounting.filter import (
+    ORDERS,
+    RESERVES,
+    UNIT,
+    Trail,
+    choose_limits,
+    find_limits,
+    find_whole_limits,
+    renyi_costs,
+    reserved_mu_squared,
+    share_delta,
+)
 
 MILLIONTH = Fraction(1, 10**6)
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from sfumato.accounting import Budget, Cost, Ledger, budget
+from sfumato.accounting import Budget, Cost, Ledger, chain
 from sfumato.accounting.postgres import PostgresStore
 from sfumato.errors import LedgerError
 
@@ -100,7 +100,7 @@ def test_killed_before_the_commit_it_is_tried_again_and_then_nothing_is_spent(
     server, ledger, monkeypatch, times
 ):
     killed = []
-    check = budget.refuse_other_neighbours
+    check = chain.refuse_other_neighbours
 
     def kill(history, costs, *, name):
         if len(killed) < times:

@@ -104,7 +104,8 @@ def test_every_file_column_and_field_of_a_release_is_described(project, probe):
     told = section(read("docs/command-line.md"), "## The release folder")
     measurements = pq.read_schema(io.BytesIO(release.files["measurements.parquet"])).names
     rows = re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE)
-    assert rows == [*measurements, *release.certificate]
+    rows.remove("notes")  # only where the noise hides the total, which is a matter of chance
+    assert rows == [*measurements, *(name for name in release.certificate if name != "notes")]
     for name in (*release.files, *release.certificate["total"], *release.certificate["ledger"]):
         assert f"`{name}`" in told
 

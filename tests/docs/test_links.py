@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+NAMED_IN = re.compile(r"`([A-Za-z_][\w.]*)`\s(?:in|\()\s?`(src/[\w./]+\.py)`")
 CODE_PATH = re.compile(r"`((?:src|tests|docs|benchmarks)/[\w./-]*)`")
 
 
@@ -44,6 +45,16 @@ def test_relative_links_exist(page):
 def test_files_that_are_named_exist(page):
     for path in CODE_PATH.findall(page.read_text(encoding="utf-8")):
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_is_said_to_be_in_a_module_is_there(page):
+    text = page.read_text(encoding="utf-8")
+    for names, path in NAMED_IN.findall(text):
+        for each in re.findall(r"\w+", names):
+            assert re.search(rf"\b{each}\b", (ROOT / path).read_text(encoding="utf-8")), (each, path)
+    for path in re.findall(r"`(\w+\.py)`", text) if page.parent.name == "proofs" else ():
+        assert list((ROOT / "src").rglob(path)) or list((ROOT / "tests").rglob(path)), path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

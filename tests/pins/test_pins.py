@@ -29,7 +29,7 @@ from llvmlite.binding import get_host_cpu_name
 import sfumato as sf
 from sfumato.accounting import Budget, Ledger
 from sfumato.choose import above_threshold, exponential, noisy_max, permute_and_flip
-from sfumato.sql.model import open_model
+from sfumato.release.ask import open_model
 
 PINS = Path(__file__).with_name("pins.json")
 LIBRARIES = {name: version(name) for name in ("numpy", "pyarrow", "numba")}

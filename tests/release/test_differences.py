@@ -13,7 +13,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import project_text
 from sfumato.release.certificate import pack_json
-from sfumato.release.verify import count_units, find_differences, tell_differences, tell_lines
+from sfumato.release.verify import count_units, describe_differences, describe_lines, find_differences
 from sfumato.tables import table_to_parquet
 
 PROJECT = project_text(
@@ -116,7 +116,7 @@ def test_lines_are_counted(out):
         sf.VerificationFailed, match=r"table\.csv .* 1 of [\d,]+ lines differ, the first is line 5"
     ):
         sf.verify(out)
-    assert tell_lines(b"a\nb\n", b"a\n") == "it has 2 lines in place of 1"
+    assert describe_lines(b"a\nb\n", b"a\n") == "it has 2 lines in place of 1"
 
 
 def test_rows_of_the_table_are_counted(out):
@@ -141,4 +141,4 @@ def test_nothing_is_found_between_equals():
     sink = table_to_parquet(pa.table({"a": [1.5], "about": [None]}), varied=())
     assert find_differences(sink, sink) == ()
     other = table_to_parquet(pa.table({"a": [1.5, 2], "about": [None, None]}), varied=())
-    assert tell_differences(find_differences(sink, other)) == "its form differs"
+    assert describe_differences(find_differences(sink, other)) == "its form differs"

@@ -1,7 +1,9 @@
 """A release whose total lies within its noise says so, and no other does."""
 
 import contextlib
+import hashlib
 import io
+import json
 import sys
 from fractions import Fraction
 
@@ -20,6 +22,7 @@ from sfumato.questions import (
     note_total,
     total_in_records,
 )
+from sfumato.release.certificate import pack_json
 
 PROJECT = project_text(
     {
@@ -67,20 +70,40 @@ def place(tmp_path_factory):
     return folder
 
 
+def release_noise_alone(place, recipe):
+    # An empty table has a total beyond its 95 % on the upper side in one release of forty.
+    for attempt in range(8):
+        empty = sf.open(place / "wrong.toml").release(recipe, epsilon=[str(1 + attempt / 1000)])
+        if "notes" in empty.certificate:
+            break
+    return empty
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_release_of_noise_alone_says_so(place, recipe):
     file = place / f"{recipe}-recipe.toml"
     told = sf.open(place / "right.toml").release(file)
     assert "notes" not in told.certificate
     assert WORDS.encode() not in told.files["writeup.md"]
-    # An empty table has a total beyond its 95 % on the upper side in one release of forty.
-    for attempt in range(8):
-        empty = sf.open(place / "wrong.toml").release(file, epsilon=[str(1 + attempt / 1000)])
-        if "notes" in empty.certificate:
-            break
+    empty = release_noise_alone(place, file)
     (note,) = empty.certificate["notes"]
     assert WORDS in note
     assert note.encode() in empty.files["writeup.md"]
+
+
+@pytest.mark.parametrize(("version", "right"), [("0.1.0", True), ("0.2.0", False), ("0.10.1", False)])
+def test_only_releases_from_before_the_note_verify_without_it(place, tmp_path, version, right):
+    files = dict(release_noise_alone(place, place / "cell-counts-recipe.toml").files)
+    certificate = json.loads(files["certificate.json"])
+    note = f"**Note:** {certificate.pop('notes')[0]}.\n\n"
+    files["writeup.md"] = files["writeup.md"].replace(note.encode(), b"")
+    certificate["files"]["writeup.md"] = hashlib.sha256(files["writeup.md"]).hexdigest()
+    certificate["versions"]["sfumato"] = version
+    files["certificate.json"] = pack_json(certificate)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with contextlib.nullcontext() if right else pytest.raises(sf.VerificationFailed, match="notes"):
+        sf.verify(tmp_path, ledger=place / "wrong.db")
 
 
 def test_it_is_said_on_the_terminal_in_the_report_and_of_sql(place, monkeypatch):

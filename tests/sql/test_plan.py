@@ -346,6 +346,7 @@ def test_explain_states_the_plan():
         ("SUM(amount / balance) FROM t", "has none"),
         ("SUM(DISTINCT amount) FROM t", "DISTINCT"),
         ("SUM(person) FROM t", "unit's own value"),
+        ("PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY person) FROM t", "unit's own value"),
         ("MODE(note) FROM t", "has none; declare"),
         ("STRING_AGG(note, ',') FROM t", "no private form"),
         ("COUNT(*) OVER () FROM t", "window"),
@@ -416,6 +417,7 @@ def test_a_name_that_an_interval_takes_is_refused():
         "region, region + 1 AS m, COUNT(*) FROM t GROUP BY region",
         "region, COUNT(*) FROM t GROUP BY region HAVING COUNT(*)",
         "region, COUNT(*) FROM t GROUP BY region HAVING region > 5",
+        "region, COUNT(*) AS n FROM t GROUP BY region HAVING n BETWEEN SYMMETRIC 5 AND 1",
     ],
 )
 def test_what_cannot_be_finished_is_refused_beforehand(text):

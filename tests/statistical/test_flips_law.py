@@ -13,10 +13,10 @@ import pytest
 
 from helpers.sources import SeededSource, chi_square_tail
 from sfumato.choose import above_threshold, choose, threshold
-from sfumato.noise import bernoulli_exp, choice
+from sfumato.noise import choice
 from sfumato.noise.choice import _draw_below, _exponential, _flip, _largest, _permute_and_flip
 from sfumato.noise.laws import Law
-from sfumato.noise.samplers import _draw
+from sfumato.noise.samplers import draw
 
 pytestmark = pytest.mark.statistical
 
@@ -123,7 +123,7 @@ def laplace_max_law(scores, scale, reach=200):
 def test_the_largest_after_laplace_noise_has_its_law():
     scores, scale = [3, 1, 3], Fraction(3, 2)
     source = SeededSource(6)
-    noise = _draw(Law("laplace", scale), SIZE * 3, source).reshape(SIZE, 3).tolist()
+    noise = draw(Law("laplace", scale), SIZE * 3, source).reshape(SIZE, 3).tolist()
     found = [_largest(scores, each, source) for each in noise]
     assert p_value(found, laplace_max_law(scores, 1.5)) > FALSE_ALARM
 
@@ -153,7 +153,7 @@ def test_the_first_answer_above_a_threshold_has_its_law(monkeypatch, monotone):
     terms = threshold.Terms(epsilon=Fraction(3), sensitivity=Fraction(2), monotone=monotone)
     scales = threshold.noise_scales(terms, count=1, grid=1)
     source = SeededSource(7)
-    drawn = {scale: iter(_draw(Law("laplace", scale), 5 * runs, source).tolist()) for scale in set(scales)}
+    drawn = {scale: iter(draw(Law("laplace", scale), 5 * runs, source).tolist()) for scale in set(scales)}
     monkeypatch.setattr(threshold, "_draw", lambda scale: next(drawn[scale]))
     found = []
     for _ in range(runs):
@@ -195,7 +195,7 @@ def test_control_candidates_that_come_in_a_fixed_order_are_found(monkeypatch):
 
 def test_the_real_source():
     # Not repeatable, hence a rarer alarm.
-    coins = [bernoulli_exp("1/2") for _ in range(SIZE)]
+    coins = [_flip(Fraction(1, 2), choice.KeyStream()) for _ in range(SIZE)]
     assert p_value(coins, {True: math.exp(-0.5), False: 1 - math.exp(-0.5)}) > 1e-9
     for mechanism, law in (("permute-and-flip", flip_law), ("exponential", exponential_law)):
         found = [

@@ -1,20 +1,22 @@
-"""Privacy accounting: what mechanisms cost, what a budget admits, and the ledger that enforces it."""
+"""Privacy accounting: what mechanisms cost, what a budget admits, and the ledger that enforces it.
+
+`cost` describes one use of a mechanism, `curves` converts between currencies, `filter` and `budget`
+decide whether a charge fits, `chain` seals charges one to the next, `ledger` keeps them in a `store` or
+in `postgres`.
+"""
 
 from __future__ import annotations
 
-from sfumato.accounting.budget import Accounting, Amount, Budget, BudgetReport, Spent, add_costs, admits, left
-from sfumato.accounting.chain import Entry
+from sfumato.accounting.budget import Amount, Budget, BudgetReport, Spent, add_costs, admits, left
+from sfumato.accounting.chain import Anchor, Entry, parse_anchor
 from sfumato.accounting.cost import (
     Cost,
     CostKind,
-    Norm,
     discrete_laplace_rho,
     exponential_mu,
     exponential_rho,
-    laplace_rho,
     pure_to_mu,
     pure_to_rho,
-    selection_delta_of,
     selection_threshold,
     sqrt_up,
 )
@@ -33,13 +35,11 @@ from sfumato.accounting.curves import (
     rho_to_delta,
     rho_to_epsilon,
     rho_to_pure,
-    zcdp_sigma_bun_steinke,
 )
-from sfumato.accounting.ledger import Anchor, Ledger, parse_anchor
+from sfumato.accounting.ledger import Ledger
 from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [
-    "Accounting",
     "Amount",
     "Anchor",
     "Budget",
@@ -48,7 +48,6 @@ __all__ = [
     "CostKind",
     "Entry",
     "Ledger",
-    "Norm",
     "Spent",
     "add_costs",
     "admits",
@@ -62,7 +61,6 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_sigma",
     "histogram_sensitivity",
-    "laplace_rho",
     "left",
     "locate_ledger",
     "max_mu",
@@ -76,8 +74,6 @@ __all__ = [
     "rho_to_delta",
     "rho_to_epsilon",
     "rho_to_pure",
-    "selection_delta_of",
     "selection_threshold",
     "sqrt_up",
-    "zcdp_sigma_bun_steinke",
 ]

@@ -1,31 +1,26 @@
-"""The budget, what was spent of it, and the filter that decides whether a charge still fits."""
+"""The budget, what was spent of it, and whether a charge still fits.
+
+`admits` is the whole of the rule that a ledger follows; the part of it that uses delta is in `filter`. The
+proof is docs/proofs/ledger.md.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
 from dataclasses import dataclass, field, fields, replace
-from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato.accounting.cost import Cost
-from sfumato.accounting.curves import (
-    ORDERS,
-    RESERVES,
-    UNIT,
-    largest_mu,
-    log_of,
-    max_mu,
-    max_rho,
-    mu_to_delta,
-    mu_to_epsilon,
-    mu_to_pure,
-    renyi_costs,
-    reserve_costs,
-    rho_to_epsilon,
-    rho_to_pure,
+from sfumato.accounting.curves import max_mu, max_rho, mu_to_epsilon, mu_to_pure, rho_to_epsilon, rho_to_pure
+from sfumato.accounting.filter import (
+    Limits,
+    Trail,
+    admits_trail,
+    choose_limits,
+    find_whole_limits,
+    guess_pure,
 )
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import ExactLike, format_exact, format_short, parse_exact, parse_positive
@@ -33,230 +28,16 @@ from sfumato.exact import ExactLike, format_exact, format_short, parse_exact, pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sfumato.accounting.chain import Entry, History
-
-
-# The Gaussian rule's part of delta; the orders share the rest. A first charge that is large and pure makes
-# a mixture likely, and the orders are for mixtures. benchmarks/premium.py measures what the parts cost.
-_MAIN = Fraction(19, 20)
-_MAIN_ASIDE = Fraction(4, 5)
-_WIDTH = 6
-_RESERVES = tuple(int(reserve * UNIT) for reserve in RESERVES)
-
-
-class Trail:
-    """All charges in order, as a chain of links, with what the rules have made of them so far.
-
-    Every link remembers the sums up to itself, so that one more charge costs one more step.
-    """
-
-    __slots__ = ("_left", "_orders", "costs", "first", "previous")
-
-    first: Trail
-
-    def __init__(self, costs: tuple[Cost, ...], previous: Trail | None) -> None:
-        self.costs = costs
-        self.previous = previous
-        self.first = self if previous is None else previous.first
-        self._left: dict[tuple[int, bool], int | None] = {}
-        self._orders: tuple[int, ...] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, ([link.costs for link in self._links(lambda _: False)],)
-
-    def gaussian_left(self, limit: int, *, aside: bool = False) -> int | None:
-        """What is left of a squared Gaussian parameter of `limit` units; None if it was exceeded.
-
-        With `aside` the first charge is not counted.
-        """
-        key = limit, aside
-        for link in self._links(lambda link: key in link._left):
-            if link.previous is None:
-                link._left[key] = limit if aside else _pay(limit, link.costs)
-            else:
-                link._left[key] = _pay(link.previous._left[key], link.costs)
-        return self._left[key]
-
-    def orders(self) -> tuple[int, ...]:
-        """The sums of Renyi divergence at each order, in units."""
-        for link in self._links(lambda link: link._orders is not None):
-            before = (0,) * len(ORDERS) if link.previous is None else link.previous._orders
-            assert before is not None
-            for cost in link.costs:
-                before = tuple(map(sum, zip(before, renyi_costs(cost), strict=True)))
-            link._orders = before
-        assert self._orders is not None
-        return self._orders
-
-    def _links(self, done: Callable[[Trail], bool]) -> list[Trail]:
-        """The links up to this one that are not `done`, the earliest first."""
-        links: list[Trail] = []
-        link: Trail | None = self
-        while link is not None and not done(link):
-            links.append(link)
-            link = link.previous
-        return links[::-1]
-
-
-def _restore(charges: Iterable[tuple[Cost, ...]]) -> Trail | None:
-    trail: Trail | None = None
-    for costs in charges:
-        trail = Trail(costs, trail)
-    return trail
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the rules allow, in units: a squared Gaussian parameter, and a divergence at each order.
-
-    With `aside` the Gaussian parameter is for all charges but the first.
-    """
-
-    gaussian: int
-    orders: tuple[int, ...]
-    aside: bool = False
-
-
-@lru_cache(maxsize=256)
-def share_delta(
-    epsilon: Fraction, delta: Fraction, *, aside: Fraction = Fraction(0)
-) -> tuple[Fraction, tuple[Fraction, ...]]:
-    """The parts of `delta` for the Gaussian rule and for each order; together at most `delta`.
-
-    Only public facts decide: the orders that matter begin where Gaussian noise alone would
-    use up `epsilon` less what is set `aside`, and go up to where it uses a small part of it.
-
-    >>> main, orders = share_delta(Fraction(1), Fraction(1, 10**6))
-    >>> main + sum(orders) == Fraction(1, 10**6)
-    True
-    """
-    main = delta * (_MAIN_ASIDE if aside else _MAIN)
-    mu = max(largest_mu(epsilon - aside, delta), 1e-9)
-    best = math.sqrt(2 * max(1.0, -log_of(delta))) / mu
-    near = min(range(len(ORDERS)), key=lambda k: abs(math.log(float(ORDERS[k] - 1) / best)))
-    first = min(near, len(ORDERS) - _WIDTH)
-    part = (delta - main) / _WIDTH
-    chosen = range(first, first + _WIDTH)
-    return main, tuple(part if k in chosen else Fraction(0) for k in range(len(ORDERS)))
-
-
-@lru_cache(maxsize=256)
-def find_limits(epsilon: Fraction, delta: Fraction, *, aside: Fraction = Fraction(0)) -> Limits:
-    """What the rules allow for `epsilon` at their parts of `delta`, the first charge set `aside` or not."""
-    main, parts = share_delta(epsilon, delta, aside=aside)
-    return Limits(
-        gaussian=_gaussian_limit(epsilon - aside, main),
-        orders=tuple(_order_limit(epsilon, part, order) for part, order in zip(parts, ORDERS, strict=True)),
-        aside=aside > 0,
-    )
-
-
-@lru_cache(maxsize=256)
-def find_whole_limits(epsilon: Fraction, delta: Fraction) -> Limits:
-    """What the Gaussian rule allows for `epsilon` at all of `delta`."""
-    return Limits(gaussian=_gaussian_limit(epsilon, delta), orders=(-1,) * len(ORDERS))
-
-
-def choose_limits(epsilon: Fraction, delta: Fraction, first: Trail) -> Limits | None:
-    """The limits that the first charge chooses; None if it fits none of the rules at their parts."""
-    limits = find_limits(epsilon, delta)
-    amounts = [cost.epsilon for cost in first.costs]
-    pure = None if None in amounts else sum((each for each in amounts if each is not None), Fraction(0))
-    if pure is not None and pure < epsilon:
-        asided = find_limits(epsilon, delta, aside=pure)
-        if asided.gaussian > (first.gaussian_left(limits.gaussian) or 0):
-            return asided
-        return limits
-    return limits if pure == epsilon or admits_trail(limits, first) else None
-
-
-def admits_trail(limits: Limits, trail: Trail) -> bool:
-    """Whether the Gaussian rule or one of the orders admits all of `trail`."""
-    if trail.gaussian_left(limits.gaussian, aside=limits.aside) is not None:
-        return True
-    return any(spent <= limit for spent, limit in zip(trail.orders(), limits.orders, strict=True))
-
-
-def guess_pure(limits: Limits, trail: Trail) -> float:
-    """About the largest pure epsilon that one of the rules would still admit after `trail`."""
-    rest = trail.gaussian_left(limits.gaussian, aside=limits.aside)
-    spans = [(limit - spent) / UNIT for limit, spent in zip(limits.orders, trail.orders(), strict=True)]
-
-    def fits(epsilon: float) -> bool:
-        if rest is not None and any(_fits_beside(epsilon, rest / UNIT, float(r)) for r in RESERVES):
-            return True
-        return any(
-            span > 0 and _response_divergence(epsilon, float(order - 1)) <= span
-            for span, order in zip(spans, ORDERS, strict=True)
-        )
-
-    low, high = 0.0, 1e-6
-    while fits(high) and high < 1e10:
-        low, high = high, 2 * high
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def _fits_beside(epsilon: float, rest: float, reserve: float) -> bool:
-    if rest < reserve or epsilon > 700:
-        return False
-    beside = mu_to_delta(math.sqrt(reserve), epsilon) if reserve > 0 else 0.0
-    return 2 / (1 + math.exp(epsilon)) * (1 - beside) >= math.erfc(math.sqrt(rest / 8))
-
-
-def _response_divergence(epsilon: float, x: float) -> float:
-    first, other = math.log1p(math.exp(-epsilon)), math.log1p(math.exp(-(2 * x + 1) * epsilon))
-    return epsilon - (first - other) / x
-
-
-def _pay(before: int | None, costs: tuple[Cost, ...]) -> int | None:
-    """What is left of `before` after `costs`, each use paid beside the largest reserve that stays whole."""
-    for cost in costs:
-        taken = reserve_costs(cost)
-        if before is None or taken is None:
-            return None
-        count = cost.count
-        for reserve, price in zip(_RESERVES, taken, strict=True):
-            uses = min(count, max(0, before - reserve) // price)
-            before -= uses * price
-            count -= uses
-            if count == 0:
-                break
-        else:
-            return None
-    return before
-
-
-def _gaussian_limit(epsilon: Fraction, delta: Fraction) -> int:
-    mu = Fraction(largest_mu(epsilon, delta))
-    return math.floor(mu * mu * UNIT)
-
-
-def _order_limit(epsilon: Fraction, delta: Fraction, order: Fraction) -> int:
-    """The largest divergence at `order` that gives (epsilon, delta), in units, rounded down; -1 if none.
-
-    With x = order - 1 it is epsilon - (ln(1 / delta) - x ln(1 + 1/x) - ln(1 + x)) / x.
-    """
-    if delta == 0:
-        return -1
-    with localcontext(Context(prec=100, Emin=-(10**9), Emax=10**9)):
-        x = _decimal(order - 1)
-        need = -_decimal(delta).ln() - x * (1 + 1 / x).ln() - (1 + x).ln()
-        # A divergence that is negative or zero at most would admit nothing that costs anything.
-        most = Fraction(_decimal(epsilon) - need / x) - Fraction(1, 10**40)
-    return max(-1, math.floor(most * UNIT))
-
-
-def _decimal(number: Fraction) -> Decimal:
-    return Decimal(number.numerator) / Decimal(number.denominator)
-
+    from sfumato.accounting.chain import Entry
 
 Accounting = Literal["any", "zcdp", "gaussian"]
 """How the part with delta is counted. Ledgers are opened with "any"; older ones keep what they have."""
 
+MANY = 10**6
+"""Nobody counts further than this."""
+
 _GRAIN = 10**6
+_STEPS = 1000
 _SELECTION = {"any": Fraction(1, 20), "zcdp": Fraction(1, 10), "gaussian": Fraction(0)}
 _BITS = 2048
 
@@ -497,55 +278,20 @@ def left(budget: Budget, spent: Spent) -> Amount:
         guess = Fraction(guess_pure(limits, spent.trail))
     else:
         guess = _guess_pure(budget, spent)
+
     # Asking the filter itself keeps the promise even if an inverse were a little off.
+    def fits(units: int) -> bool:
+        return admits(budget, spent, [Cost(kind="pure", scale=Fraction(units, _GRAIN))])
+
     units, step = math.floor(min(guess, budget.epsilon) * _GRAIN), 1
-    while units > plain * _GRAIN and not admits(budget, spent, [_pure(units)]):
+    while units > plain * _GRAIN and not fits(units):
         units, step = units - step, 2 * step
     return Amount(max(Fraction(0), plain, Fraction(units, _GRAIN)))
-
-
-def _guess_pure(budget: Budget, spent: Spent) -> Fraction:
-    if budget.accounting == "zcdp":
-        return rho_to_pure(max_rho(budget.epsilon, budget.conversion_delta) - spent.rho)
-    if spent.mu_squared is None:
-        return Fraction(0)
-    mu = Fraction(max_mu(budget.epsilon, budget.conversion_delta))
-    return mu_to_pure(mu**2 - spent.mu_squared)
-
-
-def _pure(units: int) -> Cost:
-    return Cost(kind="pure", scale=Fraction(units, _GRAIN))
-
-
-def _limits(budget: Budget, total: Spent) -> tuple[Limits | None, Fraction]:
-    """What the rules of an "any" ledger allow, and the part of delta for failures.
-
-    The first charge, which is made before any answer, chooses among the rules.
-    """
-    if budget.accounting != "any" or budget.delta == 0 or total.trail is None:
-        return None, budget.selection
-    first = total.trail.first
-    if sum((cost.failure for cost in first.costs), Fraction(0)) <= budget.selection:
-        limits = choose_limits(budget.epsilon, budget.conversion_delta, first)
-        if limits is not None:
-            return limits, budget.selection
-    return find_whole_limits(budget.epsilon, budget.delta), Fraction(0)
-
-
-def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:
-    return None if total is None or amount is None else total + amount
-
-
-MANY = 10**6
-"""Nobody counts further than this."""
-
-_STEPS = 1000
 
 
 def count_more(budget: Budget, spent: Spent, costs: Sequence[Cost]) -> int:
     """How many more charges like `costs` fit after `spent`, at most `MANY`.
 
-    >>> from sfumato.accounting.cost import Cost
     >>> count_more(Budget(1), Spent(), [Cost(kind="pure", scale=Fraction(1, 3))])
     3
     """
@@ -589,7 +335,6 @@ def read_epsilon(costs: Sequence[Cost], delta: Fraction) -> Fraction | None:
 def describe_costs(costs: Sequence[Cost], delta: Fraction) -> str:
     """One charge in the words of a budget with `delta`.
 
-    >>> from sfumato.accounting.cost import Cost
     >>> describe_costs([Cost(kind="laplace", scale=Fraction(10))], Fraction(0))
     'epsilon 0.1'
     >>> describe_costs([Cost(kind="filter", scale=Fraction(1, 5))], Fraction(1, 10**6))
@@ -601,6 +346,128 @@ def describe_costs(costs: Sequence[Cost], delta: Fraction) -> str:
     if all(cost.epsilon is not None for cost in costs):
         return f"epsilon {format_short(epsilon)}"
     return f"epsilon {_few_digits(epsilon)} at delta {format_exact(delta)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetReport:
+    """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
+
+    `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
+    matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
+    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
+    """
+
+    budget: Budget
+    sums: Spent
+    entries: tuple[Entry, ...] = ()
+    head: str = ""
+    total: Amount = field(init=False)
+    spent: Amount = field(init=False)
+    left: Amount = field(init=False)
+    delta: Amount = field(init=False)
+
+    def __post_init__(self) -> None:
+        remaining = left(self.budget, self.sums)
+        object.__setattr__(self, "total", Amount(self.budget.epsilon))
+        object.__setattr__(self, "spent", Amount(self.budget.epsilon - remaining))
+        object.__setattr__(self, "left", remaining)
+        object.__setattr__(self, "delta", Amount(self.budget.delta))
+
+    @property
+    def last(self) -> tuple[Cost, ...]:
+        """The costs of the last charge; empty if there is none."""
+        return next((entry.costs for entry in reversed(self.entries) if entry.kind == "charge"), ())
+
+    @property
+    def more_like_last(self) -> int | None:
+        """How many more charges like the last one fit, at most a million; None if there is none yet."""
+        return count_more(self.budget, self.sums, self.last) if self.last else None
+
+    def to_record(self) -> dict[str, Any]:
+        """The report as plain text and numbers, with a record of every charge."""
+        charges = []
+        for entry in self.entries:
+            if entry.kind == "charge":
+                spent = add_costs(Spent(), entry.costs)
+                charges.append(
+                    {
+                        "sequence": entry.sequence,
+                        "recorded_at": entry.recorded_at,
+                        "table": entry.table,
+                        "by": entry.subject,
+                        "epsilon": None if spent.epsilon is None else format_exact(spent.epsilon),
+                        "rho": format_exact(spent.rho),
+                    }
+                )
+        return {
+            "total": str(self.total),
+            "delta": str(self.delta),
+            "spent": str(self.spent),
+            "left": str(self.left),
+            "more_like_last": self.more_like_last,
+            "charges": charges,
+        }
+
+    def describe_left(self) -> str:
+        """What is left in one line, as pure epsilon and in charges like the last one.
+
+        >>> BudgetReport(budget=Budget(1), sums=Spent()).describe_left()
+        'epsilon 1 of 1 left'
+        """
+        text = f"epsilon {self.left} of {self.total} left"
+        more = self.more_like_last
+        if more is None:
+            return text
+        pure = all(cost.epsilon is not None for cost in self.last)
+        kind = describe_costs(self.last, self.budget.delta)
+        text += "" if pure else " as pure epsilon"
+        if more == 0:
+            return f"{text}, and none like the last one ({kind}) fits"
+        times = f"{more:,}" if more < MANY else f"more than {MANY:,}"
+        return f"{text}, or {times} more like the last one ({kind})"
+
+
+def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str) -> BudgetExceeded:
+    """The error that says why `costs` do not fit after `spent` in the ledger `name`."""
+    remaining = left(budget, spent)
+    where = f"ledger {name!r}"
+    return BudgetExceeded(
+        _explain_failures(budget, spent, costs, where=where)
+        or (
+            f"the charge asks for {describe_costs(costs, budget.delta)}; epsilon {remaining} of "
+            f"{budget.describe()} is left in {where}{_explain_kind(budget, spent, costs)}. Nothing "
+            "was spent; ask for less or with more noise"
+        ),
+        left=remaining,
+    )
+
+
+def _limits(budget: Budget, total: Spent) -> tuple[Limits | None, Fraction]:
+    """What the rules of an "any" ledger allow, and the part of delta for failures.
+
+    The first charge, which is made before any answer, chooses among the rules.
+    """
+    if budget.accounting != "any" or budget.delta == 0 or total.trail is None:
+        return None, budget.selection
+    first = total.trail.first
+    if sum((cost.failure for cost in first.costs), Fraction(0)) <= budget.selection:
+        limits = choose_limits(budget.epsilon, budget.conversion_delta, first)
+        if limits is not None:
+            return limits, budget.selection
+    return find_whole_limits(budget.epsilon, budget.delta), Fraction(0)
+
+
+def _guess_pure(budget: Budget, spent: Spent) -> Fraction:
+    if budget.accounting == "zcdp":
+        return rho_to_pure(max_rho(budget.epsilon, budget.conversion_delta) - spent.rho)
+    if spent.mu_squared is None:
+        return Fraction(0)
+    mu = Fraction(max_mu(budget.epsilon, budget.conversion_delta))
+    return mu_to_pure(mu**2 - spent.mu_squared)
+
+
+def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:
+    return None if total is None or amount is None else total + amount
 
 
 def _scale(cost: Cost, part: Fraction) -> Cost:
@@ -628,93 +495,6 @@ def _largest(fits: Callable[[int], bool], most: int) -> int:
     return low
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetReport:
-    """What a verified ledger says: `spent` and `left` add up to `total`, all in epsilon.
-
-    `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
-    matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
-    `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
-    """
-
-    total: Amount
-    spent: Amount
-    left: Amount
-    delta: Amount
-    budget: Budget
-    sums: Spent
-    entries: tuple[Entry, ...]
-    head: str
-
-    @property
-    def last(self) -> tuple[Cost, ...]:
-        """The costs of the last charge; empty if there is none."""
-        return next((entry.costs for entry in reversed(self.entries) if entry.kind == "charge"), ())
-
-    @property
-    def more_like_last(self) -> int | None:
-        """How many more charges like the last one fit, at most a million; None if there is none yet."""
-        return count_more(self.budget, self.sums, self.last) if self.last else None
-
-    def describe_left(self) -> str:
-        """What is left in one line, as pure epsilon and in charges like the last one.
-
-        >>> empty = Spent()
-        >>> BudgetReport(
-        ...     total=Amount(1),
-        ...     spent=Amount(0),
-        ...     left=Amount(1),
-        ...     delta=Amount(0),
-        ...     budget=Budget(1),
-        ...     sums=empty,
-        ...     entries=(),
-        ...     head="",
-        ... ).describe_left()
-        'epsilon 1 of 1 left'
-        """
-        text = f"epsilon {self.left} of {self.total} left"
-        more = self.more_like_last
-        if more is None:
-            return text
-        pure = all(cost.epsilon is not None for cost in self.last)
-        kind = describe_costs(self.last, self.budget.delta)
-        text += "" if pure else " as pure epsilon"
-        if more == 0:
-            return f"{text}, and none like the last one ({kind}) fits"
-        times = f"{more:,}" if more < MANY else f"more than {MANY:,}"
-        return f"{text}, or {times} more like the last one ({kind})"
-
-
-def make_report(history: History) -> BudgetReport:
-    """What a verified history says of its budget."""
-    remaining = left(history.limit, history.spent)
-    return BudgetReport(
-        total=Amount(history.limit.epsilon),
-        spent=Amount(history.limit.epsilon - remaining),
-        left=remaining,
-        delta=Amount(history.limit.delta),
-        budget=history.limit,
-        sums=history.spent,
-        entries=history.entries,
-        head=history.head,
-    )
-
-
-def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str) -> BudgetExceeded:
-    """The error that says why `costs` do not fit after `spent` in the ledger `name`."""
-    remaining = left(budget, spent)
-    where = f"ledger {name!r}"
-    return BudgetExceeded(
-        _explain_failures(budget, spent, costs, where=where)
-        or (
-            f"the charge asks for {describe_costs(costs, budget.delta)}; epsilon {remaining} of "
-            f"{budget.describe()} is left in {where}{_explain_kind(budget, spent, costs)}. Nothing "
-            "was spent; ask for less or with more noise"
-        ),
-        left=remaining,
-    )
-
-
 def _explain_kind(budget: Budget, spent: Spent, costs: tuple[Cost, ...]) -> str:
     """The most of this kind of charge that would fit, where that is not the pure epsilon that is left."""
     if len(costs) == 1 and costs[0].kind == "pure" and costs[0].count == 1:
@@ -740,29 +520,3 @@ def _explain_failures(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, 
         f"{where}. Nothing was spent; select with a smaller delta, or raise `[budget] selection_delta` "
         "(below delta) and run `sfumato budget --accept`"
     )
-
-
-def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
-    """Raises an error if the costs are for another relation of neighbours than those before."""
-    relations = {cost.neighbours for cost in costs}
-    if history.neighbours is not None:
-        relations.add(history.neighbours)
-    if len(relations) > 1:
-        raise RecipeError(
-            f"ledger {name!r} adds up costs for one relation of neighbours; "
-            "'add-remove' and 'replace' cannot be mixed"
-        )
-
-
-def refuse_other_units(history: History, units: Mapping[str, str], *, name: str) -> None:
-    """Raises an error if a table was charged with another unit before."""
-    for table, unit in units.items():
-        charged = history.units.get(table, frozenset({unit}))
-        if unit not in charged:
-            before = " and ".join(repr(each) for each in sorted(charged))
-            raise RecipeError(
-                f"table {table!r} was charged to ledger {name!r} with unit {before}, and now its unit is "
-                f"{unit!r}: what protects the one does not protect the other, so the costs do not add up. "
-                "Nothing was spent; put the unit back, or keep the table under its new unit in a project "
-                "with a ledger of its own, whose budget comes on top of this one"
-            )

@@ -1,28 +1,42 @@
-"""The chain of entries: each one seals all before it, and the sums are recomputed from them all."""
+"""The chain of entries: each one seals all before it, and the sums are recomputed from them all.
+
+An anchor is the hash of one entry, signed with the project's key. Kept elsewhere, it shows later whether the
+end of the chain was cut off or the whole was written anew, which the chain alone cannot.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import os
+import re
 import secrets
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato.accounting.budget import Budget, Spent, add_costs, admits
 from sfumato.accounting.cost import Cost
-from sfumato.errors import LedgerError, RecipeError
+from sfumato.errors import LedgerError, RecipeError, VerificationFailed
 from sfumato.exact import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     from sfumato.schema.table import Neighbours
 
 FORMAT = 2
 GENESIS = "0" * 64
+KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
 
 EntryKind = Literal["open", "charge", "answer", "budget"]
+
+_ANCHOR = "sfumato-anchor-1"
+_FORM = re.compile(rf"{_ANCHOR}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{{64}}):([0-9a-f]{{128}})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +75,16 @@ class Entry:
         if self.kind != "charge":
             return ()
         return tuple(Cost.from_record(record) for record in self.description["costs"])
+
+    @property
+    def subject(self) -> str:
+        """What a charge was for: the statement, or the recipe and the columns it groups by."""
+        description = self.description
+        recipe = description.get("recipe") or {}
+        kind, by = str(recipe.get("recipe", "")), recipe.get("by")
+        return str(
+            description.get("statement", f"{kind} by {', '.join(by)}" if isinstance(by, list) else kind)
+        )
 
     def to_record(self) -> dict[str, Any]:
         """All fields but the two hashes: what the seal covers, spelled canonically."""
@@ -113,16 +137,10 @@ class History:
         return 0 <= index < len(self.entries) and self.entries[index] == entry
 
 
-def current_time() -> str:
-    """The time as entries record it."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
 def open_chain(budget: Budget, secret: bytes, *, public_key: str | None = None) -> Entry:
     """The first entry of a new chain: its budget, a random name, the digest of its secret, its public key."""
     return make_entry(
         history=None,
-        recorded_at=current_time(),
         kind="open",
         description={
             "budget": budget.to_record(),
@@ -137,16 +155,15 @@ def open_chain(budget: Budget, secret: bytes, *, public_key: str | None = None) 
 def make_entry(
     *,
     history: History | None,
-    recorded_at: str,
     kind: EntryKind,
     description: Mapping[str, Any],
     plan_digest: str = "",
     table: str = "",
     table_version: str = "",
 ) -> Entry:
-    """The entry that comes next after `history`, sealed; None begins a chain.
+    """The entry that comes next after `history`, recorded now and sealed; None begins a chain.
 
-    >>> first = make_entry(history=None, recorded_at="now", kind="open", description={})
+    >>> first = make_entry(history=None, kind="open", description={})
     >>> first.sequence, first.hash == first.seal()
     (1, True)
     """
@@ -157,7 +174,7 @@ def make_entry(
         raise RecipeError(f"the description of a ledger entry is not plain: {error}") from error
     unsealed = Entry(
         sequence=1 if history is None else len(history.entries) + 1,
-        recorded_at=recorded_at,
+        recorded_at=datetime.now(UTC).isoformat(timespec="microseconds"),
         kind=kind,
         description_json=spelled,
         plan_digest=plan_digest,
@@ -176,7 +193,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     first entry that was edited, removed, reordered or is unknown.
 
     >>> description = {"budget": Budget(1).to_record(), "format": FORMAT}
-    >>> entry = make_entry(history=None, recorded_at="now", kind="open", description=description)
+    >>> entry = make_entry(history=None, kind="open", description=description)
     >>> replay_chain([entry]).limit.describe()
     'epsilon 1'
     """
@@ -215,6 +232,125 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     return history
 
 
+def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:
+    """Raises an error if the costs are for another relation of neighbours than those before."""
+    relations = {cost.neighbours for cost in costs}
+    if history.neighbours is not None:
+        relations.add(history.neighbours)
+    if len(relations) > 1:
+        raise RecipeError(
+            f"ledger {name!r} adds up costs for one relation of neighbours; "
+            "'add-remove' and 'replace' cannot be mixed"
+        )
+
+
+def refuse_other_units(history: History, units: Mapping[str, str], *, name: str) -> None:
+    """Raises an error if a table was charged with another unit before."""
+    for table, unit in units.items():
+        charged = history.units.get(table, frozenset({unit}))
+        if unit not in charged:
+            before = " and ".join(repr(each) for each in sorted(charged))
+            raise RecipeError(
+                f"table {table!r} was charged to ledger {name!r} with unit {before}, and now its unit is "
+                f"{unit!r}: what protects the one does not protect the other, so the costs do not add up. "
+                "Nothing was spent; put the unit back, or keep the table under its new unit in a project "
+                "with a ledger of its own, whose budget comes on top of this one"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """That entry `sequence` of a ledger has the hash `head`, signed by the owner of `public_key`."""
+
+    sequence: int
+    head: str
+    public_key: str
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{_ANCHOR}:{self.sequence}:{self.head}:{self.public_key}:{self.signature}"
+
+    def to_record(self) -> dict[str, object]:
+        """The anchor as a plain record."""
+        return {
+            "sequence": self.sequence,
+            "head": self.head,
+            "public_key": self.public_key,
+            "signature": self.signature,
+            "anchor": str(self),
+        }
+
+
+def sign_anchor(entry: Entry, key: Ed25519PrivateKey) -> Anchor:
+    """The anchor of `entry`, signed with `key`."""
+    public = public_half(key)
+    signature = key.sign(_message(entry.sequence, entry.hash, public)).hex()
+    return Anchor(sequence=entry.sequence, head=entry.hash, public_key=public, signature=signature)
+
+
+def parse_anchor(text: str) -> Anchor:
+    """The anchor that a line spells, its signature checked; anyone can do so."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    found = _FORM.fullmatch(text.strip())
+    if found is None:
+        raise VerificationFailed(
+            f"that is no anchor; one is printed by `sfumato budget --anchor` and begins with {_ANCHOR}:"
+        )
+    sequence, head, public, signature = found.groups()
+    anchor = Anchor(sequence=int(sequence), head=head, public_key=public, signature=signature)
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature), _message(anchor.sequence, head, public))
+    except (InvalidSignature, ValueError):
+        raise VerificationFailed(
+            "the signature of the anchor is wrong: it was changed, or never signed"
+        ) from None
+    return anchor
+
+
+def load_key(place: Path | str, *, folder: Path | None = None, create: bool) -> Ed25519PrivateKey | None:
+    """The key of the ledger at `place`, made if it may be; None if there is no place for it, or no key."""
+    path = find_key(place, folder=folder)
+    return None if path is None else read_key(path, create=create)
+
+
+def find_key(place: Path | str, *, folder: Path | None = None) -> Path | None:
+    """Where the key of the ledger at `place` is kept: `SFUMATO_LEDGER_KEY`, or a file beside it.
+
+    Beside a ledger in a database means `ledger.key` in the project's `folder`; without one, nowhere.
+    """
+    if named := os.environ.get(KEY_VARIABLE):
+        return Path(named)
+    if isinstance(place, Path):
+        return place.with_name(place.name + ".key")
+    return None if folder is None else folder / "ledger.key"
+
+
+def read_key(path: Path, *, create: bool) -> Ed25519PrivateKey | None:
+    """The key in the file at `path`, made if it may be; None if it is not there and may not."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        if create and not path.exists():
+            _write_key(path)
+        text = path.read_text(encoding="ascii", errors="replace") if path.exists() else None
+    except OSError as error:
+        raise LedgerError(f"the key {path.name!r} cannot be read or made: {error.strerror}") from None
+    if text is None:
+        return None
+    try:
+        return Ed25519PrivateKey.from_private_bytes(base64.b64decode(text.strip(), validate=True))
+    except ValueError:
+        raise LedgerError(f"{path.name!r} is not the key of a ledger; restore it from a backup") from None
+
+
+def public_half(key: Ed25519PrivateKey) -> str:
+    """The public key that belongs to `key`, in hexadecimal."""
+    return key.public_key().public_bytes_raw().hex()
+
+
 def _recorded_answer(entry: Entry, entries: tuple[Entry, ...]) -> dict[int, str]:
     description = entry.description
     charge, sha256 = description["charge"], description["sha256"]
@@ -230,3 +366,23 @@ def _recorded_budget(entry: Entry) -> Budget:
     if entry.kind == "open" and description["format"] != FORMAT:
         raise RecipeError(f"format {description['format']} is not known")
     return Budget.from_record(description["budget"])
+
+
+def _write_key(path: Path) -> None:
+    """A new key, whole from its first instant; one that another process has just made is left."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _message(sequence: int, head: str, public: str) -> bytes:
+    return f"{_ANCHOR}\n{sequence}\n{head}\n{public}\n".encode()

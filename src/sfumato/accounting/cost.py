@@ -1,10 +1,15 @@
-"""What one use of a mechanism costs, kept as the mechanism's description and never as a bare number."""
+"""What one use of a mechanism costs, kept as the mechanism's description and never as a bare number.
+
+`Cost` is the record that a ledger keeps. Its readings are pure epsilon, the rate of zero-concentrated privacy
+(zCDP) and the parameter of Gaussian privacy, each by a function here. All are rational and rounded up. The
+proofs are in docs/proofs/accounting.md and docs/proofs/partition-selection.md.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
@@ -14,129 +19,7 @@ from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive, 
 from sfumato.schema.table import Neighbours
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
-PLACES = 18
-_CONTEXT = Context(prec=160, Emin=-(10**9), Emax=10**9)
-_MARGIN = Fraction(1, 10**40)
-_RELATIVE = 1e-12  # hundreds of times the error of erf and erfc in any C library in use
-
-
-def pure_to_rho(epsilon: Fraction) -> Fraction:
-    """The zCDP rate of any `epsilon`-private mechanism, epsilon * tanh(epsilon / 2), rounded up.
-
-    Randomised response attains it, so no smaller constant holds for all pure mechanisms.
-
-    >>> float(pure_to_rho(Fraction(1)))
-    0.46211715726000974
-    """
-    epsilon = parse_positive(epsilon, name="epsilon")
-    with localcontext(_CONTEXT):
-        power = (-_decimal(epsilon)).exp()
-        return _certain(_decimal(epsilon) * (1 - power) / (1 + power))
-
-
-def exponential_rho(epsilon: Fraction) -> Fraction:
-    """The zCDP rate of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
-
-    It is epsilon^2 / 8 (Cesar and Rogers 2021), by its bounded range; permute-and-flip has no such
-    range and does not share the constant.
-
-    >>> exponential_rho(Fraction(1))
-    Fraction(1, 8)
-    """
-    epsilon = parse_positive(epsilon, name="epsilon")
-    return round_up(epsilon**2 / 8, places=PLACES)
-
-
-def exponential_mu(epsilon: Fraction) -> Fraction:
-    """The Gaussian-DP parameter of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
-
-    It is 2 * Phi^-1(e^(epsilon / 2) / (1 + e^(epsilon / 2))), rounded up: by its bounded range the
-    worst case is that of a pure mechanism with half the epsilon. Permute-and-flip has no such range.
-
-    >>> exponential_mu(Fraction(1)) == pure_to_mu(Fraction(1, 2))
-    True
-    """
-    return pure_to_mu(parse_positive(epsilon, name="epsilon") / 2)
-
-
-def laplace_rho(epsilon: Fraction) -> Fraction:
-    """The zCDP rate of continuous Laplace noise, epsilon - 1 + exp(-epsilon), rounded up.
-
-    Noise on the integers costs more, see `discrete_laplace_rho`.
-
-    >>> float(laplace_rho(Fraction(1)))
-    0.36787944117144233
-    """
-    epsilon = parse_positive(epsilon, name="epsilon")
-    with localcontext(_CONTEXT):
-        value = _decimal(epsilon)
-        return _certain(value - 1 + (-value).exp())
-
-
-def discrete_laplace_rho(sensitivity: Fraction, scale: Fraction) -> Fraction:
-    """The zCDP rate of Laplace noise on the integers, both arguments in steps of its grid.
-
-    With q = exp(-1 / scale) it is s/b - 2q (1 - q^s) / (b (1 - q^2)), the divergence of order one,
-    which is exact. A sensitivity that is not a whole number of steps gets the rate of any pure
-    mechanism.
-
-    >>> float(discrete_laplace_rho(Fraction(1), Fraction(1)))
-    0.46211715726000974
-    """
-    sensitivity = parse_positive(sensitivity, name="sensitivity")
-    scale = parse_positive(scale, name="scale")
-    if sensitivity.denominator != 1:
-        return pure_to_rho(sensitivity / scale)
-    with localcontext(_CONTEXT):
-        ratio = _decimal(sensitivity / scale)
-        step = _decimal(1 / scale)
-        q = (-step).exp()
-        return _certain(ratio - step * 2 * q * (1 - (-ratio).exp()) / (1 - q * q))
-
-
-def pure_to_mu(epsilon: Fraction) -> Fraction:
-    """The Gaussian-DP parameter of any `epsilon`-private mechanism, rounded up.
-
-    It is 2 * Phi^-1(e^epsilon / (1 + e^epsilon)), that is 2 sqrt(2) t with erf(t) =
-    tanh(epsilon / 2).
-
-    >>> round(float(pure_to_mu(Fraction(1))), 9)
-    1.232035385
-    """
-    value = float(parse_positive(epsilon, name="epsilon"))
-    if value > 700:  # erfc leaves the floats; Q(x) <= exp(-x^2 / 2) / 2 gives this simpler bound
-        return sqrt_up(8 * epsilon)
-    low, high = 0.0, min(value, math.sqrt(value))
-    while low < (middle := (low + high) / 2) < high:
-        if value < 1:
-            enough = math.erf(middle) >= math.tanh(value / 2)
-        else:
-            enough = math.erfc(middle) <= 2 / (1 + math.exp(value))
-        low, high = (low, middle) if enough else (middle, high)
-    return round_up(2 * math.sqrt(2) * high * (1 + _RELATIVE), places=PLACES)
-
-
-def sqrt_up(number: Fraction) -> Fraction:
-    """The square root of `number`, rounded up to 18 decimal places.
-
-    >>> sqrt_up(Fraction(9, 4)), float(sqrt_up(Fraction(2)))
-    (Fraction(3, 2), 1.4142135623730951)
-    """
-    scaled = -((-number * 10 ** (2 * PLACES)) // 1)
-    root = math.isqrt(scaled)
-    return Fraction(root + (root * root < scaled), 10**PLACES)
-
-
-def _decimal(number: Fraction) -> Decimal:
-    return Decimal(number.numerator) / Decimal(number.denominator)
-
-
-def _certain(value: Decimal) -> Fraction:
-    return round_up(Fraction(value) + _MARGIN, places=PLACES)
-
+    from collections.abc import Callable, Mapping
 
 CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection", "filter"]
 Norm = Literal["L1", "L2", "none"]
@@ -148,6 +31,12 @@ Discrete Gaussian noise of variance v is a randomised rounding of continuous noi
 v - 4, up to a factor of likelihood of 1 + 3e-34 per value released.
 """
 
+PLACES = 18
+"""Decimal places that amounts are rounded up to."""
+
+_CONTEXT = Context(prec=160, Emin=-(10**9), Emax=10**9)
+_MARGIN = Fraction(1, 10**40)
+_RELATIVE = 1e-12  # hundreds of times the error of erf and erfc in any C library in use
 _NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2", "selection": "L1"}
 _LARGEST = 10**30
 _BITS = 1024
@@ -218,7 +107,7 @@ class Cost:
         """The exact pure epsilon of all repetitions; None for Gaussian noise and filters, without one."""
         if self.kind in ("gaussian", "filter"):
             return None
-        return self.count * _epsilon(self)
+        return self.count * (self.sensitivity / self.scale if self.norm == "L1" else self.scale)
 
     @property
     def rho(self) -> Fraction:
@@ -228,16 +117,8 @@ class Cost:
     @property
     def mu_squared(self) -> Fraction | None:
         """The square of `mu`, which adds up over charges."""
-        if self.kind == "filter":
-            return round_up(self.count * self.scale**2, places=PLACES)
-        if self.kind == "exponential":
-            return round_up(self.count * _exponential_mu(self.scale) ** 2, places=PLACES)
-        if self.kind != "gaussian":
-            return round_up(self.count * _pure_mu(_epsilon(self)) ** 2, places=PLACES)
-        variance = self.scale**2 - SMOOTHING
-        if variance <= 0:
-            return None
-        return round_up(self.count * self.sensitivity**2 / variance, places=PLACES)
+        once = _mu_squared(self.kind, self.scale, self.sensitivity)
+        return None if once is None else round_up(self.count * once, places=PLACES)
 
     @property
     def mu(self) -> Fraction | None:
@@ -293,6 +174,145 @@ class Cost:
         return cost
 
 
+def pure_to_rho(epsilon: Fraction) -> Fraction:
+    """The zCDP rate of any `epsilon`-private mechanism, epsilon * tanh(epsilon / 2), rounded up.
+
+    Randomised response attains it, so no smaller constant holds for all pure mechanisms.
+
+    >>> float(pure_to_rho(Fraction(1)))
+    0.46211715726000974
+    """
+    epsilon = parse_positive(epsilon, name="epsilon")
+    with localcontext(_CONTEXT):
+        power = (-to_decimal(epsilon)).exp()
+        return _certain(to_decimal(epsilon) * (1 - power) / (1 + power))
+
+
+def pure_to_mu(epsilon: Fraction) -> Fraction:
+    """The Gaussian-DP parameter of any `epsilon`-private mechanism, rounded up.
+
+    It is 2 * Phi^-1(e^epsilon / (1 + e^epsilon)), that is 2 sqrt(2) t with erf(t) =
+    tanh(epsilon / 2).
+
+    >>> round(float(pure_to_mu(Fraction(1))), 9)
+    1.232035385
+    """
+    value = float(parse_positive(epsilon, name="epsilon"))
+    if value > 700:  # erfc leaves the floats; Q(x) <= exp(-x^2 / 2) / 2 gives this simpler bound
+        return sqrt_up(8 * epsilon)
+
+    def enough(t: float) -> bool:
+        if value < 1:
+            return math.erf(t) >= math.tanh(value / 2)
+        return math.erfc(t) <= 2 / (1 + math.exp(value))
+
+    _, t = bisect_floats(enough, 0.0, min(value, math.sqrt(value)))
+    return round_up(2 * math.sqrt(2) * t * (1 + _RELATIVE), places=PLACES)
+
+
+def exponential_rho(epsilon: Fraction) -> Fraction:
+    """The zCDP rate of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
+
+    It is epsilon^2 / 8 (Cesar and Rogers 2021), by its bounded range; permute-and-flip has no such
+    range and does not share the constant.
+
+    >>> exponential_rho(Fraction(1))
+    Fraction(1, 8)
+    """
+    epsilon = parse_positive(epsilon, name="epsilon")
+    return round_up(epsilon**2 / 8, places=PLACES)
+
+
+def exponential_mu(epsilon: Fraction) -> Fraction:
+    """The Gaussian-DP parameter of the exponential mechanism exp(epsilon * u / (2 * sensitivity)).
+
+    It is 2 * Phi^-1(e^(epsilon / 2) / (1 + e^(epsilon / 2))), rounded up: by its bounded range the
+    worst case is that of a pure mechanism with half the epsilon. Permute-and-flip has no such range.
+
+    >>> exponential_mu(Fraction(1)) == pure_to_mu(Fraction(1, 2))
+    True
+    """
+    return pure_to_mu(parse_positive(epsilon, name="epsilon") / 2)
+
+
+def discrete_laplace_rho(sensitivity: Fraction, scale: Fraction) -> Fraction:
+    """The zCDP rate of Laplace noise on the integers, both arguments in steps of its grid.
+
+    With q = exp(-1 / scale) it is s/b - 2q (1 - q^s) / (b (1 - q^2)), the divergence of order one,
+    which is exact. A sensitivity that is not a whole number of steps gets the rate of any pure
+    mechanism.
+
+    >>> float(discrete_laplace_rho(Fraction(1), Fraction(1)))
+    0.46211715726000974
+    """
+    sensitivity = parse_positive(sensitivity, name="sensitivity")
+    scale = parse_positive(scale, name="scale")
+    if sensitivity.denominator != 1:
+        return pure_to_rho(sensitivity / scale)
+    with localcontext(_CONTEXT):
+        ratio = to_decimal(sensitivity / scale)
+        step = to_decimal(1 / scale)
+        q = (-step).exp()
+        return _certain(ratio - step * 2 * q * (1 - (-ratio).exp()) / (1 - q * q))
+
+
+def selection_threshold(*, scale: ExactLike, sensitivity: ExactLike, delta: ExactLike) -> int:
+    """The least whole t >= 1 such that sensitivity * P(1 + X >= t) <= delta, X of this scale.
+
+    *Privacy:* releasing the groups whose number of individuals plus noise is at least t, where one
+    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states. If
+    neighbours replace an individual, pass twice as many groups.
+
+    >>> selection_threshold(scale=1, sensitivity=1, delta="1e-6")
+    15
+    """
+    exact_scale, groups = parse_positive(scale, name="scale"), parse_exact(sensitivity, name="sensitivity")
+    target = parse_positive(delta, name="delta")
+    if target >= 1:
+        raise RecipeError(f"delta must lie below one, got {format_exact(target)}")
+    if not Fraction(1, _LARGEST) <= exact_scale <= _LARGEST:
+        raise RecipeError("scale must lie between 1e-30 and 1e30")
+    if groups.denominator != 1 or not 1 <= groups <= _LARGEST:
+        raise RecipeError(
+            "sensitivity must be the most groups of one individual, a whole number from 1 to 1e30"
+        )
+    digits = _CONTEXT.prec
+    while True:
+        # q^(t-1) <= delta (1 + q) / g  if and only if  t - 1 >= b ln(g / (delta (1 + q))).
+        with localcontext(_CONTEXT, prec=digits):
+            q = (-to_decimal(1 / exact_scale)).exp()
+            least = Fraction(to_decimal(exact_scale) * (to_decimal(groups / target) / (1 + q)).ln())
+        # The bound is no whole number, because q is transcendental: some precision settles its
+        # ceiling, and the first one does unless it lies within 1e-40 of a whole number.
+        margin = _MARGIN ** (digits // _CONTEXT.prec)
+        if math.ceil(least - margin) == math.ceil(least + margin):
+            return 1 + max(0, math.ceil(least))
+        digits *= 2
+
+
+def sqrt_up(number: Fraction) -> Fraction:
+    """The square root of `number`, rounded up to 18 decimal places.
+
+    >>> sqrt_up(Fraction(9, 4)), float(sqrt_up(Fraction(2)))
+    (Fraction(3, 2), 1.4142135623730951)
+    """
+    scaled = -((-number * 10 ** (2 * PLACES)) // 1)
+    root = math.isqrt(scaled)
+    return Fraction(root + (root * root < scaled), 10**PLACES)
+
+
+def bisect_floats(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """The neighbouring floats between which `holds`, false at `low` and true at `high`, turns true."""
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
+
+
+def to_decimal(number: Fraction) -> Decimal:
+    """`number` as a decimal, to the digits of the context in force."""
+    return Decimal(number.numerator) / Decimal(number.denominator)
+
+
 def _bounded(value: object, *, name: str) -> Fraction:
     number = parse_positive(value, name=name)
     if not Fraction(1, _LARGEST) <= number <= _LARGEST:
@@ -319,10 +339,6 @@ def _check_delta(cost: Cost) -> None:
         raise RecipeError(f"delta has more than {_BITS} bits; round it up to fewer digits")
 
 
-def _epsilon(cost: Cost) -> Fraction:
-    return cost.sensitivity / cost.scale if cost.norm == "L1" else cost.scale
-
-
 # A ledger recomputes all its sums at every charge, mostly from costs it has seen before.
 @lru_cache(maxsize=4096)
 def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
@@ -341,75 +357,20 @@ def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def _pure_mu(epsilon: Fraction) -> Fraction:
-    return pure_to_mu(epsilon)
+def _mu_squared(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction | None:
+    match kind:
+        case "gaussian":
+            variance = scale**2 - SMOOTHING
+            return sensitivity**2 / variance if variance > 0 else None
+        case "laplace" | "selection":
+            return pure_to_mu(sensitivity / scale) ** 2
+        case "exponential":
+            return exponential_mu(scale) ** 2
+        case "permute-and-flip" | "pure":
+            return pure_to_mu(scale) ** 2
+        case "filter":
+            return scale**2
 
 
-@lru_cache(maxsize=4096)
-def _exponential_mu(epsilon: Fraction) -> Fraction:
-    return exponential_mu(epsilon)
-
-
-_DIGITS = 160
-_LEAST = Fraction(1, 10**400)
-
-
-def selection_threshold(*, scale: ExactLike, sensitivity: ExactLike, delta: ExactLike) -> int:
-    """The least whole t >= 1 such that sensitivity * P(1 + X >= t) <= delta, X of this scale.
-
-    *Privacy:* releasing the groups whose number of individuals plus noise is at least t, where one
-    individual is in at most `sensitivity` groups, costs what Cost(kind="selection") states. If
-    neighbours replace an individual, pass twice as many groups.
-
-    >>> selection_threshold(scale=1, sensitivity=1, delta="1e-6")
-    15
-    """
-    exact_scale, groups = _parse(scale, sensitivity)
-    target = parse_positive(delta, name="delta")
-    if target >= 1:
-        raise RecipeError(f"delta must lie below one, got {format_exact(target)}")
-    digits = _DIGITS
-    while True:
-        # q^(t-1) <= delta (1 + q) / g  if and only if  t - 1 >= b ln(g / (delta (1 + q))).
-        with localcontext(_context(digits)):
-            q = (-_decimal(1 / exact_scale)).exp()
-            least = Fraction(_decimal(exact_scale) * (_decimal(groups / target) / (1 + q)).ln())
-        # The bound is no whole number, because q is transcendental: some precision settles its
-        # ceiling, and the first one does unless it lies within 1e-40 of a whole number.
-        margin = _MARGIN ** (digits // _DIGITS)
-        if math.ceil(least - margin) == math.ceil(least + margin):
-            return 1 + max(0, math.ceil(least))
-        digits *= 2
-
-
-def selection_delta_of(threshold: int, scale: ExactLike, sensitivity: ExactLike) -> Fraction:
-    """The probability sensitivity * P(1 + X >= threshold), rounded up to 30 digits; at least 1e-400.
-
-    >>> float(selection_delta_of(14, 1, 1)), float(selection_delta_of(15, 1, 1))
-    (1.6524332035031714e-06, 6.078962034778829e-07)
-    """
-    exact_scale, groups = _parse(scale, sensitivity)
-    if isinstance(threshold, bool) or not isinstance(threshold, int) or threshold < 1:
-        raise RecipeError("threshold must be a whole number of at least 1")
-    with localcontext(_context(_DIGITS)):
-        q = (-_decimal(1 / exact_scale)).exp()
-        value = _decimal(groups) * (-_decimal((threshold - 1) / exact_scale)).exp() / (1 + q)
-        value *= 1 + _decimal(_MARGIN)
-    rounded = Context(prec=30, rounding=ROUND_CEILING, Emin=-(10**9), Emax=10**9).plus(value)
-    return max(_LEAST, Fraction(rounded)) if rounded.adjusted() > -500 else _LEAST
-
-
-def _parse(scale: ExactLike, sensitivity: ExactLike) -> tuple[Fraction, Fraction]:
-    exact = parse_positive(scale, name="scale")
-    groups = parse_exact(sensitivity, name="sensitivity")
-    if not Fraction(1, _LARGEST) <= exact <= _LARGEST:
-        raise RecipeError("scale must lie between 1e-30 and 1e30")
-    if groups.denominator != 1 or not 1 <= groups <= _LARGEST:
-        raise RecipeError(
-            "sensitivity must be the most groups of one individual, a whole number from 1 to 1e30"
-        )
-    return exact, groups
-
-
-def _context(digits: int) -> Context:
-    return Context(prec=digits, Emin=-(10**9), Emax=10**9)
+def _certain(value: Decimal) -> Fraction:
+    return round_up(Fraction(value) + _MARGIN, places=PLACES)

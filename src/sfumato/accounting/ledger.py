@@ -1,193 +1,30 @@
-"""The ledger: every charge on disk before its answer exists, in a chain that shows any edit."""
+"""The ledger: every charge on disk before its answer exists, in a chain that shows any edit.
+
+`chain` says what the entries mean, `store` and `postgres` where they are kept, `budget` what may be charged.
+The proof is docs/proofs/ledger.md.
+"""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import os
-import re
 import secrets
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from sfumato.accounting import chain
-from sfumato.accounting.budget import (
-    Budget,
-    BudgetReport,
-    admits,
-    explain_refusal,
-    make_report,
-    refuse_other_neighbours,
-    refuse_other_units,
-)
-from sfumato.accounting.chain import Entry, EntryKind, History, make_entry, replay_chain
+from sfumato.accounting.budget import Budget, BudgetReport, admits, explain_refusal
+from sfumato.accounting.chain import Anchor, Entry, History, refuse_other_neighbours, refuse_other_units
 from sfumato.accounting.cost import Cost
-from sfumato.accounting.store import Row, Session, Store, find_store, parse_row, take_turn, try_again
+from sfumato.accounting.store import find_store, parse_row, take_turn, try_again
 from sfumato.errors import LedgerError, RecipeError, VerificationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-
-KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
-_NAME = "sfumato-anchor-1"
-_FORM = re.compile(rf"{_NAME}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{{64}}):([0-9a-f]{{128}})")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Anchor:
-    """That entry `sequence` of a ledger has the hash `head`, signed by the owner of `public_key`."""
-
-    sequence: int
-    head: str
-    public_key: str
-    signature: str
-
-    def __str__(self) -> str:
-        return f"{_NAME}:{self.sequence}:{self.head}:{self.public_key}:{self.signature}"
-
-    def to_record(self) -> dict[str, object]:
-        """The anchor as a plain record."""
-        return {
-            "sequence": self.sequence,
-            "head": self.head,
-            "public_key": self.public_key,
-            "signature": self.signature,
-            "anchor": str(self),
-        }
-
-
-def sign_anchor(*, sequence: int, head: str, key: Ed25519PrivateKey) -> Anchor:
-    """The anchor of an entry, signed with `key`."""
-    public = _public(key)
-    signature = key.sign(_message(sequence, head, public)).hex()
-    return Anchor(sequence=sequence, head=head, public_key=public, signature=signature)
-
-
-def parse_anchor(text: str) -> Anchor:
-    """The anchor that a line spells, its signature checked; anyone can do so."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
-        raise VerificationFailed(
-            f"that is no anchor; one is printed by `sfumato budget --anchor` and begins with {_NAME}:"
-        )
-    sequence, head, public, signature = found.groups()
-    anchor = Anchor(sequence=int(sequence), head=head, public_key=public, signature=signature)
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(bytes.fromhex(signature), _message(anchor.sequence, head, public))
-    except (InvalidSignature, ValueError):
-        raise VerificationFailed(
-            "the signature of the anchor is wrong: it was changed, or never signed"
-        ) from None
-    return anchor
-
-
-def sign_last(history: History, store: Store, *, folder: Path | None) -> Anchor:
-    """The anchor of the last entry; the key is made if the ledger was opened without one."""
-    recorded = history.entries[0].description.get("public_key")
-    path = find_key(store.place, folder=folder)
-    key = None if path is None else read_key(path, create=recorded is None)
-    if key is None or recorded not in (None, _public(key)):
-        raise LedgerError(
-            f"the key that ledger {store.name!r} was opened with is missing; restore the file "
-            f"beside it from a backup, or name it in {KEY_VARIABLE}"
-        )
-    entry = history.entries[-1]
-    return sign_anchor(sequence=entry.sequence, head=entry.hash, key=key)
-
-
-def check_held(anchor: Anchor, history: History, store: Store, *, folder: Path | None) -> None:
-    """Raises an error if the key of the ledger did not sign `anchor`, or its entry is not there."""
-    known = history.entries[0].description.get("public_key")
-    if known is None:
-        path = find_key(store.place, folder=folder)
-        key = None if path is None else read_key(path, create=False)
-        known = None if key is None else _public(key)
-    if known is None:
-        raise VerificationFailed(
-            f"ledger {store.name!r} has no key yet, so none of its anchors can be signed"
-        )
-    if anchor.public_key != known:
-        raise VerificationFailed(f"the anchor is signed by another key than that of ledger {store.name!r}")
-    entries = history.entries
-    if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
-        raise VerificationFailed(
-            f"ledger {store.name!r} does not hold entry {anchor.sequence} as the anchor has it: an "
-            "older copy was put back, its end was cut off, or it was written anew"
-        )
-
-
-def make_public_key(store: Store) -> str | None:
-    """The public half of the key of a ledger that is about to be made, beside its file; None elsewhere."""
-    place = store.place
-    path = find_key(place)
-    # Where no ledger can be made, that is what the error is about.
-    possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
-    key = None if path is None else read_key(path, create=possible)
-    return None if key is None else _public(key)
-
-
-def find_key(place: Path | str, *, folder: Path | None = None) -> Path | None:
-    """Where the key of the ledger at `place` is kept: `SFUMATO_LEDGER_KEY`, or a file beside it.
-
-    Beside a ledger in a database means `ledger.key` in the project's `folder`; without one, nowhere.
-    """
-    if named := os.environ.get(KEY_VARIABLE):
-        return Path(named)
-    if isinstance(place, Path):
-        return place.with_name(place.name + ".key")
-    return None if folder is None else folder / "ledger.key"
-
-
-def read_key(path: Path, *, create: bool) -> Ed25519PrivateKey | None:
-    """The key in the file at `path`, made if it may be; None if it is not there and may not."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    try:
-        if create and not path.exists():
-            _write_key(path)
-        text = path.read_text(encoding="ascii", errors="replace") if path.exists() else None
-    except OSError as error:
-        raise LedgerError(f"the key {path.name!r} cannot be read or made: {error.strerror}") from None
-    if text is None:
-        return None
-    try:
-        return Ed25519PrivateKey.from_private_bytes(base64.b64decode(text.strip(), validate=True))
-    except ValueError:
-        raise LedgerError(f"{path.name!r} is not the key of a ledger; restore it from a backup") from None
-
-
-def _public(key: Ed25519PrivateKey) -> str:
-    return key.public_key().public_bytes_raw().hex()
-
-
-def _write_key(path: Path) -> None:
-    """A new key, whole from its first instant; one that another process has just made is left."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(base64.b64encode(secrets.token_bytes(32)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _message(sequence: int, head: str, public: str) -> bytes:
-    return f"{_NAME}\n{sequence}\n{head}\n{public}\n".encode()
+    from sfumato.accounting.store import Row, Session
 
 
 class Ledger:
@@ -402,7 +239,9 @@ class Ledger:
     def report(self) -> BudgetReport:
         """What was spent and what is left, recomputed from the verified chain."""
         with self._history() as (_, history):
-            return make_report(history)
+            return BudgetReport(
+                budget=history.limit, sums=history.spent, entries=history.entries, head=history.head
+            )
 
     @try_again
     def change_budget(self, budget: Budget) -> Entry:
@@ -427,17 +266,38 @@ class Ledger:
         `folder` is that of the project, where the key is if the ledger is in a database.
         """
         with self._history() as (_, history):
-            return sign_last(history, self._store, folder=folder)
+            recorded = history.entries[0].description.get("public_key")
+            key = chain.load_key(self._store.place, folder=folder, create=recorded is None)
+            if key is None or recorded not in (None, chain.public_half(key)):
+                raise LedgerError(
+                    f"the key that ledger {self._store.name!r} was opened with is missing; restore the file "
+                    f"beside it from a backup, or name it in {chain.KEY_VARIABLE}"
+                )
+            return chain.sign_anchor(history.entries[-1], key)
 
     def check_anchor(self, text: str, *, folder: Path | None = None) -> Anchor:
         """The anchor in `text`, if this ledger holds its entry and the project's key signed it.
 
         Raises VerificationFailed if not. Without the key, the public one in the first entry is enough.
         """
-        anchor = parse_anchor(text)
+        anchor, name = chain.parse_anchor(text), self._store.name
         self.verify()
-        with self._history() as (_, history):
-            check_held(anchor, history, self._store, folder=folder)
+        entries = self.entries()
+        public = entries[0].description.get("public_key")
+        if public is None:
+            key = chain.load_key(self._store.place, folder=folder, create=False)
+            if key is None:
+                raise VerificationFailed(
+                    f"ledger {name!r} has no key yet, so none of its anchors can be signed"
+                )
+            public = chain.public_half(key)
+        if anchor.public_key != public:
+            raise VerificationFailed(f"the anchor is signed by another key than that of ledger {name!r}")
+        if anchor.sequence > len(entries) or entries[anchor.sequence - 1].hash != anchor.head:
+            raise VerificationFailed(
+                f"ledger {name!r} does not hold entry {anchor.sequence} as the anchor has it: an older copy "
+                "was put back, its end was cut off, or it was written anew"
+            )
         return anchor
 
     def verify(self, *, anchor: str | None = None) -> str:
@@ -471,8 +331,11 @@ class Ledger:
         self._verified: tuple[list[Row], History | None] = ([], None)
 
     def _create(self, budget: Budget) -> None:
-        secret = secrets.token_bytes(32)
-        first = chain.open_chain(budget, secret, public_key=make_public_key(self._store))
+        secret, place = secrets.token_bytes(32), self._store.place
+        # Where no ledger can be made, that is what the error is about, and no key is left there.
+        possible = isinstance(place, Path) and place.parent.is_dir() and os.access(place.parent, os.W_OK)
+        key = chain.load_key(place, create=possible)
+        first = chain.open_chain(budget, secret, public_key=None if key is None else chain.public_half(key))
         self._store.create(secret=secret, first=first, timeout=self._timeout)
 
     @try_again
@@ -505,7 +368,7 @@ class Ledger:
                 raise self._damaged("entries that were there before are gone")
             seen, history = [], None
         try:
-            history = replay_chain(map(parse_row, rows[len(seen) :]), after=history)
+            history = chain.replay_chain(map(parse_row, rows[len(seen) :]), after=history)
         except LedgerError as error:
             raise self._damaged(str(error)) from error
         self._verified = (rows, history)
@@ -539,10 +402,9 @@ class Ledger:
 
 
 def _append(
-    session: Session, history: History, *, kind: EntryKind, description: dict[str, Any], **named: str
+    session: Session, history: History, *, kind: chain.EntryKind, description: dict[str, Any], **named: str
 ) -> Entry:
     """The next entry, inserted; `named` are the plan, the table and its version where it has them."""
-    now = chain.current_time()
-    entry = make_entry(history=history, recorded_at=now, kind=kind, description=description, **named)
+    entry = chain.make_entry(history=history, kind=kind, description=description, **named)
     session.insert_entry(entry)
     return entry

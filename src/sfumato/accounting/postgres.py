@@ -14,7 +14,7 @@ import time
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sfumato.accounting.chain import FORMAT, Entry
 from sfumato.accounting.store import Row, Session, wait_until
@@ -25,6 +25,28 @@ if TYPE_CHECKING:
 
     import psycopg
 
+_DEFAULT_SCHEMA = "sfumato"
+# What says how to reach the server. Settings of the session are the ledger's own business.
+_PARAMETERS = (
+    "channel_binding",
+    "gssencmode",
+    "host",
+    "passfile",
+    "port",
+    "service",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+    "user",
+)
+_SECRETS = {"password", "sslpassword"}
+_OLDEST = 120000  # server_version of PostgreSQL 12
+_PAUSE = 0.2
+_CONFLICTS = ("40001", "40P01", "23505", "42P06", "42P07")
+_TURN = "SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
+_LOCK = "LOCK TABLE progress IN SHARE ROW EXCLUSIVE MODE"
 
 _TABLES = {
     "answers": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
@@ -42,15 +64,14 @@ _TABLES = {
     "meta": (("format", "integer"), ("secret", "bytea")),
     "progress": (("sequence", "bigint"), ("payload", "bytea"), ("sha256", "text")),
 }
-
-EXISTS = """
+_EXISTS = """
 SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s
 """
 
 # One line for everything that decides what a row written to the schema becomes. Foreign keys and
 # rules, policies, triggers, heirs and further indexes can all run another's code or hide rows.
-LAYOUT = """
+_LAYOUT = """
 WITH held AS (
     SELECT c.* FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s
@@ -76,116 +97,6 @@ SELECT 'policy' FROM held c JOIN pg_catalog.pg_policy p ON p.polrelid = c.oid
 UNION ALL
 SELECT 'heir' FROM held c JOIN pg_catalog.pg_inherits i ON c.oid IN (i.inhrelid, i.inhparent)
 """
-
-
-def _create(table: str) -> str:
-    columns = [f"{name} {kind} NOT NULL" for name, kind in _TABLES[table]]
-    if table != "meta":
-        columns.append("PRIMARY KEY (sequence)")
-    return f"CREATE TABLE {table} ({', '.join(columns)})"
-
-
-CREATE = tuple(_create(table) for table in _TABLES)
-
-
-def expected_layout() -> list[str]:
-    """The lines that `LAYOUT` has for a ledger, sorted."""
-    lines = []
-    for table, columns in _TABLES.items():
-        lines.append(f"relation {table} r p f f")
-        lines += [
-            f"column {table} {number} {name} {kind} t f  "
-            for number, (name, kind) in enumerate(columns, start=1)
-        ]
-        if table != "meta":
-            lines.append(f"relation {table}_pkey i p f f")
-            lines.append(f"constraint {table} PRIMARY KEY (sequence)")
-    return sorted(lines)
-
-
-_DEFAULT_SCHEMA = "sfumato"
-# What says how to reach the server. Settings of the session are the ledger's own business.
-_PARAMETERS = (
-    "channel_binding",
-    "gssencmode",
-    "host",
-    "passfile",
-    "port",
-    "service",
-    "sslcert",
-    "sslkey",
-    "sslmode",
-    "sslrootcert",
-    "target_session_attrs",
-    "user",
-)
-_SECRETS = {"password", "sslpassword"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostgresPlace:
-    """Which server, database and schema; `name` is for messages and holds neither user nor password."""
-
-    url: str = field(repr=False)
-    parameters: Mapping[str, str] = field(repr=False)
-    schema: str
-    name: str
-
-
-def parse_place(url: str) -> PostgresPlace:
-    """The place that a URL names; refuses one that holds a password.
-
-    >>> parse_place("postgresql://ana@db.example.org:5433/privacy").name
-    'postgresql://db.example.org:5433/privacy?schema=sfumato'
-    """
-    try:
-        parts = urlsplit(url)
-        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
-        port, secret = parts.port, parts.password is not None
-    except ValueError:
-        raise LedgerError(_form("its URL cannot be read")) from None
-    if secret or _SECRETS & {key for key, _ in given}:
-        raise LedgerError(
-            "the URL of a ledger must not hold a password; remove it, and give it in PGPASSWORD, "
-            "in ~/.pgpass or in a service file (?service=NAME)"
-        )
-    query = dict(given)
-    if parts.fragment or len(query) != len(given) or not set(query) <= {*_PARAMETERS, "schema"}:
-        allowed = ", ".join(("schema", *_PARAMETERS))
-        raise LedgerError(_form(f"after the question mark it may say, each once: {allowed}"))
-    schema = query.pop("schema", _DEFAULT_SCHEMA)
-    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
-        raise LedgerError(_form("schema is a name of small letters, digits and underscores, not pg_..."))
-    if schema in ("public", "information_schema"):
-        raise LedgerError(_form("a ledger has a schema to itself, which 'public' is not"))
-    parameters = _merge(parts, port, query)
-    if "," in parameters.get("host", "") or "," in parameters.get("port", ""):
-        raise LedgerError(_form("it names several servers; a ledger has one"))
-    return PostgresPlace(url=url, parameters=parameters, schema=schema, name=_tell(parameters, schema))
-
-
-def _merge(parts: SplitResult, port: int | None, query: Mapping[str, str]) -> dict[str, str]:
-    stated = {
-        "user": unquote(parts.username or ""),
-        "host": unquote(parts.hostname or ""),
-        "port": "" if port is None else str(port),
-        "dbname": unquote(parts.path.removeprefix("/")),
-    }
-    return {key: value for key, value in {**stated, **query}.items() if value}
-
-
-def _tell(parameters: Mapping[str, str], schema: str) -> str:
-    host, port = parameters.get("host", ""), parameters.get("port", "")
-    local = host.startswith("/")  # the folder of a socket, which tells nobody more than "here"
-    where = ("" if local else host) + (f":{port}" if port else "")
-    service = f"service={parameters['service']}&" if "service" in parameters else ""
-    return f"postgresql://{where}/{parameters.get('dbname', '')}?{service}schema={schema}"
-
-
-def _form(fault: str) -> str:
-    return f"[budget] ledger: {fault}. It is written postgresql://USER@HOST/DATABASE?schema=NAME"
-
-
 _LOST = "the connection was lost; nothing was written; run it again"
 _GONE = "does not exist, is not a ledger, or its tables were changed; restore it from a backup"
 # By the first characters of the state that the server reports, longest first.
@@ -223,99 +134,19 @@ _REFUSALS = (
     ("starting up", "", "is starting; wait, and run it again"),
     ("shutting down", "", "is shutting down; start it, and run it again"),
 )
-_CONFLICTS = ("40001", "40P01", "23505", "42P06", "42P07")
 
 
-def is_undone(error: psycopg.Error) -> bool:
-    """Whether a transaction is undone by chance, if its commit was not sent: by others or by a lost line."""
-    return error.sqlstate in _CONFLICTS or is_lost(error)
-
-
-def is_lost(error: psycopg.Error) -> bool:
-    """Whether the connection has ended, by what the server or the client says."""
-    return _find_remedy(error) == _LOST
-
-
-def explain_failure(error: psycopg.Error, *, name: str) -> str:
-    """What went wrong after connecting, and what to do."""
-    remedy = _find_remedy(error)
-    return f"ledger {name!r}: {remedy}" if remedy == _LOST else f"ledger {name!r} {remedy}"
-
-
-def explain_connection(error: psycopg.Error, *, name: str) -> str:
-    """Why no connection came about, and what to do."""
-    start = f"ledger {name!r} cannot be opened: the server"
-    connection = error.pgconn
-    if connection is not None and connection.needs_password:
-        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
-    text = str(error)
-    for first, second, remedy in _REFUSALS:
-        if first in text and second in text:
-            return f"{start} {remedy}"
-    if connection is not None and connection.used_password:
-        return f"{start} refuses the user, the password or the database; check all three"
-    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
-
-
-def _find_remedy(error: psycopg.Error) -> str:
-    import psycopg
-
-    state = error.sqlstate or ""
-    if not state and isinstance(error, psycopg.DataError):  # refused here, before it was sent
-        state = "22021"
-    elif not state and isinstance(error, psycopg.OperationalError):
-        state = "08"
-    unknown = "could not be used; look at the log of the server"
-    return next((text for start, text in _REMEDIES if state.startswith(start)), unknown)
-
-
-_OLDEST = 120000
-_PAUSE = 0.2
-_TURN = "SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
-_LOCK = "LOCK TABLE progress IN SHARE ROW EXCLUSIVE MODE"
-
-
-@dataclass(slots=True)
-class PostgresSession(Session):
-    """One open transaction; it remembers the last thing written, which stands for all of them."""
-
-    connection: psycopg.Connection[Row]
-    written: tuple[str, int, str] | None = field(default=None, init=False)
-
-    def run(self, statement: str, *values: object) -> list[Row]:
-        """The rows of one statement, which has a question mark for each of the values."""
-        cursor = self.connection.execute(statement.replace("?", "%s"), values)
-        return cursor.fetchall() if cursor.description is not None else []
-
-    def insert_entry(self, entry: Entry) -> None:
-        """Appends `entry` to the open transaction."""
-        Session.insert_entry(self, entry)
-        self.written = ("SELECT hash FROM entries WHERE sequence = %s", entry.sequence, entry.hash)
-
-    def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
-        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
-        Session.replace_progress(self, sequence=sequence, payload=payload, sha256=sha256)
-        if self.written is None:
-            self.written = ("SELECT sha256 FROM progress WHERE sequence = %s", sequence, sha256)
-
-
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class PostgresStore:
-    """The ledger that a URL names."""
+    """The ledger at the URL `place`, which holds no password.
 
-    __slots__ = ("_place",)
+    `parameters` say how to connect; `name` is for messages: server, database and schema, without the user.
+    """
 
-    def __init__(self, url: str) -> None:
-        self._place: PostgresPlace = parse_place(url)
-
-    @property
-    def place(self) -> str:
-        """The URL, which holds no password."""
-        return self._place.url
-
-    @property
-    def name(self) -> str:
-        """Server, database and schema, without the user."""
-        return self._place.name
+    place: str
+    parameters: Mapping[str, str]
+    schema: str
+    name: str
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.name!r})"
@@ -330,7 +161,7 @@ class PostgresStore:
 
         Of several that create at once, the others wait for the first and find its ledger.
         """
-        schema = self._place.schema
+        schema = self.schema
         with self._connect(timeout=timeout) as connection:
             import psycopg
 
@@ -348,14 +179,14 @@ class PostgresStore:
                 connection.execute(f'CREATE SCHEMA "{schema}"')
             # New tables go to the schema that comes first.
             connection.execute(f'SET LOCAL search_path = "{schema}", pg_catalog, pg_temp')
-            for statement in CREATE:
-                connection.execute(statement)
+            for table in _TABLES:
+                connection.execute(_create_table(table))
             connection.execute("INSERT INTO meta VALUES (%s, %s)", (FORMAT, secret))
             PostgresSession(connection).insert_entry(first)
             try:
                 connection.execute("COMMIT")
             except psycopg.Error as error:
-                if not is_lost(error):
+                if not _is_lost(error):
                     raise
                 # Lost: it was made whole or not at all, and whoever opens it next sees which.
 
@@ -368,7 +199,7 @@ class PostgresStore:
         with self._connect(timeout=timeout) as connection:
             self._begin(connection, "ISOLATION LEVEL READ COMMITTED READ ONLY", timeout=timeout)
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            turn = (f"sfumato question {self._place.schema} {key}",)
+            turn = (f"sfumato question {self.schema} {key}",)
 
             def lock() -> bool:
                 return connection.execute(_TURN, turn).fetchone() == (True,)
@@ -410,7 +241,7 @@ class PostgresStore:
         except psycopg.Error as error:
             # A server that answers with an error has undone it. One that goes away may have done
             # either, and to write it again could charge twice: look, and never repeat.
-            if session.written is None or not (connection.closed or is_lost(error)):
+            if session.written is None or not (connection.closed or _is_lost(error)):
                 raise
         else:
             if done == "COMMIT":
@@ -458,7 +289,7 @@ class PostgresStore:
             ) from None
         try:
             opened = psycopg.connect(
-                psycopg.conninfo.make_conninfo("", **self._place.parameters),
+                psycopg.conninfo.make_conninfo("", **self.parameters),
                 application_name="sfumato",
                 autocommit=True,
                 client_encoding="utf8",
@@ -469,13 +300,14 @@ class PostgresStore:
                 prepare_threshold=None,
             )
         except psycopg.Error as error:
-            raise LedgerError(explain_connection(error, name=self.name)) from None
+            raise LedgerError(_explain_connection(error, name=self.name)) from None
         try:
             with closing(opened) as connection:
                 yield connection
         except psycopg.Error as error:
-            kind = Conflict if is_undone(error) else LedgerError
-            raise kind(explain_failure(error, name=self.name)) from None
+            kind = Conflict if _is_undone(error) else LedgerError
+            colon = ":" if _is_lost(error) else ""
+            raise kind(f"ledger {self.name!r}{colon} {_find_remedy(error)}") from None
 
     def _begin_work(self, connection: psycopg.Connection[Row], *, write: bool, timeout: float) -> None:
         if not write:
@@ -490,16 +322,16 @@ class PostgresStore:
         # pg_catalog comes first, so that nobody's operator or function stands in for the server's.
         opening = (
             f"BEGIN {mode}; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = {wait};"
-            f' SET LOCAL search_path = pg_catalog, "{self._place.schema}", pg_temp'
+            f' SET LOCAL search_path = pg_catalog, "{self.schema}", pg_temp'
         )
         connection.execute(opening)
 
     def _check_layout(self, connection: psycopg.Connection[Row]) -> None:
         """Refuses other tables, other formats, and all that could undo or hide a charge."""
-        found = sorted(str(line) for (line,) in connection.execute(LAYOUT, (self._place.schema,)))
+        found = sorted(str(line) for (line,) in connection.execute(_LAYOUT, (self.schema,)))
         if not found:
             raise LedgerError(f"ledger {self.name!r} does not exist")
-        if found != expected_layout():
+        if found != _expected_layout():
             raise LedgerError(
                 f"{self.name!r} is not a ledger, or its tables were changed; restore it from a backup"
             )
@@ -523,4 +355,139 @@ class PostgresStore:
             raise LedgerError(f"ledger {self.name!r}: create its database with ENCODING 'UTF8'")
 
     def _holds_any(self, connection: psycopg.Connection[Row]) -> bool:
-        return connection.execute(EXISTS, (self._place.schema,)).fetchone() != (0,)
+        return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
+
+
+@dataclass(slots=True)
+class PostgresSession(Session):
+    """One open transaction; it remembers the last thing written, which stands for all of them."""
+
+    connection: psycopg.Connection[Row]
+    written: tuple[str, int, str] | None = field(default=None, init=False)
+
+    def run(self, statement: str, *values: object) -> list[Row]:
+        """The rows of one statement, which has a question mark for each of the values."""
+        cursor = self.connection.execute(statement.replace("?", "%s"), values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def insert_entry(self, entry: Entry) -> None:
+        """Appends `entry` to the open transaction."""
+        Session.insert_entry(self, entry)
+        self.written = ("SELECT hash FROM entries WHERE sequence = %s", entry.sequence, entry.hash)
+
+    def replace_progress(self, *, sequence: int, payload: bytes, sha256: str) -> None:
+        """Stores what is answered so far of the charge `sequence`, in place of what was there."""
+        Session.replace_progress(self, sequence=sequence, payload=payload, sha256=sha256)
+        if self.written is None:
+            self.written = ("SELECT sha256 FROM progress WHERE sequence = %s", sequence, sha256)
+
+
+def locate_store(url: str) -> PostgresStore:
+    """The store that a URL names; refuses one that holds a password. Nothing is opened yet.
+
+    >>> locate_store("postgresql://ana@db.example.org:5433/privacy").name
+    'postgresql://db.example.org:5433/privacy?schema=sfumato'
+    """
+    try:
+        parts = urlsplit(url)
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
+        port, secret = parts.port, parts.password is not None
+    except ValueError:
+        raise LedgerError(_malformed("its URL cannot be read")) from None
+    if secret or _SECRETS & {key for key, _ in given}:
+        raise LedgerError(
+            "the URL of a ledger must not hold a password; remove it, and give it in PGPASSWORD, "
+            "in ~/.pgpass or in a service file (?service=NAME)"
+        )
+    query = dict(given)
+    if parts.fragment or len(query) != len(given) or not set(query) <= {*_PARAMETERS, "schema"}:
+        allowed = ", ".join(("schema", *_PARAMETERS))
+        raise LedgerError(_malformed(f"after the question mark it may say, each once: {allowed}"))
+    schema = query.pop("schema", _DEFAULT_SCHEMA)
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
+        raise LedgerError(_malformed("schema is a name of small letters, digits and underscores, not pg_..."))
+    if schema in ("public", "information_schema"):
+        raise LedgerError(_malformed("a ledger has a schema to itself, which 'public' is not"))
+    stated = {
+        "user": unquote(parts.username or ""),
+        "host": unquote(parts.hostname or ""),
+        "port": "" if port is None else str(port),
+        "dbname": unquote(parts.path.removeprefix("/")),
+    }
+    parameters = {key: value for key, value in {**stated, **query}.items() if value}
+    if "," in parameters.get("host", "") or "," in parameters.get("port", ""):
+        raise LedgerError(_malformed("it names several servers; a ledger has one"))
+    return PostgresStore(
+        place=url, parameters=parameters, schema=schema, name=_public_name(parameters, schema)
+    )
+
+
+def _is_undone(error: psycopg.Error) -> bool:
+    """Whether a transaction is undone by chance, if its commit was not sent: by others or by a lost line."""
+    return error.sqlstate in _CONFLICTS or _is_lost(error)
+
+
+def _is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection has ended, by what the server or the client says."""
+    return _find_remedy(error) == _LOST
+
+
+def _explain_connection(error: psycopg.Error, *, name: str) -> str:
+    """Why no connection came about, and what to do."""
+    start = f"ledger {name!r} cannot be opened: the server"
+    connection = error.pgconn
+    if connection is not None and connection.needs_password:
+        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
+    text = str(error)
+    for first, second, remedy in _REFUSALS:
+        if first in text and second in text:
+            return f"{start} {remedy}"
+    if connection is not None and connection.used_password:
+        return f"{start} refuses the user, the password or the database; check all three"
+    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
+
+
+def _expected_layout() -> list[str]:
+    """The lines that `_LAYOUT` has for a ledger, sorted."""
+    lines = []
+    for table, columns in _TABLES.items():
+        lines.append(f"relation {table} r p f f")
+        lines += [
+            f"column {table} {number} {name} {kind} t f  "
+            for number, (name, kind) in enumerate(columns, start=1)
+        ]
+        if table != "meta":
+            lines.append(f"relation {table}_pkey i p f f")
+            lines.append(f"constraint {table} PRIMARY KEY (sequence)")
+    return sorted(lines)
+
+
+def _create_table(table: str) -> str:
+    columns = [f"{name} {kind} NOT NULL" for name, kind in _TABLES[table]]
+    if table != "meta":
+        columns.append("PRIMARY KEY (sequence)")
+    return f"CREATE TABLE {table} ({', '.join(columns)})"
+
+
+def _public_name(parameters: Mapping[str, str], schema: str) -> str:
+    host, port = parameters.get("host", ""), parameters.get("port", "")
+    local = host.startswith("/")  # the folder of a socket, which tells nobody more than "here"
+    where = ("" if local else host) + (f":{port}" if port else "")
+    service = f"service={parameters['service']}&" if "service" in parameters else ""
+    return f"postgresql://{where}/{parameters.get('dbname', '')}?{service}schema={schema}"
+
+
+def _malformed(fault: str) -> str:
+    return f"[budget] ledger: {fault}. It is written postgresql://USER@HOST/DATABASE?schema=NAME"
+
+
+def _find_remedy(error: psycopg.Error) -> str:
+    import psycopg
+
+    state = error.sqlstate or ""
+    if not state and isinstance(error, psycopg.DataError):  # refused here, before it was sent
+        state = "22021"
+    elif not state and isinstance(error, psycopg.OperationalError):
+        state = "08"
+    unknown = "could not be used; look at the log of the server"
+    return next((text for start, text in _REMEDIES if state.startswith(start)), unknown)

@@ -1,7 +1,7 @@
-"""The file of a ledger: one SQLite database, and its errors in words.
+"""Where a ledger is kept: one SQLite file with its transactions, and turns among those who ask the same.
 
 Every operation opens its own connection. Nothing is shared between threads or inherited by a
-forked process, so neither can hold a stale view of what was spent.
+forked process, so neither can hold a stale view of what was spent. A ledger in a database is in `postgres`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,89 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from sfumato.accounting.chain import FORMAT, Entry
 from sfumato.errors import Conflict, LedgerError
 from sfumato.exact import canonical_json
 
+if sys.platform != "win32":
+    import fcntl
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sfumato.accounting.postgres import PostgresStore
 
 Row = tuple[object, ...]
 
-_SCHEMES = ("postgresql://", "postgres://")
 _URL = re.compile(r"postgres(ql)?:|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_TABLES = {
+    "answers": """CREATE TABLE answers (
+        sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
+    "entries": """CREATE TABLE entries (
+        sequence INTEGER PRIMARY KEY, recorded_at TEXT NOT NULL, kind TEXT NOT NULL,
+        description BLOB NOT NULL, plan_digest TEXT NOT NULL, table_name TEXT NOT NULL,
+        table_version TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
+    "meta": "CREATE TABLE meta (format INTEGER NOT NULL, secret BLOB NOT NULL)",
+}
+# Made when it is first needed; ledgers without it are whole.
+_PROGRESS = {
+    "progress": """CREATE TABLE progress (
+        sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
+}
+_REMEDIES = (
+    ("SQLITE_BUSY", "is locked by another process; wait for it, or raise the timeout"),
+    ("SQLITE_LOCKED", "is locked by another process; wait for it, or raise the timeout"),
+    ("SQLITE_NOTADB", "is not a ledger or is corrupt; restore it from a backup"),
+    ("SQLITE_CORRUPT", "is corrupt; restore it from a backup"),
+    ("SQLITE_READONLY", "cannot be written; allow writing to the file and to its folder"),
+    ("SQLITE_CANTOPEN", "cannot be opened; allow reading and writing the file and its folder"),
+    ("SQLITE_PERM", "cannot be opened; allow reading and writing the file and its folder"),
+    ("SQLITE_TOOBIG", "cannot keep so large an answer; release fewer cells at once"),
+    ("SQLITE_FULL", "could not be written because the disk is full; free some space"),
+    ("SQLITE_IOERR", "could not be read or written; check the disk and its free space"),
+)
+# Of a transaction that another one undid: how often it is tried, and the first pause in seconds.
 _TRIES = 5
 _PAUSE = 0.05
+# Between two looks whether a lock is free, in seconds.
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.2
 
 _Self = TypeVar("_Self")
 _Given = ParamSpec("_Given")
 _Got = TypeVar("_Got")
+
+
+def find_store(place: str | os.PathLike[str]) -> FileStore | PostgresStore:
+    """The store at a path or at a URL `postgresql://`. Nothing is opened yet.
+
+    >>> find_store("postgresql://db.example.org/privacy?schema=team").name
+    'postgresql://db.example.org/privacy?schema=team'
+    """
+    if isinstance(place, str) and place.startswith(("postgresql://", "postgres://")):
+        from sfumato.accounting.postgres import locate_store
+
+        return locate_store(place)
+    if isinstance(place, str) and _URL.match(place):
+        raise LedgerError(
+            "a ledger is a file, or a schema of a database: postgresql://HOST/DATABASE?schema=NAME"
+        )
+    return FileStore(Path(place).absolute())
+
+
+def locate_ledger(ledger: str, *, folder: Path) -> Path | str:
+    """What `[budget] ledger` names: a path from the project's folder, or a URL as it is.
+
+    >>> locate_ledger("ledger.db", folder=Path("project")).as_posix()
+    'project/ledger.db'
+    """
+    return ledger if _URL.match(ledger) else folder / ledger
 
 
 class Session(ABC):
@@ -102,272 +161,6 @@ class Session(ABC):
     def drop_progress(self, sequence: int) -> None:
         """Forgets the progress of a charge that is answered."""
         self.run("DELETE FROM progress WHERE sequence = ?", sequence)
-
-
-class Store(Protocol):
-    """What a ledger needs: to be made once and whole, and transactions that are durable when they end."""
-
-    @property
-    def place(self) -> Path | str:
-        """The path of the file, or the URL, which holds no password."""
-
-    @property
-    def name(self) -> str:
-        """What messages call the store; it holds no credentials."""
-
-    def exists(self, *, timeout: float) -> bool:
-        """Whether anything is there, a whole ledger or not."""
-
-    def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
-        """Makes a complete new store, or leaves the one that is already there."""
-
-    def hold_question(self, key: int, *, timeout: float) -> AbstractContextManager[None]:
-        """Holds one question, a number below 2^62, against other processes that ask it of this ledger."""
-
-    def open(
-        self, *, timeout: float, write: bool, read_only: bool = False
-    ) -> AbstractContextManager[Session]:
-        """One transaction, exclusive if it is to write; durable when the block ends, undone by an error."""
-
-
-def find_store(place: str | os.PathLike[str]) -> Store:
-    """The store at a path or at a URL `postgresql://`. Nothing is opened yet.
-
-    >>> find_store("postgresql://db.example.org/privacy?schema=team").name
-    'postgresql://db.example.org/privacy?schema=team'
-    """
-    if isinstance(place, str) and place.startswith(_SCHEMES):
-        from sfumato.accounting.postgres import PostgresStore
-
-        return PostgresStore(place)
-    if isinstance(place, str) and _URL.match(place):
-        raise LedgerError(
-            "a ledger is a file, or a schema of a database: postgresql://HOST/DATABASE?schema=NAME"
-        )
-
-    return FileStore(Path(place).absolute())
-
-
-def locate_ledger(ledger: str, *, folder: Path) -> Path | str:
-    """What `[budget] ledger` names: a path from the project's folder, or a URL as it is.
-
-    >>> locate_ledger("ledger.db", folder=Path("project")).as_posix()
-    'project/ledger.db'
-    """
-    return ledger if _URL.match(ledger) else folder / ledger
-
-
-def try_again(
-    method: Callable[Concatenate[_Self, _Given], _Got],
-) -> Callable[Concatenate[_Self, _Given], _Got]:
-    """The method, run again from its start a few times while its transaction is undone by a `Conflict`."""
-
-    @wraps(method)
-    def repeated(self: _Self, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Got:
-        for number in range(_TRIES - 1):
-            try:
-                return method(self, *args, **kwargs)
-            except Conflict:
-                time.sleep(_PAUSE * 2**number)
-        return method(self, *args, **kwargs)
-
-    return repeated
-
-
-def parse_row(row: Row) -> Entry:
-    """The entry that a row spells, its seal not yet checked."""
-    sequence, recorded_at, kind, description, plan, table, version, previous, seal = row
-    texts = (recorded_at, kind, plan, table, version, previous, seal)
-    message = f"entry {sequence} was edited"
-    if not isinstance(sequence, int) or not isinstance(description, bytes):
-        raise LedgerError(message)
-    if not all(isinstance(text, str) for text in texts):
-        raise LedgerError(message)
-    try:
-        bytes.fromhex(str(previous))
-        tree = json.loads(description)
-        canonical = canonical_json(tree) == description
-    except (ValueError, TypeError, RecursionError) as error:
-        raise LedgerError(message) from error
-    if not canonical or not isinstance(tree, dict):
-        raise LedgerError(message)
-    return Entry(
-        sequence=sequence,
-        recorded_at=str(recorded_at),
-        kind=kind,  # type: ignore[arg-type]  # the chain refuses kinds it does not know
-        description_json=description,
-        plan_digest=str(plan),
-        table=str(table),
-        table_version=str(version),
-        previous=str(previous),
-        hash=str(seal),
-    )
-
-
-def _read_payload(rows: list[Row]) -> tuple[bytes, str] | None:
-    for payload, sha256 in rows:
-        # An edit may have left something else than bytes, which then matches no digest.
-        return (payload if isinstance(payload, bytes) else str(payload).encode()), str(sha256)
-    return None
-
-
-if sys.platform != "win32":
-    import fcntl
-
-_FIRST_PAUSE = 0.005
-_LONGEST_PAUSE = 0.2
-
-
-class _Turn:
-    """One question: who answers it, how many wait or answer, and how often the one has begun."""
-
-    __slots__ = ("depth", "lock", "users")
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.users = 0
-        self.depth = 0
-
-
-class _Turns:
-    """The questions that threads of this process are answering, and the lock files it has open."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """A forked process has none of its parent's threads, hence none of their turns."""
-        self.guard = threading.Lock()
-        self.locks: dict[tuple[str, int], _Turn] = {}
-        self.files: dict[tuple[int, int], tuple[int, int]] = {}  # by device and inode: descriptor, users
-
-
-_turns = _Turns()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_turns.forget)
-
-
-@contextmanager
-def take_turn(place: str, key: int) -> Iterator[bool]:
-    """Holds the turn of this thread for one question to the ledger at `place`.
-
-    Whether it is the first: a thread that asks the same once more while it has its turn, from a function
-    that is told of the progress, say, goes on at once.
-    """
-    # A file has one set of turns, by whatever link it was opened.
-    name = place if "://" in place else str(Path(place).resolve()), key
-    with _turns.guard:
-        turn = _turns.locks.setdefault(name, _Turn())
-        turn.users += 1
-    try:
-        with turn.lock:
-            turn.depth += 1
-            try:
-                yield turn.depth == 1
-            finally:
-                turn.depth -= 1
-    finally:
-        with _turns.guard:
-            turn.users -= 1
-            if turn.users == 0:
-                _turns.locks.pop(name, None)
-
-
-@contextmanager
-def hold_byte(path: Path, key: int) -> Iterator[None]:
-    """Holds byte `key` of the lock file at `path`, against other processes."""
-    if sys.platform == "win32":  # only threads wait for each other
-        yield
-        return
-    with _open_once(path) as descriptor:
-
-        def lock() -> bool:
-            # Not the lock that waits: the system would see a deadlock between processes where two threads
-            # of one of them wait for different things.
-            try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, key)
-            except (BlockingIOError, PermissionError):
-                return False
-            return True
-
-        wait_until(lock)
-        try:
-            yield
-        finally:
-            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, key)
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    """Asks again and again until it is `done`."""
-    pause = _FIRST_PAUSE
-    while not done():
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-@contextmanager
-def _open_once(path: Path) -> Iterator[int]:
-    """The descriptor of the file at `path`, which all threads of this process share."""
-    with _turns.guard:
-        name = _identify(path)
-        if name not in _turns.files:
-            try:
-                opened = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            except OSError as error:
-                raise LedgerError(
-                    f"{path.name!r} cannot be opened ({error.strerror}); allow writing to its folder"
-                ) from None
-            name = _identify(opened)
-            _turns.files[name] = opened, 0
-        descriptor, users = _turns.files[name]
-        _turns.files[name] = descriptor, users + 1
-    try:
-        yield descriptor
-    finally:
-        with _turns.guard:
-            _, users = _turns.files.get(name, (descriptor, 0))
-            if users > 1:
-                _turns.files[name] = descriptor, users - 1
-            elif users == 1:
-                del _turns.files[name]
-                os.close(descriptor)
-
-
-def _identify(file: Path | int) -> tuple[int, int]:
-    """The file itself, whatever its name; nothing that exists if there is none."""
-    try:
-        found = os.fstat(file) if isinstance(file, int) else file.stat()
-    except FileNotFoundError:
-        return (-1, -1)
-    return found.st_dev, found.st_ino
-
-
-_TABLES = {
-    "answers": """CREATE TABLE answers (
-        sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
-    "entries": """CREATE TABLE entries (
-        sequence INTEGER PRIMARY KEY, recorded_at TEXT NOT NULL, kind TEXT NOT NULL,
-        description BLOB NOT NULL, plan_digest TEXT NOT NULL, table_name TEXT NOT NULL,
-        table_version TEXT NOT NULL, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
-    "meta": "CREATE TABLE meta (format INTEGER NOT NULL, secret BLOB NOT NULL)",
-}
-# Made when it is first needed; ledgers without it are whole.
-_PROGRESS = {
-    "progress": """CREATE TABLE progress (
-        sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, sha256 TEXT NOT NULL)""",
-}
-_REMEDIES = (
-    ("SQLITE_BUSY", "is locked by another process; wait for it, or raise the timeout"),
-    ("SQLITE_LOCKED", "is locked by another process; wait for it, or raise the timeout"),
-    ("SQLITE_NOTADB", "is not a ledger or is corrupt; restore it from a backup"),
-    ("SQLITE_CORRUPT", "is corrupt; restore it from a backup"),
-    ("SQLITE_READONLY", "cannot be written; allow writing to the file and to its folder"),
-    ("SQLITE_CANTOPEN", "cannot be opened; allow reading and writing the file and its folder"),
-    ("SQLITE_PERM", "cannot be opened; allow reading and writing the file and its folder"),
-    ("SQLITE_TOOBIG", "cannot keep so large an answer; release fewer cells at once"),
-    ("SQLITE_FULL", "could not be written because the disk is full; free some space"),
-    ("SQLITE_IOERR", "could not be read or written; check the disk and its free space"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,6 +274,172 @@ class FileStore:
             connection.execute("COMMIT")
 
 
+def parse_row(row: Row) -> Entry:
+    """The entry that a row spells, its seal not yet checked."""
+    sequence, recorded_at, kind, description, plan, table, version, previous, seal = row
+    texts = (recorded_at, kind, plan, table, version, previous, seal)
+    edited = LedgerError(f"entry {sequence} was edited")
+    if not isinstance(sequence, int) or not isinstance(description, bytes):
+        raise edited
+    try:
+        bytes.fromhex(str(previous))
+        tree = json.loads(description)
+        canonical = isinstance(tree, dict) and canonical_json(tree) == description
+    except (ValueError, TypeError, RecursionError) as error:
+        raise edited from error
+    if not canonical or not all(isinstance(text, str) for text in texts):
+        raise edited
+    return Entry(
+        sequence=sequence,
+        recorded_at=str(recorded_at),
+        kind=kind,  # type: ignore[arg-type]  # the chain refuses kinds it does not know
+        description_json=description,
+        plan_digest=str(plan),
+        table=str(table),
+        table_version=str(version),
+        previous=str(previous),
+        hash=str(seal),
+    )
+
+
+def try_again(
+    method: Callable[Concatenate[_Self, _Given], _Got],
+) -> Callable[Concatenate[_Self, _Given], _Got]:
+    """The method, run again from its start a few times while its transaction is undone by a `Conflict`."""
+
+    @wraps(method)
+    def repeated(self: _Self, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Got:
+        for number in range(_TRIES - 1):
+            try:
+                return method(self, *args, **kwargs)
+            except Conflict:
+                time.sleep(_PAUSE * 2**number)
+        return method(self, *args, **kwargs)
+
+    return repeated
+
+
+@contextmanager
+def take_turn(place: str, key: int) -> Iterator[bool]:
+    """Waits for the turn of this thread with one question to the ledger at `place`; gives whether it is new.
+
+    A thread that asks the same once more during its turn, from a callback for progress, say, goes on at once.
+    """
+    # A file has one set of turns, by whatever link it was opened.
+    name = place if "://" in place else str(Path(place).resolve()), key
+    with _turns.guard:
+        turn = _turns.locks.setdefault(name, _Turn())
+        turn.users += 1
+    try:
+        with turn.lock:
+            turn.depth += 1
+            try:
+                yield turn.depth == 1
+            finally:
+                turn.depth -= 1
+    finally:
+        with _turns.guard:
+            turn.users -= 1
+            if turn.users == 0:
+                _turns.locks.pop(name, None)
+
+
+@contextmanager
+def hold_byte(path: Path, key: int) -> Iterator[None]:
+    """Holds byte `key` of the lock file at `path`, against other processes."""
+    if sys.platform == "win32":  # only threads wait for each other
+        yield
+        return
+    with _open_once(path) as descriptor:
+
+        def lock() -> bool:
+            # Not the lock that waits: the system would see a deadlock between processes where two threads
+            # of one of them wait for different things.
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, key)
+            except (BlockingIOError, PermissionError):
+                return False
+            return True
+
+        wait_until(lock)
+        try:
+            yield
+        finally:
+            fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, key)
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Asks again and again until it is `done`."""
+    pause = _FIRST_PAUSE
+    while not done():
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _Turn:
+    """One question: who answers it, how many wait or answer, and how often the one has begun."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.users = 0
+        self.depth = 0
+
+
+class _Turns:
+    """The questions that threads of this process are answering, and the lock files it has open."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """A forked process has none of its parent's threads, hence none of their turns."""
+        self.guard = threading.Lock()
+        self.locks: dict[tuple[str, int], _Turn] = {}
+        self.files: dict[tuple[int, int], tuple[int, int]] = {}  # by device and inode: descriptor, users
+
+
+_turns = _Turns()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turns.forget)
+
+
+@contextmanager
+def _open_once(path: Path) -> Iterator[int]:
+    """The descriptor of the file at `path`, which all threads of this process share."""
+    with _turns.guard:
+        name = _identify(path)
+        if name not in _turns.files:
+            try:
+                opened = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise LedgerError(
+                    f"{path.name!r} cannot be opened ({error.strerror}); allow writing to its folder"
+                ) from None
+            name = _identify(opened)
+            _turns.files[name] = opened, 0
+        descriptor, users = _turns.files[name]
+        _turns.files[name] = descriptor, users + 1
+    try:
+        yield descriptor
+    finally:
+        with _turns.guard:
+            _, users = _turns.files.get(name, (descriptor, 0))
+            if users > 1:
+                _turns.files[name] = descriptor, users - 1
+            elif users == 1:
+                del _turns.files[name]
+                os.close(descriptor)
+
+
+def _identify(file: Path | int) -> tuple[int, int]:
+    """The file itself, whatever its name; nothing that exists if there is none."""
+    try:
+        found = os.fstat(file) if isinstance(file, int) else file.stat()
+    except FileNotFoundError:
+        return (-1, -1)
+    return found.st_dev, found.st_ino
+
+
 def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=timeout, isolation_level=None)
     try:
@@ -557,3 +516,10 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _read_payload(rows: list[Row]) -> tuple[bytes, str] | None:
+    for payload, sha256 in rows:
+        # An edit may have left something else than bytes, which then matches no digest.
+        return (payload if isinstance(payload, bytes) else str(payload).encode()), str(sha256)
+    return None

@@ -21,7 +21,7 @@ from sfumato.accounting import Cost
 from sfumato.audit.neighbours import Record, list_crowd, list_fields, make_table
 from sfumato.curator import Curator, describe_source
 from sfumato.errors import AuditError, SfumatoError, SourceError
-from sfumato.questions.measurement import Measurement
+from sfumato.questions import Measurement
 from sfumato.recipes import Plan, Product
 from sfumato.sql import read_statement
 from sfumato.tables import TEXT_FILES
@@ -181,7 +181,7 @@ class _SpecimenRecipe:
 
 
 def specimen_target(
-    specimen: Any,  # noqa: ANN401 - any of sfumato.recipes.specimens
+    specimen: Any,  # noqa: ANN401 - any of sfumato.audit.specimens
     *,
     epsilons: tuple[Fraction, ...],
     delta: Fraction,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, print_json
+from sfumato.cli.output import Delta, Epsilons, Json, ProjectOption, print_json, print_table, say
 
 if TYPE_CHECKING:
     from sfumato.curator import Check
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def check(
     recipe: Annotated[str, typer.Argument(help="The recipe file.")],
     project: ProjectOption = "sfumato.toml",
-    epsilon: Annotated[list[str] | None, typer.Option(help="In place of the recipe's; may repeat.")] = None,
-    delta: Annotated[str | None, typer.Option(help="In place of the recipe's.")] = None,
+    epsilon: Epsilons = None,
+    delta: Delta = None,
     json: Json = False,
 ) -> None:
     """Dry run: unit, sensitivity, noise, expected error, cost. Reads no row, spends nothing.
@@ -76,16 +76,12 @@ def describe_check(result: Check) -> dict[str, Any]:
 
 def show_check(result: Check) -> None:
     """Prints a dry run for a person."""
-    from rich.table import Table
-
     record = describe_check(result)
-    out = console()
-    out.print(f"{record['recipe']} of table {record['table']}")
-    out.print(f"  protects   one individual: {result.plan.table.unit.describe()}")
-    out.print(f"  bounding   {record['bounding']}, enforced while counting")
-    table = Table("measurement", "cells", "noise", "scale", "sensitivity", "95 % of errors within", "epsilon")
-    for row in record["measurements"]:
-        table.add_row(
+    say(f"{record['recipe']} of table {record['table']}")
+    say(f"  protects   one individual: {result.plan.table.unit.describe()}")
+    say(f"  bounding   {record['bounding']}, enforced while counting")
+    rows = [
+        (
             row["name"],
             f"{row['cells']:,}",
             row["noise"],
@@ -94,12 +90,23 @@ def show_check(result: Check) -> None:
             f"+-{row['expected_error_95']:.4g}",
             row["epsilon"] or f"rho {row['rho']:.4g}",
         )
-    if result.plan.requests:
-        out.print(table)
+        for row in record["measurements"]
+    ]
+    if rows:
+        headings = (
+            "measurement",
+            "cells",
+            "noise",
+            "scale",
+            "sensitivity",
+            "95 % of errors within",
+            "epsilon",
+        )
+        print_table(*headings, rows=rows)
     if result.plan.allowance is not None:
         rho = sum(float(cost.rho) for cost in result.plan.costs)
-        out.print(f"  asks       as it goes, by what it has seen, within rho {rho:.4g} charged at the start")
+        say(f"  asks       as it goes, by what it has seen, within rho {rho:.4g} charged at the start")
     verdict = "fits" if result.admitted else "does NOT fit"
     verdict = "was begun before and is finished free of charge" if result.begun else verdict
     verdict = "was answered before and is free" if result.answered else verdict
-    out.print(f"  budget     epsilon {record['left']} left; this release {verdict}; nothing was spent")
+    say(f"  budget     epsilon {record['left']} left; this release {verdict}; nothing was spent")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, note, print_json
+from sfumato.cli.output import Json, ProjectOption, note, print_json, print_table, say
 
 
 def doctor(
@@ -33,16 +33,18 @@ def doctor(
 
 
 def _show(fit: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    grid = Table(title=f"INTERNAL: table {fit['table']}, {fit['records']:,} records", title_justify="left")
-    for heading in ("column", "inside", "outside", "missing", "not read", "cut or mended", "what would help"):
-        grid.add_column(heading, justify="left" if heading in ("column", "what would help") else "right")
-    for each in fit["columns"]:
-        numbers = [each[key] for key in ("inside", "outside", "missing", "unread", "changed")]
-        grid.add_row(each["name"], *(f"{number:,}" for number in numbers), each["advice"])
-    console().print(grid)
-    console().print(
+    numbers = ("inside", "outside", "missing", "unread", "changed")
+    headings = (">inside", ">outside", ">missing", ">not read", ">cut or mended")
+    print_table(
+        "column",
+        *headings,
+        "what would help",
+        rows=(
+            (each["name"], *(f"{each[key]:,}" for key in numbers), each["advice"]) for each in fit["columns"]
+        ),
+        title=f"INTERNAL: table {fit['table']}, {fit['records']:,} records",
+    )
+    say(
         f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records; "
         f"{fit['nobody']:,} records of nobody"
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato._version import __version__
 from sfumato.cli.anonymize import anonymize
 from sfumato.cli.attack import attack
 from sfumato.cli.audit import audit
@@ -65,9 +66,7 @@ app.add_typer(attack, name="attack")
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        sys.stdout.write(version("sfumato") + "\n")
+        sys.stdout.write(f"{__version__}\n")
         raise typer.Exit
 
 

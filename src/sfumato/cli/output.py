@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +21,14 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+# Options that several commands have.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 ProjectOption = Annotated[str, typer.Option("--project", "-p", help="The project file.", show_default=True)]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Epsilons = Annotated[
+    list[str] | None, typer.Option("--epsilon", help="In place of the recipe's; may repeat.")
+]
+Delta = Annotated[str | None, typer.Option("--delta", help="In place of the recipe's.")]
 
 
 def escape_controls(text: str) -> str:
@@ -51,8 +57,20 @@ def note(text: str) -> None:
     sys.stderr.write(escape_controls(text) + "\n")
 
 
+def open_curator(project: str) -> Curator:
+    """The curator of the project file, for a command that charges or reads its ledger.
+
+    Says on stderr if no ledger is there, so that a lost one is not taken for an unspent one.
+    """
+    import sfumato
+
+    curator = sfumato.open(project)
+    note_missing_ledger(curator)
+    return curator
+
+
 def note_missing_ledger(curator: Curator) -> None:
-    """Says on stderr that no ledger is there, so that a lost one is not taken for an unspent one."""
+    """Says on stderr that no ledger is there yet."""
     if not curator.has_ledger():
         name = curator.ledger_name
         note(f"no ledger {name!r} yet: the first charge makes one. If there was one, put it back first")
@@ -73,11 +91,23 @@ def console(*, stderr: bool = False) -> Console:
     return Plain(stderr=stderr, soft_wrap=not stream.isatty(), highlight=False, markup=False, emoji=False)
 
 
+def print_table(*headings: str, rows: Iterable[Iterable[str]], title: str | None = None) -> None:
+    """Prints a table on stdout; columns whose heading begins with ">" are set flush right."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     """A function that shows the stage of a long work: a spinner on a terminal, nothing elsewhere.
 
-    Stages are named, never measured in records: a row count on a screen is a row count told.
+    Stages are named, never measured in records: a row count on a screen is a row count published.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda _: None

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, note, note_missing_ledger, print_json, progress
+from sfumato.cli.output import (
+    Delta,
+    Epsilons,
+    Force,
+    Json,
+    ProjectOption,
+    note,
+    open_curator,
+    print_json,
+    progress,
+    say,
+)
 
 if TYPE_CHECKING:
     from sfumato.curator import Curator
@@ -19,17 +30,15 @@ def release(
         str | None, typer.Option("--out", "-o", help="The folder to write; it must not exist yet.")
     ] = None,
     project: ProjectOption = "sfumato.toml",
-    epsilon: Annotated[list[str] | None, typer.Option(help="In place of the recipe's; may repeat.")] = None,
-    delta: Annotated[str | None, typer.Option(help="In place of the recipe's.")] = None,
+    epsilon: Epsilons = None,
+    delta: Delta = None,
     resume: Annotated[
         str | None, typer.Option("--resume", help="Finish the release begun in this folder; spends nothing.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing release.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Charge the ledger, then count, add noise, and write the release folder."""
-    import sfumato
-
     if resume is not None and any(given is not None for given in (recipe, out, epsilon, delta)):
         raise typer.BadParameter(
             "--resume takes recipe, folder, epsilon and delta from the folder; give it alone"
@@ -37,8 +46,7 @@ def release(
     if resume is None and (recipe is None or out is None):
         raise typer.BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
     folder = str(out or resume)
-    curator = sfumato.open(project)
-    note_missing_ledger(curator)
+    curator = open_curator(project)
     try:
         with progress(quiet=json) as stage:
             if recipe is None:
@@ -48,7 +56,7 @@ def release(
                     recipe, epsilon=epsilon, delta=delta, out=folder, force=force, progress=stage
                 )
     except KeyboardInterrupt:
-        _tell_kept(curator, folder, project)
+        _note_kept(curator, folder, project)
         raise
     report = curator.budget()
     total = result.certificate["total"]
@@ -69,19 +77,18 @@ def release(
             }
         )
         return
-    show = console()
     if result.repeated:
-        show.print("The same plan was answered before on this table: the stored release, nothing spent.")
+        say("The same plan was answered before on this table: the stored release, nothing spent.")
     elif result.resumed:
-        show.print(f"Finished what was begun before, nothing more spent; epsilon {report.left} left.")
+        say(f"Finished what was begun before, nothing more spent; epsilon {report.left} left.")
     else:
         pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
-        show.print(f"Spent {pure}; {report.describe_left()}.")
-    show.print(f"Wrote {folder}: {', '.join(sorted(result.files))}")
-    show.print(f"next: sfumato verify {folder}")
+        say(f"Spent {pure}; {report.describe_left()}.")
+    say(f"Wrote {folder}: {', '.join(sorted(result.files))}")
+    say(f"next: sfumato verify {folder}")
 
 
-def _tell_kept(curator: Curator, folder: str, project: str) -> None:
+def _note_kept(curator: Curator, folder: str, project: str) -> None:
     """Says on stderr what an interrupted release has kept, and how to finish it."""
     kept = curator.kept(folder)
     if kept is None:

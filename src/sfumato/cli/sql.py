@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ from sfumato.cli.output import (
     progress,
     say,
 )
-from sfumato.errors import SfumatoError
+from sfumato.errors import SfumatoError, UnsupportedQuery
 from sfumato.exact import format_short
 
 if TYPE_CHECKING:
@@ -27,27 +27,7 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "csv", "json", "parquet"]
 
-_WELCOME = "DP-SELECT epsilon ... FROM table;  EXPLAIN ... spends nothing;  .budget  .tables  .help  .quit"
-_WELCOME_MODEL = "SELECT ... FROM table;  spends nothing;  .tables  .help  .quit"
 _MOST_SHOWN = 40
-
-
-class _Door(Protocol):
-    """Whoever answers the statements of one command."""
-
-    @property
-    def history(self) -> Path | None:
-        """The file in which a shell keeps what was typed."""
-
-    @property
-    def welcome(self) -> str:
-        """What a shell says first."""
-
-    def run(self, text: str, *, quiet: bool) -> Answer:
-        """The answer to a statement, with notes for the person unless `quiet`."""
-
-    def run_dot(self, line: str) -> None:
-        """Answers a word that begins with a dot."""
 
 
 def sql(
@@ -86,14 +66,14 @@ def sql(
         raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
     if out is not None:
         check_file(Path(out), force=force)
-    door: _Door = _Curated(project) if model is None else _Modelled(model, epsilon)
+    respondent = _Curated(project) if model is None else _Modelled(model, epsilon)
     shown: Format = "json" if json else output
     if command is None and file is None:
-        _run_shell(door, shown)
+        _run_shell(respondent, shown)
         return
     answer: Answer | None = None
     for text in [command] if command is not None else _read_file(file or ""):
-        answer = door.run(text or "", quiet=json)
+        answer = respondent.run(text or "", quiet=json)
         if out is None:
             _print(answer, shown)
     if out is not None and answer is not None:
@@ -102,8 +82,6 @@ def sql(
 
 
 def _read_file(name: str) -> list[str]:
-    from sfumato.errors import UnsupportedQuery
-
     try:
         text = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -125,16 +103,16 @@ def split_statements(text: str) -> list[str]:
 
 
 class _Curated:
-    """The project's curator, who charges the ledger."""
+    """Statements answered by the project's curator, who charges the ledger."""
 
-    welcome = _WELCOME
+    welcome = "DP-SELECT epsilon ... FROM table;  EXPLAIN ... spends nothing;  .budget  .tables  .help  .quit"
 
     def __init__(self, project: str) -> None:
         import sfumato
 
         self._curator = sfumato.open(project)
         note_missing_ledger(self._curator)
-        self.history = self._curator.project.folder / ".sfumato_history"
+        self.history: Path | None = self._curator.project.folder / ".sfumato_history"
 
     def run(self, text: str, *, quiet: bool) -> Answer:
         _announce(self._curator, text)
@@ -149,8 +127,7 @@ class _Curated:
     def run_dot(self, line: str) -> None:
         match line:
             case ".budget":
-                report = self._curator.budget()
-                note(report.describe_left())
+                note(self._curator.budget().describe_left())
             case ".tables":
                 for name, table in self._curator.project.tables.items():
                     note(f"{name}: {', '.join(table.columns)} (protects {table.unit.describe()})")
@@ -161,13 +138,13 @@ class _Curated:
 
 
 class _Modelled:
-    """The model of a release, which is public: there is nothing to charge."""
+    """Statements answered from the model of a release, which is public: there is nothing to charge."""
 
-    welcome = _WELCOME_MODEL
-    history = None
+    welcome = "SELECT ... FROM table;  spends nothing;  .tables  .help  .quit"
+    history: Path | None = None
 
     def __init__(self, folder: str, epsilon: str | None) -> None:
-        from sfumato.sql.model import open_model
+        from sfumato.release.ask import open_model
 
         self._model = open_model(folder, epsilon=epsilon)
 
@@ -188,7 +165,7 @@ class _Modelled:
 
 
 def _announce(curator: Curator, text: str) -> None:
-    """Says what a statement will spend whose epsilon follows from a wanted error."""
+    """Says what a statement will spend whose epsilon follows from the error to stay within."""
     from sfumato.sql import read_statement
 
     statement = read_statement(text)
@@ -270,11 +247,12 @@ def _to_bytes(answer: Answer, kind: str) -> bytes:
     return table_to_csv(answer.table)
 
 
-def _run_shell(door: _Door, output: Format) -> None:
+def _run_shell(respondent: _Curated | _Modelled, output: Format) -> None:
     interactive = sys.stdin.isatty()
     if interactive:
-        _load_history(door.history)
-        note(door.welcome)
+        if respondent.history is not None:
+            _load_history(respondent.history)
+        note(respondent.welcome)
     pending = ""
     while True:
         try:
@@ -288,29 +266,23 @@ def _run_shell(door: _Door, output: Format) -> None:
         if not pending and line.strip().startswith("."):
             if line.strip() in (".quit", ".exit"):
                 break
-            door.run_dot(line.strip())
+            respondent.run_dot(line.strip())
             continue
         pending = f"{pending}\n{line}" if pending else line
         if pending.rstrip().endswith(";") or not interactive:
             text, pending = pending, ""
-            if text.strip():
-                _try(door, text, output)
+            try:
+                if text.strip():
+                    _print(respondent.run(text, quiet=False), output)
+            except SfumatoError as error:
+                note(f"error: {error}")
 
 
-def _try(door: _Door, text: str, output: Format) -> None:
-    try:
-        _print(door.run(text, quiet=False), output)
-    except SfumatoError as error:
-        note(f"error: {error}")
-
-
-def _load_history(path: Path | None) -> None:
+def _load_history(path: Path) -> None:
     import atexit
     import readline
     from contextlib import suppress
 
-    if path is None:
-        return
     # Statements hold no record, but they tell what somebody looked for: only the user may read them.
     with suppress(OSError):
         path.touch(mode=0o600)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, print_json
+from sfumato.cli.output import Json, ProjectOption, print_json, say
 
 
 def verify(
@@ -37,9 +37,8 @@ def verify(
             }
         )
         return
-    show = console()
     for line in result.checked:
-        show.print(f"  ok          {line}")
+        say(f"  ok          {line}")
     for line in result.unchecked:
-        show.print(f"  not checked {line}")
-    show.print(result.verdict)
+        say(f"  not checked {line}")
+    say(result.verdict)

@@ -97,17 +97,7 @@ class Curator:
     def budget(self) -> BudgetReport:
         """What the project may spend, what it has spent, and what is left. Spends nothing."""
         if not self.has_ledger():
-            total = Amount(self._budget.epsilon)
-            return BudgetReport(
-                total=total,
-                spent=Amount(0),
-                left=total,
-                delta=Amount(self._budget.delta),
-                budget=self._budget,
-                sums=Spent(),
-                entries=(),
-                head="",
-            )
+            return BudgetReport(budget=self._budget, sums=Spent())
         return self._ledger().report()
 
     def accept_budget(self) -> BudgetReport:

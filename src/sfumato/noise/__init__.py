@@ -1,14 +1,12 @@
 """Exact noise: integers from the discrete Laplace and discrete Gaussian laws, and exact choices.
 
-`law` says what is drawn, `table` turns it into certified thresholds with `fixed_point`, `narrow`
-and `wide` turn random words from `entropy` into draws, `samplers` is the public surface. `choice`
-draws an index in proportion to the exponential of its score, `flips` makes single choices among scores of any
-size, `sparse` noises histograms too large to list.
+`laws` says what is drawn and certifies thresholds for it, `samplers` turns random words from `entropy` into
+draws, `choice` draws an index in proportion to the exponential of its score, `sparse` noises histograms too
+large to list. Nothing here takes a seed.
 The proof that the laws are exact is docs/proofs/noise.md.
 """
 
 from sfumato.noise.choice import (
-    bernoulli_exp,
     exponential_choice,
     exponential_index,
     laplace_max_index,
@@ -24,7 +22,6 @@ __all__ = [
     "NoiseSource",
     "add_noise",
     "add_sparse_noise",
-    "bernoulli_exp",
     "discrete_gaussian",
     "discrete_laplace",
     "exponential_choice",

@@ -20,7 +20,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, parse_positive
 from sfumato.noise.entropy import BitSource, KeyStream, draw_word
 from sfumato.noise.laws import exp_bounds, make_law
-from sfumato.noise.samplers import _draw
+from sfumato.noise.samplers import draw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +70,49 @@ def exponential_choice(scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray
             f"got the shape {scores.shape}"
         )
     return _choose(scores, exact, KeyStream())
+
+
+def exponential_index(scores: Sequence[int | Fraction], *, rate: ExactLike | Fraction) -> int:
+    """An index, drawn with probability proportional to exp(rate * score) exactly.
+
+    The law of `exponential_choice` for one row, for scores that need not be 64-bit integers.
+
+    Privacy: that of `sfumato.choose.exponential`.
+
+    >>> exponential_index([0, Fraction(10**100, 3), 3], rate=1)
+    1
+    """
+    exact = parse_positive(rate, name="rate")
+    return _exponential(_find_losses(scores), exact, KeyStream())
+
+
+def permute_and_flip_index(scores: Sequence[int | Fraction], *, rate: ExactLike | Fraction) -> int:
+    """An index, by permute-and-flip: the candidates come in random order and the first heads wins.
+
+    A candidate's coin shows heads with probability exp(-rate * (best score - its score)) exactly, so the
+    best one's always does. The law is that of the largest score plus exponential noise of this rate.
+
+    Privacy: that of `sfumato.choose.permute_and_flip`.
+
+    >>> permute_and_flip_index([0, 900, 3], rate=1)
+    1
+    """
+    exact = parse_positive(rate, name="rate")
+    return _permute_and_flip([exact * each for each in _find_losses(scores)], KeyStream())
+
+
+def laplace_max_index(scores: Sequence[int], *, scale: ExactLike | Fraction) -> int:
+    """The index of the largest score plus discrete Laplace noise; of several, one at random.
+
+    Privacy: that of `sfumato.choose.noisy_max` with noise="laplace".
+
+    >>> laplace_max_index([0, 900, 3], scale=1)
+    1
+    """
+    law = make_law("laplace", scale)
+    _find_losses(scores)
+    source = KeyStream()
+    return _largest(scores, draw(law, len(scores), source).tolist(), source)
 
 
 def _choose(
@@ -218,56 +261,22 @@ def _resolve(
         bits += _WORD
 
 
-def bernoulli_exp(gamma: ExactLike | Fraction) -> bool:
-    """Whether a coin shows heads, which it does with probability exp(-gamma) exactly, gamma >= 0.
-
-    >>> bernoulli_exp(0), bernoulli_exp(10**9)
-    (True, False)
-    """
-    return _flip(_parse_loss(gamma), KeyStream())
+def _exponential(losses: list[Fraction], rate: Fraction, source: BitSource, *, word_bits: int = _WORD) -> int:
+    grid = math.lcm(*(loss.denominator for loss in losses))
+    whole = [loss.numerator * (grid // loss.denominator) for loss in losses]
+    value = draw_word(source) >> _WORD - word_bits
+    return _resolve(whole, rate / grid, value, word_bits, source, {})
 
 
-def permute_and_flip_index(scores: Sequence[int | Fraction], *, rate: ExactLike | Fraction) -> int:
-    """An index, by permute-and-flip: the candidates come in random order and the first heads wins.
-
-    A candidate's coin shows heads with probability exp(-rate * (best score - its score)) exactly, so the
-    best one's always does. The law is that of the largest score plus exponential noise of this rate.
-
-    Privacy: that of `sfumato.choose.permute_and_flip`.
-
-    >>> permute_and_flip_index([0, 900, 3], rate=1)
-    1
-    """
-    exact = parse_positive(rate, name="rate")
-    return _permute_and_flip([exact * each for each in _find_losses(scores)], KeyStream())
-
-
-def exponential_index(scores: Sequence[int | Fraction], *, rate: ExactLike | Fraction) -> int:
-    """An index, drawn with probability proportional to exp(rate * score) exactly.
-
-    The law of `exponential_choice` for one row, for scores that need not be 64-bit integers.
-
-    Privacy: that of `sfumato.choose.exponential`.
-
-    >>> exponential_index([0, Fraction(10**100, 3), 3], rate=1)
-    1
-    """
-    exact = parse_positive(rate, name="rate")
-    return _exponential(_find_losses(scores), exact, KeyStream())
-
-
-def laplace_max_index(scores: Sequence[int], *, scale: ExactLike | Fraction) -> int:
-    """The index of the largest score plus discrete Laplace noise; of several, one at random.
-
-    Privacy: that of `sfumato.choose.noisy_max` with noise="laplace".
-
-    >>> laplace_max_index([0, 900, 3], scale=1)
-    1
-    """
-    law = make_law("laplace", scale)
-    _find_losses(scores)
-    source = KeyStream()
-    return _largest(scores, _draw(law, len(scores), source).tolist(), source)
+def _permute_and_flip(gammas: list[Fraction], source: BitSource, *, word_bits: int = _WORD) -> int:
+    order = list(range(len(gammas)))
+    for left in range(len(gammas), 1, -1):
+        place = _draw_below(left, source)
+        index = order[place]
+        if _flip(gammas[index], source, word_bits=word_bits):
+            return index
+        order[place] = order[left - 1]
+    return order[0]  # the only one left is the best, whose coin shows heads
 
 
 def _flip(gamma: Fraction, source: BitSource, *, word_bits: int = _WORD) -> bool:
@@ -295,24 +304,6 @@ def _draw_below(count: int, source: BitSource) -> int:
             return drawn
 
 
-def _permute_and_flip(gammas: list[Fraction], source: BitSource, *, word_bits: int = _WORD) -> int:
-    order = list(range(len(gammas)))
-    for left in range(len(gammas), 1, -1):
-        place = _draw_below(left, source)
-        index = order[place]
-        if _flip(gammas[index], source, word_bits=word_bits):
-            return index
-        order[place] = order[left - 1]
-    return order[0]  # the only one left is the best, whose coin shows heads
-
-
-def _exponential(losses: list[Fraction], rate: Fraction, source: BitSource, *, word_bits: int = _WORD) -> int:
-    grid = math.lcm(*(loss.denominator for loss in losses))
-    whole = [loss.numerator * (grid // loss.denominator) for loss in losses]
-    value = draw_word(source) >> _WORD - word_bits
-    return _resolve(whole, rate / grid, value, word_bits, source, {})
-
-
 def _largest(scores: Sequence[int], noise: list[int], source: BitSource) -> int:
     noisy = [score + each for score, each in zip(scores, noise, strict=True)]
     best = max(noisy)
@@ -328,7 +319,3 @@ def _find_losses(scores: Sequence[int | Fraction]) -> list[Fraction]:
         raise RecipeError("scores must be whole numbers or fractions")
     best = max(scores)
     return [Fraction(best - score) for score in scores]
-
-
-def _parse_loss(gamma: object) -> Fraction:
-    return Fraction(0) if gamma == 0 else parse_positive(gamma, name="gamma")

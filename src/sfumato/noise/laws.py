@@ -1,4 +1,9 @@
-"""The two laws of noise, described exactly."""
+"""The two laws of noise, described exactly, and certified numbers to draw them with.
+
+A magnitude is drawn by comparing random bits with thresholds: the floors of 2^bits times the cumulative
+probabilities. They are found in whole numbers with proved errors, and at more digits wherever an error leaves
+one open (docs/proofs/noise.md, section 4).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,16 @@ from sfumato.exact import parse_positive
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 Kind = Literal["laplace", "gaussian"]
 
 MAX_SCALE: Final = 1 << 50
 """Above it a draw, or a count plus a draw, could leave the 64-bit integers in earnest."""
+
+WORD_BITS: Final = 63
+"""A 64-bit word less its sign."""
+
+_GUARDS: Final = (96, 192, 384, 768, 1536)
+_SMALL_TABLE: Final = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,80 +71,6 @@ def make_law(kind: Kind, scale: object) -> Law:
     Law(kind='laplace', scale=Fraction(1, 10))
     """
     return Law(kind, parse_positive(scale, name=_scale_name(kind)))
-
-
-def _scale_name(kind: Kind) -> str:
-    return "sigma" if kind == "gaussian" else "scale"
-
-
-def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
-    """Integers (low, high) with low <= 2^bits * exp(-exponent) <= high, at most 2 apart.
-
-    >>> from fractions import Fraction
-    >>> exp_bounds(Fraction(1), 10)
-    (376, 377)
-    """
-    if exponent < 0:
-        raise ValueError("the exponent of a decaying exponential cannot be negative")
-    if exponent == 0:
-        return 1 << bits, 1 << bits
-    if exponent >= bits:
-        return 0, 1  # exp(-bits) < 2^-bits
-    # exp(-x) = exp(-x / 2^halvings)^(2^halvings), the inner exponent below 2^-8.
-    halvings = int(exponent).bit_length() + 8
-    work = bits + halvings + bits.bit_length() + 16
-    value, error = _exp_series((exponent.numerator << work - halvings) // exponent.denominator, work)
-    for _ in range(halvings):
-        # |a^2 - A^2| <= 2 |a - A| for a, A <= 1, and the shift drops less than one unit.
-        value, error = value * value >> work, 2 * error + 1
-    drop = work - bits
-    low = (value - error) >> drop
-    high = -(-(value + error) >> drop)
-    return max(low, 0), min(high, 1 << bits)
-
-
-def _exp_series(argument: int, work: int) -> tuple[int, int]:
-    """(value, error): 2^work * exp(-y) for any y with argument <= y * 2^work < argument + 1.
-
-    Needs y below 2^-8. Each term is a floor of a floor and falls short of the true term by less
-    than two units; the terms left out alternate and shrink, so they add less than the first of
-    them, which is below two units; moving y by one unit moves the result by at most one.
-    """
-    term = total = 1 << work
-    for order in count(1):
-        term = term * argument // (order << work)
-        if term == 0:
-            return total, 2 * order + 3
-        total += -term if order & 1 else term
-    raise AssertionError  # pragma: no cover - the terms shrink to zero
-
-
-def loss_floor(exponent: Fraction, bits: int) -> int:
-    """The floor of 2^bits * (1 - exp(-exponent)), certified, for a positive rational exponent.
-
-    The loop ends: exp of a nonzero rational is irrational, so some precision separates it from
-    every multiple of 2^-bits.
-
-    >>> from fractions import Fraction
-    >>> loss_floor(Fraction(1), 10)
-    647
-    """
-    guard = 32
-    while True:
-        low, high = exp_bounds(exponent, bits + guard)
-        one = 1 << bits + guard
-        # exp(-exponent) > 0 strictly, so the loss stays below one whatever the bounds say.
-        floor = (one - high) >> guard
-        if floor == min((one - low) >> guard, (1 << bits) - 1):
-            return floor
-        guard *= 2
-
-
-WORD_BITS: Final = 63
-"""A 64-bit word less its sign."""
-
-_GUARDS: Final = (96, 192, 384, 768, 1536)
-_SMALL_TABLE: Final = 4000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,12 +114,55 @@ def build_table(law: Law, *, folded: bool, bits: int = WORD_BITS) -> Table:
 def build_thresholds(law: Law, *, folded: bool, bits: int) -> tuple[int, ...]:
     """The thresholds below 2^bits - 1, in ascending order, at any width.
 
-    >>> from fractions import Fraction
-    >>> from sfumato.noise.laws import Law
     >>> build_thresholds(Law("laplace", Fraction(1)), folded=True, bits=8)
     (118, 205, 237, 249, 253)
     """
     return tuple(_thresholds(law, folded=folded, bits=bits))
+
+
+def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
+    """Integers (low, high) with low <= 2^bits * exp(-exponent) <= high, at most 2 apart.
+
+    >>> exp_bounds(Fraction(1), 10)
+    (376, 377)
+    """
+    if exponent < 0:
+        raise ValueError("the exponent of a decaying exponential cannot be negative")
+    if exponent == 0:
+        return 1 << bits, 1 << bits
+    if exponent >= bits:
+        return 0, 1  # exp(-bits) < 2^-bits
+    # exp(-x) = exp(-x / 2^halvings)^(2^halvings), the inner exponent below 2^-8.
+    halvings = int(exponent).bit_length() + 8
+    work = bits + halvings + bits.bit_length() + 16
+    value, error = _exp_series((exponent.numerator << work - halvings) // exponent.denominator, work)
+    for _ in range(halvings):
+        # |a^2 - A^2| <= 2 |a - A| for a, A <= 1, and the shift drops less than one unit.
+        value, error = value * value >> work, 2 * error + 1
+    drop = work - bits
+    low = (value - error) >> drop
+    high = -(-(value + error) >> drop)
+    return max(low, 0), min(high, 1 << bits)
+
+
+def loss_floor(exponent: Fraction, bits: int) -> int:
+    """The floor of 2^bits * (1 - exp(-exponent)), certified, for a positive rational exponent.
+
+    The loop ends: exp of a nonzero rational is irrational, so some precision separates it from
+    every multiple of 2^-bits.
+
+    >>> loss_floor(Fraction(1), 10)
+    647
+    """
+    guard = 32
+    while True:
+        low, high = exp_bounds(exponent, bits + guard)
+        one = 1 << bits + guard
+        # exp(-exponent) > 0 strictly, so the loss stays below one whatever the bounds say.
+        floor = (one - high) >> guard
+        if floor == min((one - low) >> guard, (1 << bits) - 1):
+            return floor
+        guard *= 2
 
 
 def _thresholds(law: Law, *, folded: bool, bits: int) -> list[int]:
@@ -271,3 +250,23 @@ def _gaussian_thresholds(rate: Fraction, *, folded: bool, bits: int, guard: int)
             return None
         thresholds.append(units)
     return None
+
+
+def _exp_series(argument: int, work: int) -> tuple[int, int]:
+    """(value, error): 2^work * exp(-y) for any y with argument <= y * 2^work < argument + 1.
+
+    Needs y below 2^-8. Each term is a floor of a floor and falls short of the true term by less
+    than two units; the terms left out alternate and shrink, so they add less than the first of
+    them, which is below two units; moving y by one unit moves the result by at most one.
+    """
+    term = total = 1 << work
+    for order in count(1):
+        term = term * argument // (order << work)
+        if term == 0:
+            return total, 2 * order + 3
+        total += -term if order & 1 else term
+    raise AssertionError  # pragma: no cover - the terms shrink to zero
+
+
+def _scale_name(kind: Kind) -> str:
+    return "sigma" if kind == "gaussian" else "scale"

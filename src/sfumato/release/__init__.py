@@ -1,4 +1,9 @@
-"""Public rooms: the release folder, its certificate, its write-up, and their verification."""
+"""A release: the noisy table with its proof attached.
+
+`release` derives everything from noisy answers, `files` packs the answers, `certificate` and `writeup`
+state the guarantee to machines and to people, `folder` is the one way in and out of a folder, `verify`
+derives it all again.
+"""
 
 from sfumato.release.certificate import describe_entry
 from sfumato.release.files import PackedAnswers, append_answers, pack_measurements, split_answers

@@ -11,6 +11,7 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from sfumato._version import __version__
 from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_delta, round_up
@@ -39,10 +40,11 @@ def build_certificate(
     ledger: Mapping[str, Any],
     files: Mapping[str, bytes],
     facts: Mapping[str, Any],
+    notes: list[str],
 ) -> dict[str, Any]:
     """The certificate of a release of `plan`, charged as the `ledger` entry says, with these files.
 
-    `facts` is what the recipe tells of its post-processing.
+    `facts` is what the recipe states of its post-processing, `notes` what `list_notes` finds.
     """
     table = plan.table
     return {
@@ -77,12 +79,13 @@ def build_certificate(
             for name in plan.columns
         },
         **({"postprocessing": dict(facts)} if facts else {}),
-        **({"notes": notes} if (notes := list_notes(table, answers)) else {}),
+        **({"notes": notes} if notes else {}),
         "ledger": dict(ledger),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("sfumato", "numpy", "pyarrow", "duckdb")},
+            "sfumato": __version__,
+            **{name: version(name) for name in ("numpy", "pyarrow", "duckdb")},
         },
     }
 

@@ -1,4 +1,7 @@
-"""Noisy tables as bytes: the same content gives the same bytes."""
+"""Noisy answers as one Parquet file, and back: the same answers give the same bytes.
+
+What is read back is checked against the questions, row by row: a file answers its plan or is refused.
+"""
 
 from __future__ import annotations
 
@@ -151,6 +154,15 @@ class PackedAnswers:
         return Measurement(request=ask, noisy_values=values, grid=grid, cells=cells)
 
 
+def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
+    if isinstance(answer, Measurement):
+        values = answer.noisy_values
+        if answer.cells is not None and not values.size:
+            values = np.zeros(1, np.int64)
+        return answer.ask.name, values, float(answer.request.scale)
+    return answer.ask.name, np.array([answer.index], np.int64), 0.0
+
+
 def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
     """The cells of an answer's rows."""
     if not isinstance(answer, Measurement) or answer.cells is None:
@@ -160,15 +172,6 @@ def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
 
 def _fixed_size(table: Table, ask: Ask) -> int:
     return request_size(table, ask) if isinstance(ask, Request) else 1
-
-
-def _parts(answer: Answer) -> tuple[str, NDArray[np.int64], float]:
-    if isinstance(answer, Measurement):
-        values = answer.noisy_values
-        if answer.cells is not None and not values.size:
-            values = np.zeros(1, np.int64)
-        return answer.ask.name, values, float(answer.request.scale)
-    return answer.ask.name, np.array([answer.index], np.int64), 0.0
 
 
 def _whole_numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.int64]:

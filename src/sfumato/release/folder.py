@@ -1,4 +1,8 @@
-"""A release on disk: written whole under its name, or not at all."""
+"""A release folder: what may be written there, how it is opened, and the note of one that is only begun.
+
+Every command opens a release with `open_folder`: no file is used that differs from what the certificate
+describes, and whatever fails is one of two errors.
+"""
 
 from __future__ import annotations
 
@@ -33,39 +37,10 @@ from sfumato.tables.write import check_parent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-if TYPE_CHECKING:
-    pass
-
 FILES = ("certificate.json", "measurements.parquet", "table.csv", "table.parquet", "writeup.md")
 RESUME = "resume.json"
-
-
-def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None:
-    """Raises an error that says why a release cannot be written to `out`.
-
-    `keep` names files, such as the ledger, that a replaced folder must not hold.
-    """
-    held = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    # A folder of a release that was only begun holds nothing to lose.
-    if out.exists() and not force and held != {RESUME}:
-        raise ReleaseError(f"{out.name!r} exists already; choose another folder, or --force to replace it")
-    if out.exists() and not out.is_dir():
-        raise ReleaseError(f"{out.name!r} is a file, not a folder")
-    # Only a release is ever replaced: never a folder that holds anything else.
-    if not held <= {*FILES, *EXTRA_FILES, RESUME}:
-        raise ReleaseError(
-            f"{out.name!r} holds something that is not part of a release; choose another folder"
-        )
-    target = out.resolve()
-    if any(target == path.resolve() or target in path.resolve().parents for path in keep):
-        raise ReleaseError(
-            f"{out.name!r} holds the ledger, the project file or the records; choose another folder"
-        )
-    check_parent(out)
-
-
 _CERTIFICATE = "certificate.json"
+_NOTE_FORMAT = "sfumato resume 1"
 _MOST_BYTES = 2**33
 
 
@@ -109,17 +84,6 @@ class OpenedRelease:
         return plan
 
 
-@contextmanager
-def failing_closed(what: str) -> Iterator[None]:
-    """Whatever fails while a release is read is a failed verification, which says `what` and why."""
-    try:
-        yield
-    except VerificationFailed:
-        raise
-    except Exception as error:  # what can fail in reading a damaged file is nowhere listed
-        raise VerificationFailed(f"{what}: {str(error)[:300] or type(error).__name__}") from None
-
-
 def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA_FILES)) -> OpenedRelease:
     """The release in `folder` with its `wanted` files; all are held to the digests of the certificate.
 
@@ -148,44 +112,28 @@ def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA
     return OpenedRelease(name=name, certificate=certificate, files=files)
 
 
-def _list_files(folder: Path, name: str) -> set[str]:
-    try:
-        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    except OSError as error:
-        raise ReleaseError(f"{name!r} cannot be read ({type(error).__name__})") from None
-    if held == {RESUME}:
-        raise ReleaseError(f"{name!r} holds a release that is not finished; run `sfumato release --resume`")
-    if _CERTIFICATE not in held:
-        raise ReleaseError(f"{name!r} is not a release: it has no {_CERTIFICATE}")
-    return held
+def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None:
+    """Raises an error that says why a release cannot be written to `out`.
 
-
-def _read_file(path: Path, name: str, *, most: int) -> bytes:
-    try:
-        return read_regular(path, most=most)
-    except SourceError as error:
-        raise VerificationFailed(f"the release {name!r}: {error}") from None
-    except OSError as error:
-        raise ReleaseError(f"{path.name} in {name!r} cannot be read ({type(error).__name__})") from None
-
-
-def _check_form(certificate: object, name: str) -> dict[str, str]:
-    """The digests that a certificate states of its files, if it has the form of one."""
-    if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
-        raise VerificationFailed(f"{name!r}: certificate.json is not of the format {FORMAT!r}")
-    stated, needed = certificate.get("files"), set(FILES) - {_CERTIFICATE}
-    if (
-        not isinstance(certificate.get("plan"), dict)
-        or not isinstance(stated, dict)
-        or not needed <= set(stated) <= needed | set(EXTRA_FILES)
-    ):
-        raise VerificationFailed(
-            f"{name!r}: certificate.json does not state its plan, or not the files of a release"
+    `keep` names files, such as the ledger, that a replaced folder must not hold.
+    """
+    held = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    # A folder of a release that was only begun holds nothing to lose.
+    if out.exists() and not force and held != {RESUME}:
+        raise ReleaseError(f"{out.name!r} exists already; choose another folder, or --force to replace it")
+    if out.exists() and not out.is_dir():
+        raise ReleaseError(f"{out.name!r} is a file, not a folder")
+    # Only a release is ever replaced: never a folder that holds anything else.
+    if not held <= {*FILES, *EXTRA_FILES, RESUME}:
+        raise ReleaseError(
+            f"{out.name!r} holds something that is not part of a release; choose another folder"
         )
-    return stated
-
-
-_NOTE_FORMAT = "sfumato resume 1"
+    target = out.resolve()
+    if any(target == path.resolve() or target in path.resolve().parents for path in keep):
+        raise ReleaseError(
+            f"{out.name!r} holds the ledger, the project file or the records; choose another folder"
+        )
+    check_parent(out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,3 +190,51 @@ def read_note(out: Path) -> Begun:
             f"{out.name!r}: {RESUME} is not a note of this version; run the same release again"
         )
     return begun
+
+
+@contextmanager
+def failing_closed(what: str) -> Iterator[None]:
+    """Whatever fails while a release is read is a failed verification, which says `what` and why."""
+    try:
+        yield
+    except VerificationFailed:
+        raise
+    except Exception as error:  # what can fail in reading a damaged file is nowhere listed
+        raise VerificationFailed(f"{what}: {str(error)[:300] or type(error).__name__}") from None
+
+
+def _list_files(folder: Path, name: str) -> set[str]:
+    try:
+        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    except OSError as error:
+        raise ReleaseError(f"{name!r} cannot be read ({type(error).__name__})") from None
+    if held == {RESUME}:
+        raise ReleaseError(f"{name!r} holds a release that is not finished; run `sfumato release --resume`")
+    if _CERTIFICATE not in held:
+        raise ReleaseError(f"{name!r} is not a release: it has no {_CERTIFICATE}")
+    return held
+
+
+def _read_file(path: Path, name: str, *, most: int) -> bytes:
+    try:
+        return read_regular(path, most=most)
+    except SourceError as error:
+        raise VerificationFailed(f"the release {name!r}: {error}") from None
+    except OSError as error:
+        raise ReleaseError(f"{path.name} in {name!r} cannot be read ({type(error).__name__})") from None
+
+
+def _check_form(certificate: object, name: str) -> dict[str, str]:
+    """The digests that a certificate states of its files, if it has the form of one."""
+    if not isinstance(certificate, dict) or certificate.get("format") != FORMAT:
+        raise VerificationFailed(f"{name!r}: certificate.json is not of the format {FORMAT!r}")
+    stated, needed = certificate.get("files"), set(FILES) - {_CERTIFICATE}
+    if (
+        not isinstance(certificate.get("plan"), dict)
+        or not isinstance(stated, dict)
+        or not needed <= set(stated) <= needed | set(EXTRA_FILES)
+    ):
+        raise VerificationFailed(
+            f"{name!r}: certificate.json does not state its plan, or not the files of a release"
+        )
+    return stated

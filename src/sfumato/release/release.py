@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.errors import ReleaseError
 from sfumato.questions import Measurement
 from sfumato.recipes import MOST_ANSWERS, follow_recipe
-from sfumato.release.certificate import build_certificate, pack_json, sum_costs
+from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import check_folder
 from sfumato.release.writeup import build_writeup
@@ -65,15 +65,23 @@ class Release:
 
 
 def derive_files(
-    plan: Plan, answers: tuple[Answer, ...], product: Product, *, ledger: Mapping[str, Any]
+    plan: Plan,
+    answers: tuple[Answer, ...],
+    product: Product,
+    *,
+    ledger: Mapping[str, Any],
+    notes: list[str],
 ) -> dict[str, bytes]:
-    """The files that follow from the answers: a function of plan, noisy answers and ledger entry."""
+    """The files that follow from the answers: a function of plan, noisy answers and ledger entry.
+
+    `product` is what the recipe made of the answers, `notes` what `list_notes` finds in them.
+    """
     with ThreadPoolExecutor(1) as pool:
         parquet = pool.submit(table_to_parquet, product.table, varied=product.varied)
         csv = table_to_csv(product.table)
         files = {"table.parquet": parquet.result(), "table.csv": csv}
     total = sum_costs(plan.costs, delta=plan.delta)
-    files["writeup.md"] = build_writeup(plan, answers, total=total, ledger=ledger)
+    files["writeup.md"] = build_writeup(plan, answers, total=total, ledger=ledger, notes=notes)
     return {**files, **product.files}
 
 
@@ -86,9 +94,12 @@ def build_release(
     packed: Callable[[], bytes],
 ) -> Release:
     """The release of `plan`; `packed` gives the packed answers once they are stored."""
-    files = derive_files(plan, answers, product, ledger=ledger)
+    notes = list_notes(plan.table, answers)
+    files = derive_files(plan, answers, product, ledger=ledger, notes=notes)
     files["measurements.parquet"] = packed()
-    certificate = build_certificate(plan, answers, ledger=ledger, files=files, facts=product.facts)
+    certificate = build_certificate(
+        plan, answers, ledger=ledger, files=files, facts=product.facts, notes=notes
+    )
     files["certificate.json"] = pack_json(certificate)
     return Release(table=product.table, answers=answers, certificate=certificate, files=files)
 

@@ -1,4 +1,8 @@
-"""Verification: a release derived once more from its own measurements, and compared."""
+"""Verification: a release derived once more from its own measurements, and compared file by file.
+
+Text must be the same byte for byte. A Parquet file may differ in how its writer laid it out, and the numbers
+of a model in their last bits, which the next version of numpy may add up in another order.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 from sfumato.accounting import Ledger
 from sfumato.errors import LedgerError, SourceError, VerificationFailed
 from sfumato.recipes import EXTRA_FILES, Plan
-from sfumato.release.certificate import build_certificate, describe_entry, pack_json
+from sfumato.release.certificate import build_certificate, describe_entry, list_notes, pack_json
 from sfumato.release.folder import OpenedRelease, failing_closed, open_folder
 from sfumato.release.release import derive_files, replay_answers
 from sfumato.tables.arrays import read_parquet
@@ -27,12 +31,151 @@ from sfumato.tables.arrays import read_parquet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-
 # Doubles that are so many units in the last place apart are the same but for how they were added up. The
 # tables of a model are rounded to 24 bits afterwards, so theirs are rarely one apart.
 _LAST_BITS, _LAST_BITS_SHORT = 2**16, 2
-
 _WRITER = re.compile(r"parquet-cpp-arrow version [\w.+-]{1,40}")
+_VERSION = re.compile(r"[\w.+-]{1,40}")
+_NO_LEDGER = (
+    "the charge: no ledger was given, so that the measurements, and every number that follows from them, "
+    "may be invented"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was checked and found right, and what was not checked."""
+
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    total: Mapping[str, Any]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence that claims no more than was checked."""
+        pure = f"epsilon {self.total['epsilon']}, " if self.total["epsilon"] is not None else ""
+        stated = f"{pure}rho {self.total['rho']}"
+        if self.unchecked:
+            return (
+                f"consistent, not verified: the files follow from the measurements and state {stated}; "
+                f"not checked is {'; '.join(self.unchecked)}"
+            )
+        return f"verified against the ledger, which holds the charge and the answer: {stated}"
+
+
+def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verification:
+    """The checks that the release in `folder` passes; the first that fails raises VerificationFailed.
+
+    With `ledger`, its whole chain is checked too, and that it holds this release's charge and answer.
+    Without it, only that all files follow from the measurements: anybody can invent measurements.
+    """
+    opened = open_folder(folder)
+    files = {name: content for name, content in opened.files.items() if name != "certificate.json"}
+    plan = opened.plan()
+    with failing_closed("the certificate does not describe a release that could have been made"):
+        entry = opened.certificate["ledger"]
+        answers, product = replay_answers(plan, files["measurements.parquet"], most=opened.cells)
+        notes = list_notes(plan.table, answers)
+        if "notes" not in opened.certificate and _is_from_before_notes(opened.certificate):
+            notes = []
+        derived = derive_files(plan, answers, product, ledger=entry, notes=notes)
+        again = build_certificate(plan, answers, ledger=entry, files=files, facts=product.facts, notes=notes)
+        checked = [_check_certificate(opened, again), *_check_tables(files, derived, rows=opened.cells)]
+    unchecked = []
+    if ledger is None:
+        unchecked.append(_NO_LEDGER)
+    else:
+        checked.append(_check_ledger(ledger, opened.certificate, plan, files["measurements.parquet"]))
+    return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=again["total"])
+
+
+def check_charge(certificate: Mapping[str, Any], charges: Iterable[str]) -> None:
+    """Raises VerificationFailed if the charge of a release is not among those of a ledger."""
+    with failing_closed("certificate.json names no charge"):
+        charge = certificate["ledger"]["hash"]
+    if charge not in set(charges):
+        raise VerificationFailed("the ledger of this project does not hold the charge of this release")
+
+
+def _is_from_before_notes(certificate: Mapping[str, Any]) -> bool:
+    """Whether a release states a version before 0.2.0, the first that notes a total within its noise."""
+    versions = certificate.get("versions")
+    stated = (
+        re.match(r"0\.([0-9]{1,9})\.", str(versions.get("sfumato"))) if isinstance(versions, dict) else None
+    )
+    return stated is not None and int(stated[1]) < 2
+
+
+def _check_certificate(opened: OpenedRelease, again: Mapping[str, Any]) -> str:
+    # Versions are stated, not derived. All else must be, byte for byte, what a release would write.
+    versions, stated = opened.certificate.get("versions"), opened.files["certificate.json"]
+    if (
+        not isinstance(versions, dict)
+        or set(versions) != set(again["versions"])
+        or not all(isinstance(text, str) and _VERSION.fullmatch(text) for text in versions.values())
+    ):
+        raise VerificationFailed("certificate.json: 'versions' does not name what it should")
+    expected = {**again, "versions": versions}
+    if stated != pack_json(expected):
+        document = json.loads(stated)
+        wrong = next((key for key in expected if document.get(key) != expected[key]), "its form")
+        raise VerificationFailed(f"certificate.json: {wrong!r} is not what follows from the plan it states")
+    return "plan, sensitivities, costs and totals follow from recipe and schema"
+
+
+def _check_tables(files: Mapping[str, bytes], derived: Mapping[str, bytes], *, rows: int) -> list[str]:
+    extra = [name for name in EXTRA_FILES if name in files or name in derived]
+    names = ("table.csv", "writeup.md", *extra, "table.parquet")
+    return [check_file(name, files.get(name), derived.get(name), rows=rows) for name in names]
+
+
+def _check_ledger(place: Path | str, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:
+    try:
+        opened = Ledger.read_only(place)
+        opened.verify()
+        entries = opened.entries()
+    except LedgerError as error:
+        raise VerificationFailed(f"the ledger does not verify: {error}") from None
+    stated = certificate["ledger"]
+    for entry in entries:
+        if describe_entry(entry) == stated:
+            if entry.plan_digest != plan.digest or entry.costs != plan.costs:
+                raise VerificationFailed("the ledger's entry for this release charges another plan")
+            answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
+            if not any(each.kind == "answer" and each.description == answer for each in entries):
+                raise VerificationFailed("measurements.parquet is not the answer that the ledger recorded")
+            return (
+                f"the ledger's chain is whole, entry {entry.sequence} charges this release, and its "
+                "measurements are the recorded answer"
+            )
+    raise VerificationFailed("the ledger holds no charge for this release")
+
+
+def check_file(name: str, stored: bytes | None, derived: bytes | None, *, rows: int = 0) -> str:
+    """What is found right of a file, or VerificationFailed with where it differs from what was derived.
+
+    Another version of the Parquet writer may lay out the same rows differently, and another version of numpy
+    give the numbers of a model other last bits. Text must be the same byte for byte.
+    """
+    if stored == derived:
+        return f"{name} follows from the measurements, byte for byte"
+    failed = f"{name} does not follow from measurements.parquet"
+    if stored is None or derived is None:
+        raise VerificationFailed(failed)
+    if not name.endswith(".parquet"):
+        raise VerificationFailed(f"{failed}: {describe_lines(stored, derived)}")
+    try:
+        about = pq.ParquetFile(io.BytesIO(stored)).metadata
+        plain = about.metadata is None and _WRITER.fullmatch(about.created_by or "")
+        found = find_differences(stored, derived, rows=rows)
+    except (pa.ArrowException, OSError, ValueError, SourceError):
+        raise VerificationFailed(failed) from None
+    # The table is also there as text, so nothing of it may differ.
+    if not plain or not all(each.is_small and name != "table.parquet" for each in found):
+        raise VerificationFailed(f"{failed}: {describe_differences(found)}")
+    if found:
+        return f"{name} follows from the measurements, but for last bits: {describe_differences(found)}"
+    return f"{name} follows from the measurements, row for row (another writer version)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +191,6 @@ class Difference:
             return f"{self.field} differs"
         name = "unit" if self.units == 1 else "units"
         return f"{self.field} differs by {self.units:,.0f} {name} in the last place"
-
-
-def check_file(name: str, stored: bytes | None, derived: bytes | None, *, rows: int = 0) -> str:
-    """What is found right of a file, or VerificationFailed with where it differs from what was derived.
-
-    Another version of the Parquet writer may lay out the same rows differently, and another version of numpy
-    give the numbers of a model other last bits. Text must be the same byte for byte.
-    """
-    if stored == derived:
-        return f"{name} follows from the measurements, byte for byte"
-    failed = f"{name} does not follow from measurements.parquet"
-    if stored is None or derived is None:
-        raise VerificationFailed(failed)
-    if not name.endswith(".parquet"):
-        raise VerificationFailed(f"{failed}: {tell_lines(stored, derived)}")
-    try:
-        about = pq.ParquetFile(io.BytesIO(stored)).metadata
-        plain = about.metadata is None and _WRITER.fullmatch(about.created_by or "")
-        found = find_differences(stored, derived, rows=rows)
-    except (pa.ArrowException, OSError, ValueError, SourceError):
-        raise VerificationFailed(failed) from None
-    # The table is also there as text, so nothing of it may differ.
-    if not plain or not all(each.is_small and name != "table.parquet" for each in found):
-        raise VerificationFailed(f"{failed}: {tell_differences(found)}")
-    if found:
-        return f"{name} follows from the measurements, but for last bits: {tell_differences(found)}"
-    return f"{name} follows from the measurements, row for row (another writer version)"
 
 
 def find_differences(stored: bytes, derived: bytes, *, rows: int = 0) -> tuple[Difference, ...]:
@@ -94,12 +210,12 @@ def find_differences(stored: bytes, derived: bytes, *, rows: int = 0) -> tuple[D
     return tuple(found.values())
 
 
-def tell_differences(found: tuple[Difference, ...]) -> str:
+def describe_differences(found: tuple[Difference, ...]) -> str:
     """The differences in words."""
     return ", ".join(map(str, found)) or "its form differs"
 
 
-def tell_lines(stored: bytes, derived: bytes) -> str:
+def describe_lines(stored: bytes, derived: bytes) -> str:
     """Where two text files differ, by the numbers of lines."""
     mine, theirs = stored.split(b"\n"), derived.split(b"\n")
     lines = [number for number, pair in enumerate(zip(mine, theirs, strict=False), 1) if pair[0] != pair[1]]
@@ -161,106 +277,3 @@ def _compare_descriptions(mine: str | None, theirs: str | None) -> list[Differen
             found.append(Difference(field))
     # The same numbers in another spelling are not what a release writes.
     return found if found and json.dumps(first) == mine else whole
-
-
-_VERSION = re.compile(r"[\w.+-]{1,40}")
-_NO_LEDGER = (
-    "the charge: no ledger was given, so that the measurements, and every number that follows from them, "
-    "may be invented"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """What was checked and found right, and what was not checked."""
-
-    checked: tuple[str, ...]
-    unchecked: tuple[str, ...]
-    total: Mapping[str, Any]
-
-    @property
-    def verdict(self) -> str:
-        """One sentence that claims no more than was checked."""
-        pure = f"epsilon {self.total['epsilon']}, " if self.total["epsilon"] is not None else ""
-        stated = f"{pure}rho {self.total['rho']}"
-        if self.unchecked:
-            return (
-                f"consistent, not verified: the files follow from the measurements and state {stated}; "
-                f"not checked is {'; '.join(self.unchecked)}"
-            )
-        return f"verified against the ledger, which holds the charge and the answer: {stated}"
-
-
-def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verification:
-    """The checks that the release in `folder` passes; the first that fails raises VerificationFailed.
-
-    With `ledger`, its whole chain is checked too, and that it holds this release's charge and answer.
-    Without it, only that all files follow from the measurements: anybody can invent measurements.
-    """
-    opened = open_folder(folder)
-    files = {name: content for name, content in opened.files.items() if name != "certificate.json"}
-    plan = opened.plan()
-    with failing_closed("the certificate does not describe a release that could have been made"):
-        entry = opened.certificate["ledger"]
-        answers, product = replay_answers(plan, files["measurements.parquet"], most=opened.cells)
-        derived = derive_files(plan, answers, product, ledger=entry)
-        again = build_certificate(plan, answers, ledger=entry, files=files, facts=product.facts)
-        checked = [_check_certificate(opened, again), *_check_tables(files, derived, rows=opened.cells)]
-    unchecked = []
-    if ledger is None:
-        unchecked.append(_NO_LEDGER)
-    else:
-        checked.append(_check_ledger(ledger, opened.certificate, plan, files["measurements.parquet"]))
-    return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=again["total"])
-
-
-def check_charge(certificate: Mapping[str, Any], charges: Iterable[str]) -> None:
-    """Raises VerificationFailed if the charge of a release is not among those of a ledger."""
-    with failing_closed("certificate.json names no charge"):
-        charge = certificate["ledger"]["hash"]
-    if charge not in set(charges):
-        raise VerificationFailed("the ledger of this project does not hold the charge of this release")
-
-
-def _check_certificate(opened: OpenedRelease, again: Mapping[str, Any]) -> str:
-    # Versions are told, not derived. All else must be, byte for byte, what a release would write.
-    versions, stated = opened.certificate.get("versions"), opened.files["certificate.json"]
-    told = isinstance(versions, dict) and all(
-        isinstance(text, str) and _VERSION.fullmatch(text) for text in versions.values()
-    )
-    if not told or set(versions) != set(again["versions"]):  # type: ignore[arg-type]
-        raise VerificationFailed("certificate.json: 'versions' does not name what it should")
-    expected = {**again, "versions": versions}
-    if stated != pack_json(expected):
-        document = json.loads(stated)
-        wrong = next((key for key in expected if document.get(key) != expected[key]), "its form")
-        raise VerificationFailed(f"certificate.json: {wrong!r} is not what follows from the plan it states")
-    return "plan, sensitivities, costs and totals follow from recipe and schema"
-
-
-def _check_tables(files: Mapping[str, bytes], derived: Mapping[str, bytes], *, rows: int) -> list[str]:
-    extra = [name for name in EXTRA_FILES if name in files or name in derived]
-    names = ("table.csv", "writeup.md", *extra, "table.parquet")
-    return [check_file(name, files.get(name), derived.get(name), rows=rows) for name in names]
-
-
-def _check_ledger(place: Path | str, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:
-    try:
-        opened = Ledger.read_only(place)
-        opened.verify()
-        entries = opened.entries()
-    except LedgerError as error:
-        raise VerificationFailed(f"the ledger does not verify: {error}") from None
-    stated = certificate["ledger"]
-    for entry in entries:
-        if describe_entry(entry) == stated:
-            if entry.plan_digest != plan.digest or entry.costs != plan.costs:
-                raise VerificationFailed("the ledger's entry for this release charges another plan")
-            answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
-            if not any(each.kind == "answer" and each.description == answer for each in entries):
-                raise VerificationFailed("measurements.parquet is not the answer that the ledger recorded")
-            return (
-                f"the ledger's chain is whole, entry {entry.sequence} charges this release, and its "
-                "measurements are the recorded answer"
-            )
-    raise VerificationFailed("the ledger holds no charge for this release")

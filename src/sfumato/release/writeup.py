@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.exact import format_exact, round_up
 from sfumato.questions import Request, ask_cost, request_grid, request_size
-from sfumato.release.certificate import list_notes
 
 if TYPE_CHECKING:
     from sfumato.questions import Answer, Ask
@@ -20,28 +19,33 @@ _DIGEST = re.compile(r"\(sha256 [0-9a-f]{64}\)$")
 
 
 def build_writeup(
-    plan: Plan, answers: tuple[Answer, ...], *, total: Mapping[str, Any], ledger: Mapping[str, Any]
+    plan: Plan,
+    answers: tuple[Answer, ...],
+    *,
+    total: Mapping[str, Any],
+    ledger: Mapping[str, Any],
+    notes: list[str],
 ) -> bytes:
-    """The write-up of a release of `plan` as Markdown."""
+    """The write-up of a release of `plan` as Markdown: its `total` cost, its `ledger` entry, its `notes`."""
     asks = tuple(answer.ask for answer in answers)
-    told = plan.recipe.describe(plan)
+    described = plan.recipe.describe(plan)
     sections = [
         f"# Privacy write-up: {plan.recipe.kind} of `{plan.table.name}`",
         _summary(plan, total),
-        *(f"**Note:** {note}." for note in list_notes(plan.table, answers)),
+        *(f"**Note:** {note}." for note in notes),
         "## Main idea",
-        told["idea"],
+        described["idea"],
         "## Pre-processing",
-        told["preprocessing"],
-        told.get("bounding") or _bounding(plan.table),
+        described["preprocessing"],
+        described.get("bounding") or _bounding(plan.table),
         _public_facts(plan),
         "## Privatisation and proof",
-        told.get("sensitivity") or _sensitivity(plan),
+        described.get("sensitivity") or _sensitivity(plan),
         _noise_table(plan.table, asks),
-        told.get("privatisation", ""),
+        described.get("privatisation", ""),
         _composition(plan, asks, total),
         "## Post-processing",
-        told["postprocessing"],
+        described["postprocessing"],
         "## How to check",
         _checking(ledger),
     ]

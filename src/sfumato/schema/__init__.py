@@ -1,6 +1,10 @@
-"""Public facts: what may be known about a table before a single record is read."""
+"""Public facts: what may be known about a table before a single record is read.
 
-from sfumato.schema.column import OTHER, Column, Policy, column_spec, parse_column, refuse_unknown_keys
+A `domain` says which values there are, a `column` where they are stored and how they are written, a
+`table` whom it protects, a `project` what may be spent. `reading` reads files from outside within limits.
+"""
+
+from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.project import (
@@ -12,19 +16,17 @@ from sfumato.schema.project import (
     read_toml,
     refuse_private_file,
 )
-from sfumato.schema.table import Bounding, PublicTable, Table, hold_records, parse_table, table_spec
+from sfumato.schema.table import PublicTable, Table, hold_records, parse_table, table_spec
 
 __all__ = [
     "OTHER",
     "Bins",
-    "Bounding",
     "Column",
     "Domain",
     "IntegerRange",
     "Label",
     "Parameters",
     "Period",
-    "Policy",
     "Project",
     "PublicTable",
     "Run",

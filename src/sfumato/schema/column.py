@@ -20,83 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-
-_MOST_VALUES = 2_000_000
-
-
-def parse_ranges(value: object) -> tuple[int, ...]:
-    """The whole numbers that a list of [first, last], [first, last, step] or single numbers stands for.
-
-    >>> parse_ranges([[0, 3], [10, 30, 10], 99])
-    (0, 1, 2, 3, 10, 20, 30, 99)
-    """
-    entries = value if isinstance(value, list) else []
-    numbers: list[int] = []
-    for entry in entries:
-        parts = entry if isinstance(entry, list) else [entry]
-        if not 1 <= len(parts) <= 3 or not all(type(part) is int for part in parts):
-            raise SchemaError("ranges must list [first, last], [first, last, step] or single whole numbers")
-        first, last = parts[0], parts[1] if len(parts) > 1 else parts[0]
-        step = parts[2] if len(parts) == 3 else 1
-        if first > last or step < 1:
-            raise SchemaError(f"ranges: [{first}, {last}] is empty, or its step is not positive")
-        if (last - first) // step + len(numbers) >= _MOST_VALUES:
-            raise SchemaError(f"ranges hold more than {_MOST_VALUES:,} values; declare bins instead")
-        numbers.extend(range(first, last + 1, step))
-    if not numbers:
-        raise SchemaError("ranges must be a list such as [[0, 5000], [999998]]")
-    return tuple(numbers)
-
-
-def find_ranges(values: tuple[object, ...]) -> list[int | list[int]]:
-    """The runs that a list of whole numbers is made of, in its order.
-
-    >>> find_ranges((*range(100), 500))
-    [[0, 99], 500]
-    """
-    numbers = [value for value in values if isinstance(value, int)]
-    runs: list[int | list[int]] = []
-    place = 0
-    while place < len(numbers):
-        step = numbers[place + 1] - numbers[place] if place + 1 < len(numbers) else 0
-        end = place + 1
-        while step > 0 and end < len(numbers) and numbers[end] - numbers[end - 1] == step:
-            end += 1
-        if end - place < 3:
-            runs.append(numbers[place])
-            place += 1
-            continue
-        first, last = numbers[place], numbers[end - 1]
-        runs.append([first, last] if step == 1 else [first, last, step])
-        place = end
-    return runs
-
-
 Policy = Literal["drop", "clamp", "other"]
 
 OTHER = "other"
+"""The label of values that are not in the domain, where `outside` says so."""
 
+_MOST_VALUES = 2_000_000
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
-
-_KEYS = (
-    "from",
-    "values",
-    "names",
-    "values_file",
-    "bins",
-    "range",
-    "ranges",
-    "period",
-    "outside",
-    "bounds",
-    "format",
-    "decimal",
-    "missing",
-    "missing_label",
-    "origin",
-    "drafted_from_data",
-    "accept_drafted",
-)
+_DOMAIN_KEYS = ("values", "values_file", "ranges", "bins", "period", "range")
+_OTHER_KEYS = ("from", "names", "outside", "bounds", "origin", "drafted_from_data", "accept_drafted")
+_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, "format", "decimal", "missing", "missing_label")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,26 +99,6 @@ class Column:
         return self.domain
 
 
-def _check_reading(column: Column) -> None:
-    """Refuses what is contradictory about how values are written."""
-    if column.decimal not in (".", ","):
-        raise SchemaError("decimal must be '.' or ','")
-    if column.format is not None and not _FORMAT.fullmatch(str(column.format)):
-        raise SchemaError(
-            "format must be 'epoch', 'epoch_ms', or made of %Y %y %m %b %B %d %H %I %p %M %S %f %j %z and "
-            "what stands between them, such as '%d.%m.%Y'"
-        )
-    if not all(isinstance(text, str) for text in column.missing):
-        raise SchemaError("missing must be a list of texts, such as ['NA', '-9']")
-    label = column.missing_label
-    if label is None:
-        return
-    if column.domain is None or isinstance(column.domain, Tuples) or not isinstance(label, str) or not label:
-        raise SchemaError("missing_label must be a text, for a column with a domain over one stored column")
-    if label == OTHER or label in [str(each) for each in column.domain.labels]:
-        raise SchemaError(f"missing_label {label!r} is already a value of the column; choose another")
-
-
 def parse_column(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Column:
     """The column that `spec` (a table of the project file) describes.
 
@@ -194,9 +107,7 @@ def parse_column(name: str, spec: Mapping[str, Any], *, folder: Path | None = No
     """
     try:
         return _parse_column(name, spec, folder)
-    except RecipeError as error:
-        raise SchemaError(f"column {name!r}: {error}") from None
-    except SchemaError as error:
+    except (RecipeError, SchemaError) as error:
         raise SchemaError(f"column {name!r}: {error}") from None
 
 
@@ -238,6 +149,54 @@ def column_spec(column: Column) -> dict[str, Any]:
     return spec
 
 
+def parse_ranges(value: object) -> tuple[int, ...]:
+    """The whole numbers that a list of [first, last], [first, last, step] or single numbers stands for.
+
+    >>> parse_ranges([[0, 3], [10, 30, 10], 99])
+    (0, 1, 2, 3, 10, 20, 30, 99)
+    """
+    entries = value if isinstance(value, list) else []
+    numbers: list[int] = []
+    for entry in entries:
+        parts = entry if isinstance(entry, list) else [entry]
+        if not 1 <= len(parts) <= 3 or not all(type(part) is int for part in parts):
+            raise SchemaError("ranges must list [first, last], [first, last, step] or single whole numbers")
+        first, last = parts[0], parts[1] if len(parts) > 1 else parts[0]
+        step = parts[2] if len(parts) == 3 else 1
+        if first > last or step < 1:
+            raise SchemaError(f"ranges: [{first}, {last}] is empty, or its step is not positive")
+        if (last - first) // step + len(numbers) >= _MOST_VALUES:
+            raise SchemaError(f"ranges hold more than {_MOST_VALUES:,} values; declare bins instead")
+        numbers.extend(range(first, last + 1, step))
+    if not numbers:
+        raise SchemaError("ranges must be a list such as [[0, 5000], [999998]]")
+    return tuple(numbers)
+
+
+def find_ranges(values: tuple[object, ...]) -> list[int | list[int]]:
+    """The runs that a list of whole numbers is made of, in its order.
+
+    >>> find_ranges((*range(100), 500))
+    [[0, 99], 500]
+    """
+    numbers = [value for value in values if isinstance(value, int)]
+    runs: list[int | list[int]] = []
+    place = 0
+    while place < len(numbers):
+        step = numbers[place + 1] - numbers[place] if place + 1 < len(numbers) else 0
+        end = place + 1
+        while step > 0 and end < len(numbers) and numbers[end] - numbers[end - 1] == step:
+            end += 1
+        if end - place < 3:
+            runs.append(numbers[place])
+            place += 1
+            continue
+        first, last = numbers[place], numbers[end - 1]
+        runs.append([first, last] if step == 1 else [first, last, step])
+        place = end
+    return runs
+
+
 def refuse_unknown_keys(keys: Mapping[str, Any], known: tuple[str, ...], *, where: str) -> None:
     """Raises an error that names the first unknown key and the nearest known one."""
     for key in keys:
@@ -247,6 +206,26 @@ def refuse_unknown_keys(keys: Mapping[str, Any], known: tuple[str, ...], *, wher
             raise SchemaError(f"{where}: unknown key {key!r}{hint}")
 
 
+def _check_reading(column: Column) -> None:
+    """Refuses what is contradictory about how values are written."""
+    if column.decimal not in (".", ","):
+        raise SchemaError("decimal must be '.' or ','")
+    if column.format is not None and not _FORMAT.fullmatch(str(column.format)):
+        raise SchemaError(
+            "format must be 'epoch', 'epoch_ms', or made of %Y %y %m %b %B %d %H %I %p %M %S %f %j %z and "
+            "what stands between them, such as '%d.%m.%Y'"
+        )
+    if not all(isinstance(text, str) for text in column.missing):
+        raise SchemaError("missing must be a list of texts, such as ['NA', '-9']")
+    label = column.missing_label
+    if label is None:
+        return
+    if column.domain is None or isinstance(column.domain, Tuples) or not isinstance(label, str) or not label:
+        raise SchemaError("missing_label must be a text, for a column with a domain over one stored column")
+    if label == OTHER or label in [str(each) for each in column.domain.labels]:
+        raise SchemaError(f"missing_label {label!r} is already a value of the column; choose another")
+
+
 def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Column:
     if not isinstance(spec, dict):
         raise SchemaError("must be a table of keys such as values, bins, range, period or bounds")
@@ -254,10 +233,12 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
     stored = spec.get("from", name)
     origin = spec.get("origin", "the project file")
     if "values_file" in spec:
-        path = _value_path(spec["values_file"], folder)
-        content = _read_file(path)
-        origin = f"{path.name} (sha256 {hashlib.sha256(content).hexdigest()})"
-        spec = {**spec, "values_file": _read_values(content, path, name)}
+        if folder is None or not isinstance(spec["values_file"], str):
+            raise SchemaError("values_file must be the name of a file, relative to the project file")
+        path = folder / spec["values_file"]
+        values, sha256 = _read_values(path, name)
+        origin = f"{path.name} (sha256 {sha256})"
+        spec = {**spec, "values_file": values}
     return Column(
         name=name,
         stored=tuple(stored) if isinstance(stored, list) else (str(stored),),
@@ -275,9 +256,8 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
 
 
 def _parse_domain(spec: Mapping[str, Any]) -> Domain | None:
-    ways = [key for key in ("values", "values_file", "ranges", "bins", "period") if key in spec]
-    if "range" in spec and "period" not in spec:
-        ways.append("range")
+    # The range of a period says which years; it is no domain of its own.
+    ways = [key for key in _DOMAIN_KEYS if key in spec and not (key == "range" and "period" in spec)]
     if not ways:
         return None
     if len(ways) > 1:
@@ -340,22 +320,14 @@ def _flag(spec: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def _value_path(value: object, folder: Path | None) -> Path:
-    if folder is None or not isinstance(value, str):
-        raise SchemaError("values_file must be the name of a file, relative to the project file")
-    return folder / value
-
-
-def _read_file(path: Path) -> bytes:
+def _read_values(path: Path, name: str) -> tuple[tuple[Label, ...], str]:
+    """The first field of every line, without a header line that names the column, and the file's digest."""
     try:
-        return read_regular(path, most=MOST_TEXT)
+        content = read_regular(path, most=MOST_TEXT)
     except OSError as error:
         reason = str(error) if isinstance(error, SourceError) else "check the name and the folder"
         raise SchemaError(f"values_file {path.name!r} cannot be read; {reason}") from None
-
-
-def _read_values(content: bytes, path: Path, name: str) -> tuple[Label, ...]:
-    """The first field of every line, without a header line that names the column."""
+    sha256 = hashlib.sha256(content).hexdigest()
     try:
         lines = io.StringIO(content.decode("utf-8-sig"), newline="")
         entries = [row[0].strip() for row in csv.reader(lines) if row and row[0].strip()]
@@ -364,8 +336,8 @@ def _read_values(content: bytes, path: Path, name: str) -> tuple[Label, ...]:
     if entries and entries[0].lower() in (name.lower(), "value", "values", "code", "codes"):
         entries = entries[1:]
     if entries and all(_is_plain_integer(entry) for entry in entries):
-        return tuple(int(entry) for entry in entries)
-    return tuple(entries)
+        return tuple(int(entry) for entry in entries), sha256
+    return tuple(entries), sha256
 
 
 def _is_plain_integer(text: str) -> bool:

@@ -1,8 +1,11 @@
-"""The project file, `sfumato.toml`: a budget, a ledger, and the tables it covers."""
+"""The project file, `sfumato.toml`: a budget, a ledger, and the tables it covers.
+
+What a project takes for public must not be the records: `find_private` sees through links, patterns and
+copies.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -21,47 +24,15 @@ from sfumato.schema.table import PublicTable, Table, find_place, parse_public, p
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
-
-
-def find_private(public: Iterable[Path], sources: Mapping[str, str], *, folder: Path) -> str | None:
-    """Why a file among `public` is not, or None; `sources` are those of the private tables by name.
-
-    Links, other spellings and patterns are seen through, and so is a plain copy. A copy in another form,
-    such as one with its columns in another order, is not.
-    """
-    named = [path for path in public if path.is_file()]
-    for table, source in sources.items() if named else ():
-        for private in list_files(source, folder):
-            for path in named if private.is_file() else ():
-                if path.samefile(private):
-                    return f"{path.name!r} is the source of table {table!r} itself, which is not public"
-                if _are_equal(path, private):
-                    return f"{path.name!r} is a copy of the source of table {table!r}, which is not public"
-    return None
-
-
-def list_files(source: str, folder: Path) -> Iterator[Path]:
-    """The files that a source may name: by a pattern, in a folder, or in storage that Spark shares."""
-    place = find_place(source)
-    if place == "postgres":
-        return
-    path = folder / (source[len("spark:") :].removeprefix("file://") if place == "spark" else source)
-    plain = list(takewhile(lambda part: "*" not in part, path.parts))
-    pattern = path.parts[len(plain) :]
-    for found in Path(*plain).glob(str(Path(*pattern))) if pattern else (path,):
-        yield from found.rglob("*") if found.is_dir() else (found,)
-
-
-def _are_equal(first: Path, second: Path) -> bool:
-    sizes = {path.stat().st_size for path in (first, second)}
-    return len(sizes) == 1 and sizes != {0} and _digest(first) == _digest(second)
-
-
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.sha256(file.read(_COMPARED)).digest()
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_HINTS = {
+    "integer": "range = [1, 12]          # or values = [...], bins = [...]",
+    "number": "bins = [0, 10, 20, 50]   # and bounds = [0, 50] for sums",
+    "text": 'values = ["a", "b"]      # or values_file = "names.csv"',
+    "boolean": "values = [false, true]",
+    "date": 'period = "month"         # or year (with range), day_of_week, hour',
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,20 +58,6 @@ def read_project(path: Path | str) -> Project:
     """The project that the file at `path` describes; reads no record."""
     path = Path(path)
     return parse_project(read_toml(path, what="project file"), folder=path.resolve().parent)
-
-
-def read_toml(path: Path, *, what: str) -> dict[str, Any]:
-    """The content of a TOML file, decimals kept exact."""
-    try:
-        return tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=_parse_float)
-    except FileNotFoundError:
-        hint = "; `sfumato init` drafts one" if what == "project file" else ""
-        raise SchemaError(f"{what} {path.name!r} does not exist{hint}") from None
-    except OSError as error:
-        reason = str(error) if isinstance(error, SourceError) else type(error).__name__
-        raise SchemaError(f"{what} {path.name!r} cannot be read ({reason})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SchemaError(f"{what} {path.name!r} is not valid TOML: {error}") from None
 
 
 def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
@@ -142,51 +99,18 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     )
 
 
-def _is_public(spec: object) -> bool:
-    return isinstance(spec, dict) and "public" in spec
-
-
-def _parse_float(text: str) -> Decimal:
-    return Decimal(text.replace("_", ""))
-
-
-def refuse_private_file(public: PublicTable | Path | str, project: Project) -> None:
-    """Raises an error if `public` is a source of a private table: by any name, pattern, link or copy."""
-    sources = {table.name: table.source for table in project.tables.values()}
-    if isinstance(public, PublicTable):
-        files = list(list_files(public.source, project.folder))
-    else:
-        files = [Path(public)]
-    reason = find_private(files, sources, folder=project.folder)
-    if reason is not None:
-        raise RecipeError(reason)
-
-
-def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
-    """Raises an error if a file that the tables take for public is a source of one that is not."""
-    described = {name: spec for name, spec in tables.items() if isinstance(spec, dict)}
-    sources = {name: str(spec.get("source")) for name, spec in described.items() if not _is_public(spec)}
-    for name, spec in described.items():
-        columns = spec.get("columns")
-        listed = columns.values() if isinstance(columns, dict) else ()
-        named = [each.get("values_file") for each in listed if isinstance(each, dict)]
-        files = [folder / each for each in (*named, spec.get("parameters")) if isinstance(each, str)]
-        if _is_public(spec):
-            files += list_files(str(spec.get("source")), folder)
-        reason = find_private(files, sources, folder=folder)
-        if reason is not None:
-            raise SchemaError(f"table {name!r}: {reason}")
-
-
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
-
-_HINTS = {
-    "integer": "range = [1, 12]          # or values = [...], bins = [...]",
-    "number": "bins = [0, 10, 20, 50]   # and bounds = [0, 50] for sums",
-    "text": 'values = ["a", "b"]      # or values_file = "names.csv"',
-    "boolean": "values = [false, true]",
-    "date": 'period = "month"         # or year (with range), day_of_week, hour',
-}
+def read_toml(path: Path, *, what: str) -> dict[str, Any]:
+    """The content of a TOML file, decimals kept exact."""
+    try:
+        return tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=_parse_float)
+    except FileNotFoundError:
+        hint = "; `sfumato init` drafts one" if what == "project file" else ""
+        raise SchemaError(f"{what} {path.name!r} does not exist{hint}") from None
+    except OSError as error:
+        reason = str(error) if isinstance(error, SourceError) else type(error).__name__
+        raise SchemaError(f"{what} {path.name!r} cannot be read ({reason})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SchemaError(f"{what} {path.name!r} is not valid TOML: {error}") from None
 
 
 def draft_project(source: str, kinds: Mapping[str, str]) -> str:
@@ -225,6 +149,78 @@ def quote_toml(text: str) -> str:
     "a \"b\"\n"
     """
     return '"' + "".join(_ESCAPES.get(char) or _escape(char) for char in text) + '"'
+
+
+def refuse_private_file(public: PublicTable | Path | str, project: Project) -> None:
+    """Raises an error if `public` is a source of a private table: by any name, pattern, link or copy."""
+    sources = {table.name: table.source for table in project.tables.values()}
+    if isinstance(public, PublicTable):
+        files = list(list_files(public.source, project.folder))
+    else:
+        files = [Path(public)]
+    reason = find_private(files, sources, folder=project.folder)
+    if reason is not None:
+        raise RecipeError(reason)
+
+
+def find_private(public: Iterable[Path], sources: Mapping[str, str], *, folder: Path) -> str | None:
+    """Why a file among `public` is not, or None; `sources` are those of the private tables by name.
+
+    Links, other spellings and patterns are seen through, and so is a plain copy. A copy in another form,
+    such as one with its columns in another order, is not.
+    """
+    named = [path for path in public if path.is_file()]
+    for table, source in sources.items() if named else ():
+        for private in list_files(source, folder):
+            for path in named if private.is_file() else ():
+                if path.samefile(private):
+                    return f"{path.name!r} is the source of table {table!r} itself, which is not public"
+                if _are_equal(path, private):
+                    return f"{path.name!r} is a copy of the source of table {table!r}, which is not public"
+    return None
+
+
+def list_files(source: str, folder: Path) -> Iterator[Path]:
+    """The files that a source may name: by a pattern, in a folder, or in storage that Spark shares."""
+    place = find_place(source)
+    if place == "postgres":
+        return
+    path = folder / (source[len("spark:") :].removeprefix("file://") if place == "spark" else source)
+    plain = list(takewhile(lambda part: "*" not in part, path.parts))
+    pattern = path.parts[len(plain) :]
+    for found in Path(*plain).glob(str(Path(*pattern))) if pattern else (path,):
+        yield from found.rglob("*") if found.is_dir() else (found,)
+
+
+def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
+    """Raises an error if a file that the tables take for public is a source of one that is not."""
+    described = {name: spec for name, spec in tables.items() if isinstance(spec, dict)}
+    sources = {name: str(spec.get("source")) for name, spec in described.items() if not _is_public(spec)}
+    for name, spec in described.items():
+        columns = spec.get("columns")
+        listed = columns.values() if isinstance(columns, dict) else ()
+        named = [each.get("values_file") for each in listed if isinstance(each, dict)]
+        files = [folder / each for each in (*named, spec.get("parameters")) if isinstance(each, str)]
+        if _is_public(spec):
+            files += list_files(str(spec.get("source")), folder)
+        reason = find_private(files, sources, folder=folder)
+        if reason is not None:
+            raise SchemaError(f"table {name!r}: {reason}")
+
+
+def _is_public(spec: object) -> bool:
+    return isinstance(spec, dict) and "public" in spec
+
+
+def _are_equal(first: Path, second: Path) -> bool:
+    if not first.stat().st_size == second.stat().st_size > 0:
+        return False
+    with first.open("rb") as one, second.open("rb") as other:
+        return one.read(_COMPARED) == other.read(_COMPARED)
+
+
+def _parse_float(text: str) -> Decimal:
+    return Decimal(text.replace("_", ""))
 
 
 def _escape(char: str) -> str:

@@ -1,4 +1,8 @@
-"""A table: its source, the unit it protects, and its described columns."""
+"""A table: its source, the unit it protects, and its described columns.
+
+`Table.contribution` is the bound that every sensitivity rests on: the most that one individual adds to
+the counts of a marginal (docs/proofs/bounds.md).
+"""
 
 from __future__ import annotations
 
@@ -17,60 +21,41 @@ if TYPE_CHECKING:
 
     from sfumato.schema.domain import Label
 
-
+Neighbours = Literal["add-remove", "replace"]
+Bounding = Literal["truncate", "weight"]
 Place = Literal["file", "postgres", "spark"]
 
+# Weights are whole multiples of 1 / WEIGHT_GRID, so that their sums are exact.
+WEIGHT_GRID = 2**20
+
+_KEYS = (
+    "source",
+    "unit",
+    "max_records",
+    "max_groups",
+    "neighbours",
+    "bounding",
+    "parameters",
+    "columns",
+    "impossible",
+    "public",
+    "encoding",
+    "text_limit",
+    "sealed",
+)
+_ENCODINGS = (
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "iso-8859-2",
+    "iso-8859-15",
+    "windows-1250",
+    "windows-1251",
+    "windows-1252",
+)
+_LONGEST_TEXT = 100_000
 _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
-_TOLD = ("host", "port", "dbname", "service", "table")
-
-
-def find_place(location: str) -> Place:
-    """The kind of place that `location` names, told by how it begins.
-
-    >>> find_place("postgresql://db.example.org/city?table=public.trips"), find_place("trips.parquet")
-    ('postgres', 'file')
-    """
-    lowered = location.lower()
-    if lowered.startswith(("postgresql:", "postgres:")):
-        return "postgres"
-    return "spark" if lowered.startswith("spark:") else "file"
-
-
-def check_location(location: str, *, where: str) -> None:
-    """Raises an error if a URL holds a secret: project files are shared and kept."""
-    if find_place(location) != "postgres":
-        return
-    try:
-        parts = urlsplit(location)
-        written = ":" in parts.netloc.rpartition("@")[0]
-        keys = {key.lower() for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
-    except ValueError:
-        raise SchemaError(f"{where} is no URL; write postgresql://host/database?table=schema.name") from None
-    if written or keys & set(_SECRETS):
-        raise SchemaError(
-            f"{where} holds a password, which would be kept with the project; remove it and give it in "
-            "PGPASSWORD, in ~/.pgpass or in a service file (service=NAME)"
-        )
-    if not location.lower().startswith(("postgresql://", "postgres://")):
-        raise SchemaError(f"{where} must begin with postgresql://")
-
-
-def public_location(location: str) -> str:
-    """`location` as releases tell it: without the user and the options of a URL.
-
-    >>> public_location("postgresql://ana@db:5432/city?table=public.trips&sslmode=require")
-    'postgresql://db:5432/city?table=public.trips'
-    """
-    if find_place(location) != "postgres":
-        return location
-    parts = urlsplit(location)
-    host = parts.netloc.rpartition("@")[2]
-    told = [(key, value) for key, value in parse_qsl(parts.query) if key in _TOLD]
-    query = urlencode(told, quote_via=quote, safe="/.")
-    return f"postgresql://{host}{parts.path}" + (f"?{query}" if query else "")
-
-
-Neighbours = Literal["add-remove", "replace"]
+_PUBLIC_PARTS = ("host", "port", "dbname", "service", "table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,40 +93,6 @@ class PrivacyUnit:
         name = self.column or "row"
         records = "1 record" if self.max_records == 1 else f"at most {self.max_records} records"
         return f"{name}, {records}, {self.neighbours}"
-
-
-Bounding = Literal["truncate", "weight"]
-
-# Weights are whole multiples of 1 / WEIGHT_GRID, so that their sums are exact.
-WEIGHT_GRID = 2**20
-
-_KEYS = (
-    "source",
-    "unit",
-    "max_records",
-    "max_groups",
-    "neighbours",
-    "bounding",
-    "parameters",
-    "columns",
-    "impossible",
-    "public",
-    "encoding",
-    "text_limit",
-    "sealed",
-)
-
-_ENCODINGS = (
-    "utf-8",
-    "utf-16",
-    "latin-1",
-    "iso-8859-2",
-    "iso-8859-15",
-    "windows-1250",
-    "windows-1251",
-    "windows-1252",
-)
-_LONGEST_TEXT = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,20 +190,6 @@ class Table:
         return math.prod(self.column(name).size for name in names)
 
 
-def hold_records(table: Table, most: int) -> Table:
-    """`table` with every individual held to `most` records, or to max_records if these are fewer."""
-    return replace(table, unit=replace(table.unit, max_records=min(most, table.unit.max_records)))
-
-
-def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:
-    """The public table that `spec` describes: `public = true` and a source, nothing more."""
-    refuse_unknown_keys(spec, ("public", "source"), where=f"public table {name!r}")
-    source = spec.get("source")
-    if spec["public"] is not True or not isinstance(source, str) or not source:
-        raise SchemaError(f"public table {name!r} needs public = true and a source")
-    return PublicTable(name=name, source=source)
-
-
 def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Table:
     """The table that `spec` (a table of the project file) describes."""
     where = f"table {name!r}"
@@ -289,6 +226,15 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
     )
 
 
+def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:
+    """The public table that `spec` describes: `public = true` and a source, nothing more."""
+    refuse_unknown_keys(spec, ("public", "source"), where=f"public table {name!r}")
+    source = spec.get("source")
+    if spec["public"] is not True or not isinstance(source, str) or not source:
+        raise SchemaError(f"public table {name!r} needs public = true and a source")
+    return PublicTable(name=name, source=source)
+
+
 def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     """The description that reads back as `table` with the named columns only."""
     impossible = [
@@ -307,6 +253,57 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
         **({"encoding": table.encoding} if table.encoding != "utf-8" else {}),
         **({"text_limit": table.text_limit} if table.text_limit != 1000 else {}),
     }
+
+
+def hold_records(table: Table, most: int) -> Table:
+    """`table` with every individual held to `most` records, or to max_records if these are fewer."""
+    return replace(table, unit=replace(table.unit, max_records=min(most, table.unit.max_records)))
+
+
+def find_place(location: str) -> Place:
+    """The kind of place that `location` names, told by how it begins.
+
+    >>> find_place("postgresql://db.example.org/city?table=public.trips"), find_place("trips.parquet")
+    ('postgres', 'file')
+    """
+    lowered = location.lower()
+    if lowered.startswith(("postgresql:", "postgres:")):
+        return "postgres"
+    return "spark" if lowered.startswith("spark:") else "file"
+
+
+def check_location(location: str, *, where: str) -> None:
+    """Raises an error if a URL holds a secret: project files are shared and kept."""
+    if find_place(location) != "postgres":
+        return
+    try:
+        parts = urlsplit(location)
+        written = ":" in parts.netloc.rpartition("@")[0]
+        keys = {key.lower() for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    except ValueError:
+        raise SchemaError(f"{where} is no URL; write postgresql://host/database?table=schema.name") from None
+    if written or keys & set(_SECRETS):
+        raise SchemaError(
+            f"{where} holds a password, which would be kept with the project; remove it and give it in "
+            "PGPASSWORD, in ~/.pgpass or in a service file (service=NAME)"
+        )
+    if not location.lower().startswith(("postgresql://", "postgres://")):
+        raise SchemaError(f"{where} must begin with postgresql://")
+
+
+def public_location(location: str) -> str:
+    """`location` as releases tell it: without the user and the options of a URL.
+
+    >>> public_location("postgresql://ana@db:5432/city?table=public.trips&sslmode=require")
+    'postgresql://db:5432/city?table=public.trips'
+    """
+    if find_place(location) != "postgres":
+        return location
+    parts = urlsplit(location)
+    host = parts.netloc.rpartition("@")[2]
+    kept = [(key, value) for key, value in parse_qsl(parts.query) if key in _PUBLIC_PARTS]
+    query = urlencode(kept, quote_via=quote, safe="/.")
+    return f"postgresql://{host}{parts.path}" + (f"?{query}" if query else "")
 
 
 def _parse_impossible(

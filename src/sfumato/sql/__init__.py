@@ -1,37 +1,44 @@
-"""DP-SELECT: statements read, checked and planned, and noisy answers finished. Sees no record."""
+"""DP-SELECT: statements read, checked and planned, and noisy answers finished.
 
-from sfumato.sql.aggregates import Aggregate, Measure, label_counts, take_out
+A statement goes through statement (its text), check (what is allowed), relation (FROM and WHERE),
+aggregates (the select list) and query (its plan), or rows if it asks for rows. An engine is asked what the
+plan says, the curator adds noise, with choices for quantiles and labels, and finish makes the answer.
+"""
+
+from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse
+from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.finish import (
     Answer,
     NoisyAggregates,
-    Ranks,
-    choose_step,
     finish_query,
     note_counts,
     pack_noisy,
-    quantile_ranks,
-    quantile_scores,
     unpack_noisy,
 )
-from sfumato.sql.intervals import check_within, describe_scales, explain_query, half_width, least_epsilon
-from sfumato.sql.plan import Noise, QueryPlan, plan_public, plan_query, prepare_query
-from sfumato.sql.relation import CELLS, UNIT, Catalog, Source, code_name
-from sfumato.sql.rows import RowPlan, finish_rows, plan_rows, selects_rows
+from sfumato.sql.plan import (
+    Noise,
+    QueryPlan,
+    check_within,
+    describe_scales,
+    explain_query,
+    half_width,
+    least_epsilon,
+)
+from sfumato.sql.query import plan_public, plan_query, prepare_query
+from sfumato.sql.relation import UNIT, Catalog, Source, code_name
+from sfumato.sql.rows import finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import Statement, Within, read_statement
 
 __all__ = [
     "CELLS",
     "UNIT",
-    "Aggregate",
     "Answer",
     "Catalog",
     "Measure",
     "Noise",
     "NoisyAggregates",
     "QueryPlan",
-    "Ranks",
-    "RowPlan",
     "Source",
     "Statement",
     "Within",

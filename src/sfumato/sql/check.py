@@ -1,4 +1,4 @@
-"""Which expressions may run over private records: an allow-list, everything else is refused.
+"""Which statements may run over private records: allowed expressions, and how large a statement may be.
 
 Every allowed node gives one value for one record and looks at nothing else: no other record, no file,
 no clock, no random source. What may fail for some records (a cast, a division) is made NULL there by
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from sqlglot import exp
 
@@ -19,123 +19,62 @@ from sfumato.errors import UnsupportedQuery
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    _Nodes = tuple[type[exp.Expr], ...]
 
 _Given = ParamSpec("_Given")
 _Planned = TypeVar("_Planned")
+
+Kind = Literal["integer", "number", "text", "boolean", "date", "unknown"]
 
 AGGREGATE = "aggregate of sfumato"
 KEY = "key of sfumato"
 """Marks of the columns that stand for aggregates and keys in the trees of an answer."""
 
-AGGREGATES: tuple[type[exp.Expr], ...] = (
-    exp.Count,
-    exp.CountIf,
-    exp.Sum,
-    exp.Avg,
-    exp.Variance,
-    exp.VariancePop,
-    exp.Stddev,
-    exp.StddevPop,
-    exp.StddevSamp,
-    exp.Min,
-    exp.Max,
-    exp.Median,
-    exp.Quantile,
-    exp.PercentileCont,
-    exp.PercentileDisc,
-    exp.ApproxQuantile,
-    exp.Mode,
-)
+CAST_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), "integer"),
+    **dict.fromkeys(("FLOAT", "DOUBLE", "DECIMAL"), "number"),
+    **dict.fromkeys(("TEXT", "VARCHAR"), "text"),
+    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMPNTZ"), "date"),
+    "BOOLEAN": "boolean",
+}
+"""The types that a cast may name, and the kind of what it gives."""
 
-_ALLOWED: tuple[type[exp.Expr], ...] = (
-    exp.Literal,
-    exp.Boolean,
-    exp.Null,
-    exp.Column,
-    exp.Identifier,
-    exp.Paren,
-    exp.Neg,
-    exp.Not,
-    exp.And,
-    exp.Or,
-    exp.EQ,
-    exp.NEQ,
-    exp.GT,
-    exp.GTE,
-    exp.LT,
-    exp.LTE,
-    exp.Is,
-    exp.In,
-    exp.Between,
-    exp.Like,
-    exp.ILike,
-    exp.Add,
-    exp.Sub,
-    exp.Mul,
-    exp.Div,
-    exp.IntDiv,
-    exp.Mod,
-    exp.Case,
-    exp.If,
-    exp.Coalesce,
-    exp.Nullif,
-    exp.Cast,
-    exp.TryCast,
-    exp.DataType,
-    exp.DataTypeParam,
-    exp.DPipe,
-    exp.Concat,
-    exp.Abs,
-    exp.Round,
-    exp.Floor,
-    exp.Ceil,
-    exp.Greatest,
-    exp.Least,
-    exp.Sqrt,
-    exp.Ln,
-    exp.Log,
-    exp.Exp,
-    exp.Pow,
-    exp.Sign,
-    exp.Lower,
-    exp.Upper,
-    exp.Trim,
-    exp.Length,
-    exp.Substring,
-    exp.Left,
-    exp.Right,
-    exp.StartsWith,
-    exp.Year,
-    exp.Month,
-    exp.Day,
-    exp.Quarter,
-    exp.DayOfWeek,
-    exp.Hour,
-    exp.Minute,
-    exp.Extract,
-    exp.Var,
-)
-_LONGEST = 1000
-_EXPONENT = re.compile(r"[eE][+-]?([0-9]+)$")
-_TYPES = frozenset(
-    [
-        "BOOLEAN",
-        "TINYINT",
-        "SMALLINT",
-        "INT",
-        "BIGINT",
-        "FLOAT",
-        "DOUBLE",
-        "DECIMAL",
-        "TEXT",
-        "VARCHAR",
-        "DATE",
-        "TIMESTAMP",
-        "TIMESTAMPNTZ",
-    ]
-)
-_PARTS = frozenset(["YEAR", "QUARTER", "MONTH", "DAY", "DOW", "ISODOW", "DAYOFWEEK", "HOUR", "MINUTE"])
+DATE_PARTS = {
+    "YEAR": range(0),
+    "QUARTER": range(1, 5),
+    "MONTH": range(1, 13),
+    "DAY": range(1, 32),
+    "DOW": range(7),
+    "DAYOFWEEK": range(7),
+    "ISODOW": range(1, 8),
+    "HOUR": range(24),
+    "MINUTE": range(60),
+}
+"""The parts of a date and the numbers that they take, which are public; none for a year."""
 
+_ARITHMETIC: _Nodes = (
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Paren),
+    *(exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Round, exp.Sqrt, exp.Abs),
+)
+_LOGIC: _Nodes = (
+    *(exp.And, exp.Or, exp.Not, exp.Between, exp.In),
+    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
+)
+_ALLOWED: _Nodes = (
+    *_ARITHMETIC,
+    *_LOGIC,
+    *(exp.Boolean, exp.Null, exp.Var, exp.Is, exp.Like, exp.ILike, exp.StartsWith),
+    *(exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Greatest, exp.Least),
+    *(exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam),
+    *(exp.IntDiv, exp.Mod, exp.Floor, exp.Ceil, exp.Ln, exp.Log, exp.Exp, exp.Pow, exp.Sign),
+    *(exp.DPipe, exp.Concat, exp.Lower, exp.Upper, exp.Trim, exp.Length, exp.Substring, exp.Left, exp.Right),
+    *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute, exp.Extract),
+)
+_AGGREGATES: _Nodes = (
+    *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Mode),
+    *(exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp),
+    *(exp.Median, exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.ApproxQuantile),
+)
 _HINTS: dict[type[exp.Expr], str] = {
     exp.Window: "window functions look at other individuals' records; use GROUP BY",
     exp.Subquery: "a subquery inside an expression; join the tables instead",
@@ -149,21 +88,11 @@ _HINTS: dict[type[exp.Expr], str] = {
     exp.Parameter: "a parameter; write the value",
 }
 
-_ARITHMETIC = (
-    exp.Column,
-    exp.Identifier,
-    exp.Literal,
-    exp.Paren,
-    exp.Neg,
-    exp.Add,
-    exp.Sub,
-    exp.Mul,
-    exp.Div,
-    exp.Round,
-    exp.Sqrt,
-    exp.Abs,
-)
-_LOGIC = (exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In)
+_LONGEST_LITERAL = 1000
+_FAR_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}$")
+_MOST_PARTS = 5_000
+_MOST_JOINS = 8
+_DEEPEST = 64  # Python's own limit leaves room for about twice as many
 
 
 def refuse(reason: str) -> UnsupportedQuery:
@@ -184,10 +113,35 @@ def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
     return planned
 
 
+def refuse_large(query: exp.Select) -> None:
+    """Refuses a statement that is nested too deep or would be too large to plan."""
+    depths = {id(query): 0}
+    for node in query.walk():
+        for child in node.iter_expressions():
+            # A long list of conditions is a chain, not a nest.
+            depths[id(child)] = depths[id(node)] + (not isinstance(node, exp.Connector))
+    if max(depths.values()) > _DEEPEST:
+        raise refuse(f"a statement that is nested more than {_DEEPEST} levels deep")
+    size = _measure(query, {})
+    if size.joins > _MOST_JOINS:
+        raise refuse(
+            f"more than {_MOST_JOINS} joins in one statement, those of inner queries counted each time"
+        )
+    if max(size.parts, len(depths)) > _MOST_PARTS:
+        raise refuse(f"a statement of more than {_MOST_PARTS:,} parts with its inner queries written out")
+
+
+def refuse_clauses(query: exp.Select, names: tuple[str, ...], why: str) -> None:
+    """Refuses a query that has one of the clauses, which are named as they are written."""
+    for name in names:
+        if query.args.get(name.lower().removesuffix(" by")):
+            raise refuse(f"{name} {why}")
+
+
 def check_scalar(node: exp.Expr, *, where: str) -> None:
     """Raises a refusal that names the first part of `node` that is not allowed."""
     for part in node.walk():
-        if isinstance(part, AGGREGATES):
+        if isinstance(part, _AGGREGATES):
             raise refuse(f"{part.key.upper()} inside {where}, where one value per record is needed")
         hint = next((text for kind, text in _HINTS.items() if isinstance(part, kind)), None)
         if hint is not None:
@@ -216,7 +170,7 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     if isinstance(node, exp.Window):
         raise refuse(_HINTS[exp.Window])
     inner = node.this if isinstance(node, exp.Filter) else node
-    if isinstance(inner, (*AGGREGATES, exp.WithinGroup)) or is_top(inner):
+    if isinstance(inner, (*_AGGREGATES, exp.WithinGroup)) or is_top(inner):
         yield node
         return
     if isinstance(node, exp.AggFunc):
@@ -237,18 +191,18 @@ def is_top(node: object) -> bool:
 
 def _check_details(part: exp.Expr, where: str) -> None:
     if isinstance(part, exp.Literal):
-        exponent = _EXPONENT.search(part.this) if part.is_number else None
-        if len(part.this) > _LONGEST or (exponent is not None and len(exponent[1]) > 3):
-            raise refuse(f"{where} holds a literal of more than {_LONGEST} characters or a far exponent")
-    if isinstance(part, exp.DataType):
-        if part.this.name not in _TYPES or any(
-            not isinstance(e, exp.DataTypeParam) for e in part.expressions
-        ):
+        far = part.is_number and _FAR_EXPONENT.search(part.this)
+        if len(part.this) > _LONGEST_LITERAL or far:
             raise refuse(
-                f"{where} casts to {part.sql()[:40]}, which is not among {', '.join(sorted(_TYPES))}"
+                f"{where} holds a literal of more than {_LONGEST_LITERAL} characters or a far exponent"
             )
-    elif isinstance(part, exp.Extract) and part.name.upper() not in _PARTS:
-        raise refuse(f"{where} extracts {part.name[:40]!r}; known parts: {', '.join(sorted(_PARTS))}")
+    if isinstance(part, exp.DataType):
+        plain = all(isinstance(each, exp.DataTypeParam) for each in part.expressions)
+        if part.this.name not in CAST_KINDS or not plain:
+            known = ", ".join(sorted(CAST_KINDS))
+            raise refuse(f"{where} casts to {part.sql()[:40]}, which is not among {known}")
+    elif isinstance(part, exp.Extract) and part.name.upper() not in DATE_PARTS:
+        raise refuse(f"{where} extracts {part.name[:40]!r}; known parts: {', '.join(sorted(DATE_PARTS))}")
     elif isinstance(part, exp.In) and (part.args.get("query") or part.args.get("unnest")):
         raise refuse(f"{where} uses IN with a subquery; join the tables instead")
     elif isinstance(part, (exp.Like, exp.ILike)):
@@ -266,11 +220,6 @@ def _check_pattern(pattern: exp.Expr, where: str) -> None:
         raise refuse(f"{where} uses LIKE with more than 8 times %, or more than twice beside _")
 
 
-_MOST_PARTS = 5_000
-_MOST_JOINS = 8
-_DEEPEST = 64  # Python's own limit leaves room for about twice as many
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Size:
     """The parts and joins of a query written out, and the parts of each column that it gives."""
@@ -278,28 +227,6 @@ class _Size:
     parts: int
     joins: int
     columns: Mapping[str, int]
-
-
-def refuse_large(query: exp.Select) -> None:
-    """Refuses a statement that is nested too deep or would be too large to plan."""
-    _refuse_deep(query)
-    size = _measure(query, {})
-    if size.joins > _MOST_JOINS:
-        raise refuse(
-            f"more than {_MOST_JOINS} joins in one statement, those of inner queries counted each time"
-        )
-    if max(size.parts, sum(1 for _ in query.walk())) > _MOST_PARTS:
-        raise refuse(f"a statement of more than {_MOST_PARTS:,} parts with its inner queries written out")
-
-
-def _refuse_deep(query: exp.Select) -> None:
-    depths = {id(query): 0}
-    for node in query.walk():
-        for child in node.iter_expressions():
-            # A long list of conditions is a chain, not a nest.
-            depths[id(child)] = depths[id(node)] + (not isinstance(node, exp.Connector))
-    if max(depths.values()) > _DEEPEST:
-        raise refuse(f"a statement that is nested more than {_DEEPEST} levels deep")
 
 
 def _measure(query: exp.Select, known: Mapping[str, _Size]) -> _Size:
@@ -321,7 +248,7 @@ def _measure(query: exp.Select, known: Mapping[str, _Size]) -> _Size:
     given = columns if any(name == "*" for name, _ in outputs) else {}
     given = {**given, **dict(outputs)}
     parts = sum(source.parts for source in sources) + sum(weight for _, weight in outputs)
-    parts += sum(_weigh(join.args[key], columns) for join in joins for key in ("on",) if join.args.get(key))
+    parts += sum(_weigh(join.args["on"], columns) for join in joins if join.args.get("on"))
     places = {str(place): weight for place, (_, weight) in enumerate(outputs, start=1)}
     for name in ("where", "group", "having", "order"):
         if query.args.get(name) is not None:

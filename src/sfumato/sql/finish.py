@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import io
 import json
-import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,124 +20,38 @@ from sqlglot import exp
 
 from sfumato.errors import LedgerError, ReleaseError
 from sfumato.questions import note_total
-from sfumato.sql.check import AGGREGATE, KEY, refuse
-from sfumato.sql.intervals import Term, half_width, ratio_interval, variance_interval
-from sfumato.sql.plan import Noise, QueryPlan, find_mode, name_columns
-from sfumato.sql.relation import CELLS
+from sfumato.sql.check import AGGREGATE, refuse
+from sfumato.sql.choices import cell_edges
+from sfumato.sql.intervals import Term, ratio_interval, variance_interval
+from sfumato.sql.plan import (
+    MISS,
+    QueryPlan,
+    find_aggregate_numbers,
+    find_mode,
+    half_width,
+    is_key,
+    name_columns,
+)
 from sfumato.tables.arrays import label_array, read_parquet, to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from sfumato.sql.aggregates import Aggregate, Measure
+    from sfumato.sql.plan import Noise
 
-
-_MISS = 0.05
-_CANDIDATES = CELLS + 3
-_LAST = _CANDIDATES - 1
-# Offsets from the answer at which blocks begin; the last block reaches beyond every candidate.
-_STARTS = np.array([0, *(2**power for power in range(_LAST.bit_length()))])
-_ENDS = np.array([*(_STARTS[1:] - 1), 2 ** _LAST.bit_length() - 1])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
-    """One choice: how far from the wanted rank it aims, and the rate of the exponential mechanism."""
-
-    shift: int
-    rate: Fraction
-    side: Literal["answer", "low", "high"] = "answer"
-
-
-def quantile_ranks(noise: Noise, plan: QueryPlan) -> tuple[Ranks, ...]:
-    """The choices of a quantile: the answer, then a block of cells below it and one above it.
-
-    Only an end on the side where the true quantile lies can miss it, and does so with a probability of at
-    most exp(-rate * shift) / (1 + exp(-rate * shift)). The ends aim far enough for that to be 5 %; less if
-    an output is made of several aggregates, whose intervals must hold at once.
-
-    MIN and MAX take one choice. It aims so far inside that it lies beyond the extreme with 5 % at most; on
-    the other side one record more could lie anywhere, so the interval goes to the bound.
-    """
-    share, unit = noise.measure.quantile or Fraction(0), plan.unit
-    largest = max(share.numerator, share.denominator - share.numerator)
-    sensitivity = Fraction(unit.max_records * largest * (2 if unit.neighbours == "replace" else 1))
-    rates = [cost.scale / (2 * sensitivity) for cost in noise.costs]
-    odds = _count_parts(noise, plan) / _MISS - 1
-    if share in (0, 1):
-        edge = math.ceil(math.log(_CANDIDATES * odds) / float(rates[0]))
-        return (Ranks(shift=edge if share == 0 else -edge, rate=rates[0]),)
-    answer, low, high = rates
-    reach = math.ceil(math.log(odds) / float(low))
-    return (
-        Ranks(shift=0, rate=answer),
-        Ranks(shift=-reach, rate=low, side="low"),
-        Ranks(shift=reach, rate=high, side="high"),
-    )
-
-
-def _count_parts(noise: Noise, plan: QueryPlan) -> int:
-    """The most aggregates that one output is made of together with the measure of `noise`."""
-    parts = 1
-    for output in plan.outputs:
-        used = {node.name for node in output.tree.find_all(exp.Column) if node.table == AGGREGATE}
-        if any(noise.measure in plan.aggregates[int(name)].measures for name in used):
-            parts = max(parts, len(used))
-    return parts
-
-
-def quantile_scores(
-    true_histogram: NDArray[np.int64], noise: Noise, ranks: Ranks, answers: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
-    """The score of every candidate for every group; those of an end lie next to the chosen `answers`."""
-    share = noise.measure.quantile or Fraction(0)
-    total = true_histogram.sum(axis=1, keepdims=True)
-    upto = np.cumsum(true_histogram, axis=1)
-    far = np.full_like(total, 2**60)
-    first = np.hstack([-far, share.denominator * (upto - true_histogram), share.denominator * total])
-    last = np.hstack([np.zeros_like(total), share.denominator * upto, far])
-    if answers is not None:
-        lower, upper = _blocks(answers, ranks)
-        first, last = np.take_along_axis(first, lower, axis=1), np.take_along_axis(last, upper, axis=1)
-    wanted = share.numerator * total + ranks.shift
-    scores: NDArray[np.int64] = -np.maximum(0, np.maximum(first - wanted, wanted - last))
-    if answers is not None:
-        return np.repeat(scores, _ENDS - _STARTS + 1, axis=1)
-    return scores
-
-
-def choose_step(
-    places: NDArray[np.int64], ranks: Ranks, answers: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
-    """The cell that a chosen candidate stands for: of a block of cells the outermost."""
-    if answers is None:
-        return places
-    outermost = _ENDS[np.searchsorted(_ENDS, places)]
-    steps: NDArray[np.int64] = answers - outermost if ranks.side == "low" else answers + outermost
-    return np.clip(steps, 0, _LAST)
-
-
-def _blocks(answers: NDArray[np.int64], ranks: Ranks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and the last cell of every block beside the answers; beyond a bound it is the bound."""
-    if ranks.side == "low":
-        lower, upper = answers[:, None] - _ENDS, answers[:, None] - _STARTS
-    else:
-        lower, upper = answers[:, None] + _STARTS, answers[:, None] + _ENDS
-    return np.clip(lower, 0, _LAST), np.clip(upper, 0, _LAST)
-
-
-def cell_edges(
-    chosen: NDArray[np.int64], low: float, high: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The interval that each chosen candidate stands for."""
-    width = (high - low) / CELLS
-    lower = np.clip(low + (chosen - 1) * width, low, high)
-    upper = np.clip(low + chosen * width, low, high)
-    upper = np.where(chosen == 0, low, upper)
-    return lower, upper
-
-
-_SHARE = 0.05
+_MOST_GROUPS = 2**24
+COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
+    exp.EQ: operator.eq,
+    exp.NEQ: operator.ne,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+}
+"""What a comparison computes, of numbers or of texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,16 +65,43 @@ class NoisyAggregates:
     keys: tuple[tuple[Any, ...], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Band:
-    """Values with the interval that encloses what they would be without noise."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """The answer to a statement.
 
-    value: NDArray[Any]
-    low: NDArray[Any]
-    high: NDArray[Any]
+    Aggregates have their 95 % confidence interval beside them, in `<name>_low` and `<name>_high`. `scales`
+    names the noise behind each column, `spent` what was charged now: nothing for a repeated statement,
+    `notes` what should be known of the answer before it is used.
+    """
 
-    def take(self, rows: NDArray[np.intp]) -> _Band:
-        return _Band(self.value[rows], self.low[rows], self.high[rows])
+    table: pa.Table
+    spent: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    repeated: bool = False
+    synthetic: bool = False
+    public: bool = False
+    scales: Mapping[str, str] = field(default_factory=dict)
+    explanation: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_arrow(self) -> pa.Table:
+        """The answer as an Arrow table."""
+        return self.table
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
+        """The answer as a pandas frame; pandas must be installed."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
+        """The answer as a polars frame; polars must be installed."""
+        try:
+            import polars  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            raise ReleaseError("polars is not installed; install it, or use to_arrow()") from None
+        return polars.from_arrow(self.table)
+
+    def __repr__(self) -> str:
+        return self.explanation or f"Answer({self.table.num_rows} rows: {', '.join(self.table.column_names)})"
 
 
 def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
@@ -170,15 +110,11 @@ def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
     rows = np.arange(evaluator.rows)
     if plan.having is not None:
         rows = rows[evaluator.test(plan.having)]
-    for tree, descending in reversed(plan.order):
-        ranks = evaluator.sort_key(tree)[rows]
-        order = np.argsort(-ranks if descending else ranks, kind="stable")
-        rows = rows[order]
-    rows = rows[plan.offset :]
-    rows = rows if plan.limit is None else rows[: plan.limit]
+    order = [(evaluator.sort_key(tree), descending) for tree, descending in plan.order]
+    rows = sort_rows(rows, order, limit=plan.limit, offset=plan.offset)
     columns: dict[str, pa.Array] = {}
     for output in plan.outputs:
-        if isinstance(output.tree, exp.Column) and output.tree.table == KEY:
+        if is_key(output.tree):
             columns[output.name] = evaluator.labels(int(output.tree.name), rows)
             continue
         mode = find_mode(output.tree, plan.aggregates)
@@ -186,38 +122,76 @@ def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:
             arrays = evaluator.chosen_labels(mode, rows)
             columns |= dict(zip(name_columns(output, plan.aggregates), arrays, strict=True))
             continue
-        band = evaluator.band(output.tree).take(rows)
+        band = evaluator.band(output.tree)
         for suffix, array in (("", band.value), ("_low", band.low), ("_high", band.high)):
-            columns[output.name + suffix] = to_arrow(array)
+            columns[output.name + suffix] = to_arrow(array[rows])
     return pa.table(columns)
+
+
+def sort_rows(
+    rows: NDArray[np.intp], order: list[tuple[NDArray[Any], bool]], *, limit: int | None, offset: int
+) -> NDArray[np.intp]:
+    """The rows that ORDER BY, LIMIT and OFFSET leave; `order` has ranks and whether they descend."""
+    for ranks, descending in reversed(order):
+        rows = rows[np.argsort(-ranks[rows] if descending else ranks[rows], kind="stable")]
+    return rows[offset:][:limit]
+
+
+def fold_condition(
+    tree: exp.Expr,
+    compare: Callable[[type[exp.Expr], exp.Expr, exp.Expr], NDArray[np.bool_]],
+    *,
+    where: str,
+) -> NDArray[np.bool_]:
+    """Where a condition holds, made of comparisons of a left with a right side.
+
+    `compare` is called with the kind of each comparison; `where` is what a refusal says of the rest.
+    """
+
+    def fold(node: exp.Expr) -> NDArray[np.bool_]:
+        match node:
+            case exp.Paren():
+                return fold(node.this)
+            case exp.And():
+                return fold(node.this) & fold(node.expression)
+            case exp.Or():
+                return fold(node.this) | fold(node.expression)
+            case exp.Not():
+                return ~fold(node.this)
+            case exp.Boolean():
+                return np.array(bool(node.this))
+            case exp.Between() if not node.args.get("symmetric"):
+                low, high = node.args["low"], node.args["high"]
+                return compare(exp.GTE, node.this, low) & compare(exp.LTE, node.this, high)
+            case exp.In() if node.expressions:
+                tests = [compare(exp.EQ, node.this, each) for each in node.expressions]
+                any_of: NDArray[np.bool_] = np.logical_or.reduce(tests)
+                return any_of
+            case _ if type(node) in COMPARISONS:
+                return compare(type(node), node.this, node.expression)
+        raise refuse(f"{node.sql()[:60]!r} {where}")
+
+    return fold(tree)
 
 
 def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
     """That all counts of an answer together may be noise alone, if they may."""
-    found = []
-    for noise, values in zip(plan.noises, noisy.values, strict=True):
-        if noise.measure.statistic in ("records", "present", "individuals") and values.size:
-            # A sum of many has a normal law, and one count the law of its noise.
-            width = half_width(noise, _SHARE)
-            if values.size > 1:
-                width = NormalDist().inv_cdf(1 - _SHARE / 2) * _deviation(noise) * math.sqrt(values.size)
-            found.append((width, float(values.sum(dtype=object))))
+    found = [
+        (half_width(noise, count=values.size), float(values.sum(dtype=object)))
+        for noise, values in zip(plan.noises, noisy.values, strict=True)
+        if noise.measure.statistic in ("records", "present", "individuals") and values.size
+    ]
     if not found or plan.selection is not None:
         return ()
     reach, total = min(found)
-    told = note_total(total, reach, of="answer")
-    return () if told is None else (told,)
-
-
-def _deviation(noise: Noise) -> float:
-    scale = float(noise.scale)
-    return scale if noise.kind == "gaussian" else math.sqrt(2) * scale
+    note = note_total(total, reach, of="answer")
+    return () if note is None else (note,)
 
 
 def rehearse_query(plan: QueryPlan) -> None:
     """Raises the refusal that finishing an answer to `plan` would end in: before it is paid for."""
-    trees = [output.tree for output in plan.outputs if not _is_plain(output.tree)]
-    if not trees and plan.having is None and all(_is_plain(tree) for tree, _ in plan.order):
+    trees = [*(output.tree for output in plan.outputs), *(tree for tree, _ in plan.order)]
+    if plan.having is None and all(isinstance(tree, exp.Column) for tree in trees):
         return
     groups = 0 if plan.selection is not None else plan.groups
     values = tuple(
@@ -227,11 +201,53 @@ def rehearse_query(plan: QueryPlan) -> None:
     finish_query(plan, NoisyAggregates(values=values, keys=() if plan.selection is not None else None))
 
 
-def _is_plain(tree: exp.Expr) -> bool:
-    return isinstance(tree, exp.Column)
+def pack_noisy(noisy: NoisyAggregates) -> bytes:
+    """Noisy aggregates as bytes for the ledger; holds no exact value."""
+    columns = {
+        f"{index}/{part}": to_arrow(row)
+        for index, values in enumerate(noisy.values)
+        for part, row in enumerate(np.atleast_2d(values))
+    }
+    if noisy.keys is not None:
+        columns["keys"] = pa.array([json.dumps(key) for key in noisy.keys], pa.string())
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
+    return sink.getvalue()
+
+
+def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
+    """The noisy aggregates of a stored answer to `plan`."""
+    try:
+        table = read_parquet(payload, rows=_MOST_GROUPS)
+        values = []
+        for index, noise in enumerate(plan.noises):
+            stored = sum(name.startswith(f"{index}/") for name in table.column_names)
+            rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
+            values.append(np.stack(rows) if noise.kind == "exponential" else rows[0])
+        keys = None
+        if plan.selection is not None:
+            keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
+    except (pa.ArrowException, KeyError, OSError, ValueError):
+        raise LedgerError("a stored answer cannot be read; verify the ledger") from None
+    return NoisyAggregates(values=tuple(values), keys=keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Band:
+    """Values with the interval that encloses what they would be without noise."""
+
+    value: NDArray[Any]
+    low: NDArray[Any]
+    high: NDArray[Any]
+
+    def apply(self, rising: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> _Band:
+        """The band of a function that never falls."""
+        return _Band(*(rising(each.astype(float)) for each in (self.value, self.low, self.high)))
 
 
 class _Evaluator:
+    """The values of trees over keys and aggregates, for every group."""
+
     def __init__(self, plan: QueryPlan, noisy: NoisyAggregates) -> None:
         self._plan, self._noisy = plan, noisy
         self._index = {noise.measure: index for index, noise in enumerate(plan.noises)}
@@ -252,7 +268,7 @@ class _Evaluator:
 
     def sort_key(self, tree: exp.Expr) -> NDArray[Any]:
         """Numbers in the order of a tree's values; keys sort in the order of their domain."""
-        if not (isinstance(tree, exp.Column) and tree.table == KEY):
+        if not is_key(tree):
             return self.band(tree).value
         if self._noisy.keys is None:
             return self._codes(int(tree.name))
@@ -261,13 +277,11 @@ class _Evaluator:
 
     def band(self, tree: exp.Expr) -> _Band:
         """The values of a tree and an interval that holds all that they are made of at once."""
-        parts = {node.name for node in tree.find_all(exp.Column) if node.table == AGGREGATE}
-        return self._walk(tree, _SHARE / max(1, len(parts)))
+        return self._walk(tree, MISS / max(1, len(set(find_aggregate_numbers(tree)))))
 
     def test(self, tree: exp.Expr) -> NDArray[np.bool_]:
         """Whether a condition holds for the noisy values of each group."""
-        result = self._logic(tree)
-        return np.broadcast_to(result, (self.rows,))
+        return np.broadcast_to(fold_condition(tree, self._compare, where="is not a condition"), (self.rows,))
 
     def _codes(self, key: int) -> NDArray[np.int64]:
         sizes = [len(each.labels or ()) for each in self._plan.keys]
@@ -297,19 +311,11 @@ class _Evaluator:
                 inner = self._walk(tree.this, share)
                 return _Band(-inner.value, -inner.high, -inner.low)
             case exp.Round():
-                inner = self._walk(tree.this, share)
                 places = _places(tree.args.get("decimals"))
-                return _Band(
-                    *(np.round(each.astype(float), places) for each in (inner.value, inner.low, inner.high))
-                )
+                return self._walk(tree.this, share).apply(lambda numbers: np.round(numbers, places))
             case exp.Sqrt():
                 inner = self._walk(tree.this, share)
-                return _Band(
-                    *(
-                        np.sqrt(np.maximum(each.astype(float), 0))
-                        for each in (inner.value, inner.low, inner.high)
-                    )
-                )
+                return inner.apply(lambda numbers: np.sqrt(np.maximum(numbers, 0)))
             case exp.Abs():
                 inner = self._walk(tree.this, share)
                 crosses = (inner.low <= 0) & (inner.high >= 0)
@@ -318,47 +324,21 @@ class _Evaluator:
             case _:
                 return _combine(tree, self._walk(tree.this, share), self._walk(tree.expression, share))
 
-    def _logic(self, tree: exp.Expr) -> NDArray[np.bool_]:
-        match tree:
-            case exp.Paren():
-                return self._logic(tree.this)
-            case exp.And():
-                return self._logic(tree.this) & self._logic(tree.expression)
-            case exp.Or():
-                return self._logic(tree.this) | self._logic(tree.expression)
-            case exp.Not():
-                return ~self._logic(tree.this)
-            case exp.Between():
-                low, high = tree.args["low"], tree.args["high"]
-                return self._compare(exp.GTE, tree.this, low) & self._compare(exp.LTE, tree.this, high)
-            case exp.In():
-                tests = [self._compare(exp.EQ, tree.this, each) for each in tree.expressions]
-                any_of: NDArray[np.bool_] = np.logical_or.reduce(tests)
-                return any_of
-            case exp.EQ() | exp.NEQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
-                return self._compare(type(tree), tree.this, tree.expression)
-            case _:
-                raise refuse(f"{tree.sql()[:60]} is not a condition")
-
     def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
-        if isinstance(left, exp.Column) and left.table == KEY and isinstance(right, exp.Literal):
-            rows = np.arange(self.rows)
-            values: list[Any] = self.labels(int(left.name), rows).to_pylist()
+        if is_key(left) and isinstance(right, exp.Literal):
+            labels = self.labels(int(left.name), np.arange(self.rows)).to_pylist()
             known = self._plan.keys[int(left.name)].labels
             if not right.is_string and (known is None or not isinstance(known[0], int)):
                 raise refuse("HAVING compares a text key with a number; quote it")
-            wanted: Any = str(right.this) if right.is_string else float(right.this)
-            pairs = [(float(value) if not right.is_string else str(value), wanted) for value in values]
-            return np.array([_OPERATIONS[kind](*pair) for pair in pairs], bool)
-        result: NDArray[np.bool_] = _OPERATIONS[kind](self.band(left).value, self.band(right).value)
+            read: type[str] | type[float] = str if right.is_string else float
+            literal = read(right.this)
+            return np.array([COMPARISONS[kind](read(label), literal) for label in labels], bool)
+        result: NDArray[np.bool_] = COMPARISONS[kind](self.band(left).value, self.band(right).value)
         return result
 
-    def _noisy_of(self, aggregate: Aggregate) -> list[tuple[Noise, NDArray[np.int64]]]:
-        indices = [self._index[measure] for measure in aggregate.measures]
-        return [(self._plan.noises[index], self._noisy.values[index]) for index in indices]
-
     def _aggregate(self, aggregate: Aggregate, share: float) -> _Band:
-        parts = self._noisy_of(aggregate)
+        indices = [self._index[measure] for measure in aggregate.measures]
+        parts = [(self._plan.noises[index], self._noisy.values[index]) for index in indices]
         if aggregate.kind == "measure":
             return _measured(*parts[0], share)
         if aggregate.kind == "average":
@@ -370,25 +350,20 @@ def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> _Band:
     measure = noise.measure
     if noise.kind == "exponential":
         cells = [cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
-        value = (cells[0][0] + cells[0][1]) / 2
-        if len(cells) == 1:
-            return _extreme(measure, value, cells[0])
-        return _Band(value, np.minimum(value, cells[1][0]), np.maximum(value, cells[2][1]))
+        lower, upper = cells[0]
+        value = (lower + upper) / 2
+        if len(cells) > 1:
+            return _Band(value, np.minimum(value, cells[1][0]), np.maximum(value, cells[2][1]))
+        # MIN or MAX, whose one choice lies inside with 95 %: the extreme is between it and the bound.
+        if measure.quantile == 0:
+            return _Band(value, np.full_like(value, float(measure.low)), upper)
+        return _Band(value, lower, np.full_like(value, float(measure.high)))
     width = half_width(noise, share)
     if measure.grid == 1:
         whole = int(np.ceil(width))
         return _Band(noisy, noisy - whole, noisy + whole)
     value = noisy / measure.grid
     return _Band(value, value - width / measure.grid, value + width / measure.grid)
-
-
-def _extreme(
-    measure: Measure, value: NDArray[np.float64], edges: tuple[NDArray[np.float64], NDArray[np.float64]]
-) -> _Band:
-    """MIN or MAX, whose one choice lies inside with 95 %: the extreme is between it and the bound."""
-    if measure.quantile == 0:
-        return _Band(value, np.full_like(value, float(measure.low)), edges[1])
-    return _Band(value, edges[0], np.full_like(value, float(measure.high)))
 
 
 def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> _Band:
@@ -400,8 +375,7 @@ def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> _Ban
     total, count = top.astype(float), bottom.astype(float)
     ratio = np.divide(total, count, out=np.zeros_like(total), where=count >= 1)
     first, last = ratio_interval(Term(total, top_noise), Term(count, bottom_noise), ends, share)
-    shift = [np.clip(centre + each / grid, low, high) for each in (ratio, first, last)]
-    return _Band(*shift)
+    return _Band(*(np.clip(centre + each / grid, low, high) for each in (ratio, first, last)))
 
 
 def _spread(parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, sample: bool, root: bool) -> _Band:
@@ -441,97 +415,10 @@ def _combine(tree: exp.Expr, left: _Band, right: _Band) -> _Band:
             corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
             return _Band(left.value * right.value, np.min(corners, 0), np.max(corners, 0))
         case _:
-            return _divide(left, right)
-
-
-def _divide(left: _Band, right: _Band) -> _Band:
-    unsure = (right.low <= 0) & (right.high >= 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        corners = [a / b for a in (left.low, left.high) for b in (right.low, right.high)]
-        low = np.where(unsure, -np.inf, np.min(corners, 0))
-        high = np.where(unsure, np.inf, np.max(corners, 0))
-        value = np.where(right.value == 0, np.nan, left.value / np.where(right.value == 0, 1, right.value))
-    return _Band(value, low, high)
-
-
-_OPERATIONS: dict[type[exp.Expr], Any] = {
-    exp.EQ: lambda a, b: a == b,
-    exp.NEQ: lambda a, b: a != b,
-    exp.GT: lambda a, b: a > b,
-    exp.GTE: lambda a, b: a >= b,
-    exp.LT: lambda a, b: a < b,
-    exp.LTE: lambda a, b: a <= b,
-}
-
-
-_MOST_GROUPS = 2**24
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Answer:
-    """The answer to a statement.
-
-    Aggregates have their 95 % interval beside them, in `<name>_low` and `<name>_high`. `scales` names
-    the noise behind each column, `spent` what was charged now: nothing for a repeated statement, `notes`
-    what should be known of the answer before it is used.
-    """
-
-    table: pa.Table
-    spent: Fraction = Fraction(0)
-    delta: Fraction = Fraction(0)
-    repeated: bool = False
-    synthetic: bool = False
-    public: bool = False
-    scales: Mapping[str, str] = field(default_factory=dict)
-    explanation: str | None = None
-    notes: tuple[str, ...] = ()
-
-    def to_arrow(self) -> pa.Table:
-        """The answer as an Arrow table."""
-        return self.table
-
-    def to_pandas(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
-        """The answer as a pandas frame; pandas must be installed."""
-        return self.table.to_pandas()
-
-    def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
-        """The answer as a polars frame; polars must be installed."""
-        try:
-            import polars  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            raise ReleaseError("polars is not installed; install it, or use to_arrow()") from None
-        return polars.from_arrow(self.table)
-
-    def __repr__(self) -> str:
-        return self.explanation or f"Answer({self.table.num_rows} rows: {', '.join(self.table.column_names)})"
-
-
-def pack_noisy(noisy: NoisyAggregates) -> bytes:
-    """Noisy aggregates as bytes for the ledger; holds no exact value."""
-    columns = {
-        f"{index}/{part}": to_arrow(row)
-        for index, values in enumerate(noisy.values)
-        for part, row in enumerate(np.atleast_2d(values))
-    }
-    if noisy.keys is not None:
-        columns["keys"] = pa.array([json.dumps(key) for key in noisy.keys], pa.string())
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
-    return sink.getvalue()
-
-
-def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
-    """The noisy aggregates of a stored answer to `plan`."""
-    try:
-        table = read_parquet(payload, rows=_MOST_GROUPS)
-        values = []
-        for index, noise in enumerate(plan.noises):
-            stored = sum(name.startswith(f"{index}/") for name in table.column_names)
-            rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
-            values.append(np.stack(rows) if noise.kind == "exponential" else rows[0])
-        keys = None
-        if plan.selection is not None:
-            keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
-    except (pa.ArrowException, KeyError, OSError, ValueError):
-        raise LedgerError("a stored answer cannot be read; verify the ledger") from None
-    return NoisyAggregates(values=tuple(values), keys=keys)
+            unsure = (right.low <= 0) & (right.high >= 0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                corners = [a / b for a in (left.low, left.high) for b in (right.low, right.high)]
+                low = np.where(unsure, -np.inf, np.min(corners, 0))
+                high = np.where(unsure, np.inf, np.max(corners, 0))
+                zero = right.value == 0
+                return _Band(np.where(zero, np.nan, left.value / np.where(zero, 1, right.value)), low, high)

@@ -1,4 +1,4 @@
-"""Intervals: where the noise-free value of an answer lies, with a stated confidence.
+"""Confidence intervals: where the noise-free value of an answer lies, with a stated confidence.
 
 They speak of the noise alone. The value they enclose is the exact answer to the bounded question:
 clamped values, and no more records of an individual than the bounds let count.
@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sqlglot import exp
 
-from sfumato.errors import UnsupportedQuery
-from sfumato.exact import format_exact, format_short
-from sfumato.sql.aggregates import mode_reach
-from sfumato.sql.check import AGGREGATE, refuse
+from sfumato.sql.plan import normal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from sfumato.sql.plan import Noise, QueryPlan
+    from sfumato.sql.plan import Noise
 
+    Numbers = NDArray[np.float64]
+    Tests = NDArray[np.bool_]
 
 _STEPS = 60
 # Scales closer than this are taken apart, and smaller ones enlarged, so that the law of a sum of noises
@@ -40,26 +36,19 @@ _MEAN_SHARE = 0.1
 class Term:
     """Noisy values of one measure, with their noise, in a unit of its own."""
 
-    noisy: NDArray[np.float64]
+    noisy: Numbers
     noise: Noise
     unit: float = 1.0
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Numbers:
         """The noisy values in plain numbers."""
         return self.noisy * self.unit
 
 
-def half_width(noise: Noise, share: float) -> float:
-    """The least width that the noise exceeds with a probability of at most `share`."""
-    if noise.kind == "gaussian":
-        return NormalDist().inv_cdf(1 - share / 2) * float(noise.scale)
-    return float(_laplace_width(noise.scale, share))
-
-
 def ratio_interval(
     top: Term, bottom: Term, ends: tuple[float, float], share: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Numbers, Numbers]:
     """The ratios between `ends` that the noisy `top` and `bottom` do not speak against.
 
     A ratio r is kept if top - r * bottom is no further from zero than its noise is, but for a share of
@@ -71,9 +60,9 @@ def ratio_interval(
     # The best ratio is kept by itself; between it and an end that is not kept there is one edge.
     guess = np.where(np.abs(above - guess * below) <= np.abs(above), guess, np.clip(0.0, *ends))
 
-    def speaks_against(ratio: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def speaks_against(ratio: Numbers) -> Tests:
         width = _combined_width((top, bottom), (np.ones_like(ratio), np.abs(ratio)), share)
-        against: NDArray[np.bool_] = np.abs(above - ratio * below) > width
+        against: Tests = np.abs(above - ratio * below) > width
         return against
 
     return _find_edges(guess, ends, speaks_against)
@@ -81,7 +70,7 @@ def ratio_interval(
 
 def variance_interval(
     total: Term, square: Term, count: Term, half: float, share: float, *, sample: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Numbers, Numbers]:
     """The variances that noisy sums, sums of squares and counts of values in [-half, half] allow.
 
     With the true mean m and variance v, square - 2 m total + (m^2 - v) count is noise alone, whose law is
@@ -102,19 +91,19 @@ def variance_interval(
     about_means = squares - 2 * means * sums + means**2 * counts
     ends = 0.0, half**2 * (2 if sample else 1)
 
-    def distance(variance: NDArray[np.float64]) -> NDArray[np.float64]:
+    def distance(variance: Numbers) -> Numbers:
         rest = about_means - variance * counts + (variance if sample else 0)
-        apart: NDArray[np.float64] = np.maximum(0, np.maximum(rest.min(0), -rest.max(0)))
+        apart: Numbers = np.maximum(0, np.maximum(rest.min(0), -rest.max(0)))
         return apart
 
-    def speaks_against(variance: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def speaks_against(variance: Numbers) -> Tests:
         weights = (
             2 * outermost,
             np.ones_like(variance),
             np.maximum(np.abs(outermost**2 - variance), np.abs(innermost**2 - variance)),
         )
         width = _combined_width((total, square, count), weights, (1 - _MEAN_SHARE) * share)
-        against: NDArray[np.bool_] = distance(variance) > width
+        against: Tests = distance(variance) > width
         return against
 
     plain = np.divide(about_means[1], counts, out=np.zeros_like(sums), where=counts > 0)
@@ -124,41 +113,35 @@ def variance_interval(
     return _find_edges(guess, ends, speaks_against)
 
 
+def find_edge(
+    inside: Numbers,
+    end: Numbers,
+    speaks_against: Callable[[Numbers], Tests],
+) -> Numbers:
+    """Where, from a value that is kept towards an end, values begin that are spoken against; or the end."""
+    refused, outside = speaks_against(end), end
+    for _ in range(_STEPS):
+        middle = (inside + outside) / 2
+        against = speaks_against(middle)
+        outside, inside = np.where(against, middle, outside), np.where(against, inside, middle)
+    return np.where(refused, outside, end)
+
+
 def _find_edges(
-    guess: NDArray[np.float64],
+    guess: Numbers,
     ends: tuple[float, float],
-    speaks_against: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Where, from a value that is kept towards each end, values begin that are not."""
-    edges = []
-    for end in ends:
-        far = np.full_like(guess, end)
-        refused = speaks_against(far)
-        inside, outside = guess.copy(), far.copy()
-        for _ in range(_STEPS):
-            middle = (inside + outside) / 2
-            against = speaks_against(middle)
-            outside = np.where(against, middle, outside)
-            inside = np.where(against, inside, middle)
-        edges.append(np.where(refused, outside, far))
-    return edges[0], edges[1]
+    speaks_against: Callable[[Numbers], Tests],
+) -> tuple[Numbers, Numbers]:
+    low, high = (find_edge(guess, np.full_like(guess, end), speaks_against) for end in ends)
+    return low, high
 
 
-def _laplace_width(scale: Fraction, share: float) -> int:
-    # P(|X| > w) = 2 q^(w + 1) / (1 + q) with q = exp(-1 / scale).
-    b = float(scale)
-    q = math.exp(-1 / b) if b > 1e-3 else 0.0
-    return max(0, math.ceil(b * math.log(2 / (share * (1 + q))) - 1))
-
-
-def _combined_width(
-    terms: tuple[Term, ...], weights: tuple[NDArray[np.float64], ...], share: float
-) -> NDArray[np.float64]:
+def _combined_width(terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Numbers:
     """The width of the sum of independent noises, each times its weight."""
     steps = np.stack([term.unit * weight for term, weight in zip(terms, weights, strict=True)])
     scales = steps * np.array([float(term.noise.scale) for term in terms])[:, None]
     if all(term.noise.kind == "gaussian" for term in terms):
-        widths: NDArray[np.float64] = NormalDist().inv_cdf(1 - share / 2) * np.sqrt((scales**2).sum(0))
+        widths: Numbers = normal_width(share) * np.sqrt((scales**2).sum(0))
         return widths
     scales = np.sort(scales, axis=0)
     largest = np.maximum(scales[-1], np.finfo(float).tiny * 2**60)
@@ -174,8 +157,8 @@ def _combined_width(
         for i in range(len(scales))
     ]
 
-    def tail(t: NDArray[np.float64]) -> NDArray[np.float64]:
-        beyond: NDArray[np.float64] = sum(
+    def tail(t: Numbers) -> Numbers:
+        beyond: Numbers = sum(
             (part * np.exp(-t / scale) for part, scale in zip(parts, scales, strict=True)), np.zeros_like(t)
         )
         return beyond
@@ -186,118 +169,5 @@ def _combined_width(
         heavy = tail(middle) > share
         low, high = np.where(heavy, middle, low), np.where(heavy, high, middle)
     # Half a step of each lattice is added, because the noise is discrete.
-    result: NDArray[np.float64] = high * largest + 0.5 * steps.sum(0)
+    result: Numbers = high * largest + 0.5 * steps.sum(0)
     return result
-
-
-_STEP = Fraction(1, 10**6)
-_MOST = Fraction(10**6)
-
-
-def check_within(plan: QueryPlan) -> None:
-    """Refuses aggregates whose error depends on the records."""
-    if any(each.kind != "measure" for each in plan.aggregates) or any(
-        noise.kind == "exponential" for noise in plan.noises
-    ):
-        raise refuse("WITHIN is for COUNT and SUM, whose error does not depend on the records")
-
-
-def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) -> Fraction:
-    """The least multiple of 1e-6 at which 95 % of every COUNT and SUM are within `amount`."""
-
-    def is_enough(epsilon: Fraction) -> bool:
-        try:
-            plan = plan_at(epsilon)
-        except UnsupportedQuery:
-            if epsilon < 1:  # so little epsilon that the noise does not fit the integers
-                return False
-            raise
-        check_within(plan)
-        return all(half_width(noise, 0.05) <= amount * noise.measure.grid for noise in plan.noises)
-
-    low, high = 0, 1
-    while not is_enough(high * _STEP):
-        low, high = high, high * 2
-        if high * _STEP > _MOST:
-            raise refuse("WITHIN asks for less error than any budget buys")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle * _STEP) else (middle, high)
-    return high * _STEP
-
-
-def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
-    """The plan, its sensitivities, expected errors and cost, as text."""
-    unit = plan.unit
-    lines = [
-        plan.text,
-        f"  protects     one individual: {unit.describe()}",
-        f"  reads        {', '.join(dict.fromkeys(plan.relation.tables))}; nothing is read for EXPLAIN",
-    ]
-    if unit.column is None:
-        lines.append("  bounding     every row is an individual")
-    else:
-        lines.append(f"  bounding     at most {unit.max_records} rows of an individual are aggregated")
-        if plan.keys:
-            lines.append(f"               in at most {plan.max_groups} groups")
-    if plan.keys:
-        names = ", ".join(key.node.sql(dialect="duckdb") for key in plan.keys)
-        count = "chosen privately" if plan.selection else f"{plan.groups:,}, public, each answered"
-        lines.append(f"  groups       {names}: {count}")
-    if plan.selection is not None:
-        chosen = plan.selection
-        lines.append(
-            f"  selection    noisy number of individuals at or above {chosen.threshold}, "
-            f"noise scale {_short(chosen.scale)}, delta {_short(chosen.cost.delta)}"
-        )
-    for noise in plan.noises:
-        lines.append(f"  measures     {noise.measure.describe()}")
-        lines.append(f"               {_describe_noise(noise)}")
-    pure = [cost.epsilon for cost in plan.costs]
-    rho = sum((cost.rho for cost in plan.costs), start=plan.epsilon * 0)
-    if None in pure:
-        pair = f"(epsilon {_short(plan.epsilon)}, delta {_short(plan.delta)})"
-        lines.append(f"  cost         {pair}; rho {float(rho):.6g}")
-    else:
-        total = sum((each for each in pure if each is not None), start=plan.epsilon * 0)
-        lines.append(f"  cost         epsilon {_short(total)}; rho {float(rho):.6g}")
-    verdict = "fits" if admitted else "does NOT fit"
-    lines.append(
-        f"  budget       epsilon {format_exact(left)} left; this statement {verdict}; nothing was spent"
-    )
-    return "\n".join(lines)
-
-
-def describe_scales(plan: QueryPlan) -> dict[str, str]:
-    """For every output with an aggregate, the noise behind it."""
-    scales = {}
-    index = {noise.measure: noise for noise in plan.noises}
-    for output in plan.outputs:
-        numbers = [int(node.name) for node in output.tree.find_all(exp.Column) if node.table == AGGREGATE]
-        noises = [index[m] for number in numbers for m in plan.aggregates[number].measures]
-        if noises:
-            scales[output.name] = "; ".join(_describe_noise(noise) for noise in noises)
-    return scales
-
-
-def _describe_noise(noise: Noise) -> str:
-    if noise.measure.labels is not None:
-        left = " left" if noise.measure.chosen > 1 else ""
-        spent = sum((cost.scale for cost in noise.costs), start=noise.scale * 0)
-        return (
-            f"exponential mechanism among {len(noise.measure.labels):,} public labels, scale "
-            f"{_short(noise.scale)} records, epsilon {_short(spent)}, 95 % within "
-            f"{mode_reach(noise, 0.05)} records of the most frequent{left}"
-        )
-    if noise.kind == "exponential":
-        return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
-    grid = noise.measure.grid
-    width = half_width(noise, 0.05) / grid
-    return (
-        f"discrete {noise.kind} noise, scale {float(noise.scale) / grid:.6g}, sensitivity "
-        f"{float(noise.costs[0].sensitivity) / grid:.6g} ({noise.costs[0].norm}), 95 % within +-{width:.4g}"
-    )
-
-
-def _short(number: Fraction) -> str:
-    return f"{float(number):g}" if 0 < number < Fraction(1, 10**5) else format_short(number)

@@ -1,120 +1,34 @@
-"""What a query can name: sources, their columns, and the relation that FROM and WHERE make of them."""
+"""What a query can name: tables, their columns, and the relation that FROM, JOIN and WHERE make of them.
+
+A relation keeps the individual of every row: its tree offers the column UNIT through all joins and inner
+queries, so that the engine can hold each individual to its bounds. A column with a public domain is
+offered twice, as stored and by the code of its label.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal
 
 from sqlglot import exp
 
 from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
 from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.check import check_scalar, find_aggregates, refuse
+from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, find_aggregates, refuse, refuse_clauses
 
-CELLS = 1024
-"""Steps between the bounds of a column among which a private quantile chooses."""
+UNIT = "unit of sfumato"
+"""The column that names the individual of a row, in every relation over private tables."""
 
 Bounds = tuple[Fraction | int, Fraction | int]
 
-
-Lookup = Callable[[exp.Column], "Field"]
-
-
-def bounds_of(node: exp.Expr, lookup: Lookup) -> Bounds | None:
-    """An interval that holds every value of `node` that is not NULL, or None if none is known."""
-    match node:
-        case exp.Literal() if node.is_number:
-            value = Fraction(str(node.this))
-            return value, value
-        case exp.Column():
-            return lookup(node).bounds
-        case exp.Paren() | exp.Coalesce() | exp.Greatest() | exp.Least() | exp.Case():
-            return _combined(node, lookup)
-        case exp.Neg():
-            return _map(bounds_of(node.this, lookup), lambda low, high: (-high, -low))
-        case exp.Abs():
-            return _map(
-                bounds_of(node.this, lookup),
-                lambda low, high: (max(0, low, -high), max(abs(low), abs(high))),
-            )
-        case exp.Round() | exp.Floor() | exp.Ceil():
-            inner = bounds_of(node.this, lookup)
-            return _map(inner, lambda low, high: (low // 1, -(-high // 1)))
-        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
-            return _arithmetic(node, bounds_of(node.this, lookup), bounds_of(node.expression, lookup))
-        case exp.Cast() | exp.TryCast():
-            return bounds_of(node.this, lookup) if node.to.this.name != "BOOLEAN" else None
-        case _:
-            return None
-
-
-def is_whole(node: exp.Expr, lookup: Lookup) -> bool:
-    """Whether every value of `node` is a whole number."""
-    match node:
-        case exp.Literal():
-            return node.is_int
-        case exp.Column():
-            return lookup(node).kind == "integer"
-        case exp.Paren() | exp.Neg() | exp.Abs():
-            return is_whole(node.this, lookup)
-        case exp.Add() | exp.Sub() | exp.Mul():
-            return is_whole(node.this, lookup) and is_whole(node.expression, lookup)
-        case exp.Case():
-            return all(is_whole(part, lookup) for part in _results(node))
-        case exp.Coalesce() | exp.Greatest() | exp.Least():
-            return all(is_whole(part, lookup) for part in [node.this, *node.expressions])
-        case exp.Floor() | exp.Ceil():
-            return True
-        case _:
-            return False
-
-
-def _combined(node: exp.Expr, lookup: Lookup) -> Bounds | None:
-    if isinstance(node, exp.Paren):
-        return bounds_of(node.this, lookup)
-    parts = _results(node) if isinstance(node, exp.Case) else [node.this, *node.expressions]
-    known = [bounds_of(part, lookup) for part in parts]
-    inside = [each for each in known if each is not None]
-    if not inside or len(inside) != len(known):
-        return None
-    # GREATEST and LEAST skip NULL, so that any part may be the result.
-    return min(each[0] for each in inside), max(each[1] for each in inside)
-
-
-def _results(node: exp.Case) -> list[exp.Expr]:
-    results = [branch.args["true"] for branch in node.args["ifs"]]
-    default = node.args.get("default")
-    results = results if default is None else [*results, default]
-    return [result for result in results if not isinstance(result, exp.Null)]
-
-
-def _arithmetic(node: exp.Expr, left: Bounds | None, right: Bounds | None) -> Bounds | None:
-    if left is None or right is None:
-        return None
-    match node:
-        case exp.Add():
-            return left[0] + right[0], left[1] + right[1]
-        case exp.Sub():
-            return left[0] - right[1], left[1] - right[0]
-        case exp.Mul():
-            corners = [a * b for a in left for b in right]
-            return min(corners), max(corners)
-        case _:
-            if right[0] <= 0 <= right[1]:
-                return None
-            corners = [Fraction(a) / Fraction(b) for a in left for b in right]
-            return min(corners), max(corners)
-
-
-def _map(bounds: Bounds | None, change: Callable[..., Bounds]) -> Bounds | None:
-    return None if bounds is None else change(*bounds)
-
-
-UNIT = "unit of sfumato"
-
-Kind = Literal["integer", "number", "text", "boolean", "date", "unknown"]
+_COMMON_TYPES: dict[Kind, str] = {
+    "boolean": "BOOLEAN",
+    "integer": "BIGINT",
+    "number": "DOUBLE",
+    "text": "VARCHAR",
+    "date": "TIMESTAMP",
+}
 
 
 def code_name(name: str) -> str:
@@ -124,7 +38,11 @@ def code_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A column as a query sees it."""
+    """A column as a query sees it.
+
+    `column` is its description if it has a public domain, whose codes the engine offers. The `labels` of
+    a column of a public table are its values.
+    """
 
     name: str
     kind: Kind
@@ -163,7 +81,7 @@ class Relation:
     joined: bool = False
 
     def find(self, node: exp.Column) -> tuple[str, Field]:
-        """The relation's alias and the field that `node` names."""
+        """The alias of the table, and the field in it, that `node` names."""
         name, alias = node.name.lower(), node.table.lower()
         found = [
             (key, fields[name])
@@ -181,178 +99,13 @@ class Relation:
             raise refuse(f"column {node.name!r} is in several tables; write table.{node.name}")
         return found[0]
 
+    def field(self, node: exp.Column) -> Field:
+        """The field that `node` names."""
+        return self.find(node)[1]
 
-def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
-    """A checked copy of `node` in which every column says which relation it comes from."""
-    check_scalar(node, where=where)
-    for part in node.walk():
-        for condition in _conditions(part):
-            require_condition(condition, relation, where=where)
-
-    def name_table(part: exp.Expr) -> exp.Expr:
-        if not isinstance(part, exp.Column):
-            return part
-        alias, found = relation.find(part)
-        return exp.column(found.name, table=alias, quoted=True)
-
-    return node.copy().transform(name_table)
-
-
-def require_condition(node: exp.Expr, relation: Relation, *, where: str) -> None:
-    """Refuses what is not true or false by its form.
-
-    Text or a number in the place of a condition would be converted, and the conversion can fail.
-    """
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.Column) and relation.find(node)[1].kind == "boolean":
-        return
-    if isinstance(node, exp.Cast) and node.to.this.name == "BOOLEAN":
-        return
-    if not isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean, exp.Null, exp.StartsWith)):
-        raise refuse(f"{where} takes {node.sql()[:60]!r} for a condition; compare it with something")
-
-
-def _conditions(part: exp.Expr) -> list[exp.Expr]:
-    if isinstance(part, (exp.And, exp.Or)):
-        return [part.this, part.expression]
-    if isinstance(part, exp.Not):
-        return [part.this]
-    if isinstance(part, exp.Case) and part.this is None:
-        return [branch.this for branch in part.args["ifs"]]
-    if isinstance(part, exp.If) and not isinstance(part.parent, exp.Case):
-        return [part.this]
-    return []
-
-
-_COMMON_TYPES = {
-    "boolean": "BOOLEAN",
-    "integer": "BIGINT",
-    "number": "DOUBLE",
-    "text": "VARCHAR",
-    "date": "TIMESTAMP",
-}
-
-
-def join_relations(left: Relation, right: Relation, join: exp.Join) -> Relation:
-    """The relation of rows of `left` and `right` that match, each with its one individual."""
-    side, method = (join.side or "").upper(), (join.kind or "").upper()
-    if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
-        raise refuse("JOIN and LEFT JOIN are supported, with ON or USING")
-    if set(left.fields) & set(right.fields):
-        raise refuse("two tables of a join have the same name; give one another with AS")
-    both = left.unit is not None and right.unit is not None
-    if side == "LEFT" and left.unit is None and right.unit is not None:
-        raise refuse("LEFT JOIN from a public to a private table; put the private table first")
-    joined = replace(left, fields={**left.fields, **right.fields})
-    if both:
-        _require_unit_match(join, joined, left, right)
-    condition = _join_condition(join, left, right, joined)
-    if both:
-        text = exp.DataType.build("VARCHAR")
-        match = exp.EQ(
-            this=exp.TryCast(this=exp.column(UNIT, table=left.unit_alias, quoted=True), to=text.copy()),
-            expression=exp.TryCast(this=exp.column(UNIT, table=right.unit_alias, quoted=True), to=text),
-        )
-        condition = exp.and_(condition, match)
-    right_item = right.tree.args["from_"].this
-    return Relation(
-        tree=left.tree.join(right_item, on=condition, join_type="LEFT" if side == "LEFT" else "INNER"),
-        fields=joined.fields,
-        unit=_join_units(left.unit, right.unit),
-        unit_alias=left.unit_alias or right.unit_alias,
-        tables=left.tables + right.tables,
-        joined=True,
-    )
-
-
-def _join_condition(join: exp.Join, left: Relation, right: Relation, joined: Relation) -> exp.Expr:
-    """Equalities of columns of one kind: a hash join, and no conversion that could fail for a record."""
-    using, on = join.args.get("using") or [], join.args.get("on")
-    if using:
-        pairs = [
-            (
-                qualify(exp.column(name.name), left, where="USING"),
-                qualify(exp.column(name.name), right, where="USING"),
-            )
-            for name in using
-        ]
-    elif on is not None:
-        condition = qualify(on, joined, where="ON")
-        parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
-        pairs = [(part.this, part.expression) if isinstance(part, exp.EQ) else (part, part) for part in parts]
-    else:
-        raise refuse("a join without ON or USING multiplies records without a bound")
-    return exp.and_(*(_match(one, other, joined) for one, other in pairs))
-
-
-def _match(one: exp.Expr, other: exp.Expr, joined: Relation) -> exp.Expr:
-    if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
-        raise refuse("ON takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE")
-    kinds = [_comparable(joined.find(side)[1].kind) for side in (one, other)]
-    if kinds[0] != kinds[1] or kinds[0] == "unknown":
-        text = f"{one.sql()} = {other.sql()}"[:80]
-        raise refuse(f"a join compares columns of different types: {text}; cast one in an inner query")
-    stored = {joined.find(side)[1].kind for side in (one, other)}
-    # Both sides are converted, by a conversion that cannot fail, so that none happens on its own.
-    common = exp.DataType.build(_COMMON_TYPES["number" if "number" in stored else next(iter(stored))])
-    return exp.EQ(
-        this=exp.TryCast(this=one.copy(), to=common.copy()),
-        expression=exp.TryCast(this=other.copy(), to=common.copy()),
-    )
-
-
-def _comparable(kind: Kind) -> str:
-    return "number" if kind in ("integer", "number") else kind
-
-
-def _require_unit_match(join: exp.Join, joined: Relation, left: Relation, right: Relation) -> None:
-    on = join.args.get("on")
-    for name in join.args.get("using") or []:
-        column = exp.column(name.name)
-        if left.find(column)[1].is_unit and right.find(column)[1].is_unit:
-            return
-    for part in (on.flatten() if isinstance(on, exp.And) else [on]) if on is not None else []:
-        if (
-            isinstance(part, exp.EQ)
-            and isinstance(part.this, exp.Column)
-            and isinstance(part.expression, exp.Column)
-        ):
-            sides = [joined.find(part.this), joined.find(part.expression)]
-            if all(found.is_unit for _, found in sides) and {alias for alias, _ in sides} == {
-                left.unit_alias,
-                right.unit_alias,
-            }:
-                return
-    raise refuse(
-        "a join of private tables must match their units (ON a.unit = b.unit): otherwise a row would "
-        "belong to two individuals"
-    )
-
-
-def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
-    if left is None or right is None:
-        return left or right
-    if left.column is None or right.column is None or left.neighbours != right.neighbours:
-        raise refuse("joined private tables need a unit column each, and the same neighbours")
-    return replace(left, max_records=max(left.max_records, right.max_records))
-
-
-_CAST_KINDS: dict[str, Kind] = {
-    "BOOLEAN": "boolean",
-    "TINYINT": "integer",
-    "SMALLINT": "integer",
-    "INT": "integer",
-    "BIGINT": "integer",
-    "FLOAT": "number",
-    "DOUBLE": "number",
-    "DECIMAL": "number",
-    "TEXT": "text",
-    "VARCHAR": "text",
-    "DATE": "date",
-    "TIMESTAMP": "date",
-    "TIMESTAMPNTZ": "date",
-}
+    def uses_unit(self, node: exp.Expr) -> bool:
+        """Whether an expression is the unit, or is computed with it."""
+        return any(self.field(column).is_unit for column in node.find_all(exp.Column))
 
 
 def resolve_sources(
@@ -368,14 +121,152 @@ def resolve_sources(
             raise refuse(f"{name.upper()} is not supported")
     relation = _resolve_item(from_.this, catalog, ctes)
     for join in query.args.get("joins") or []:
-        right = _resolve_item(join.this, catalog, ctes)
-        relation = join_relations(relation, right, join)
+        relation = _join(relation, _resolve_item(join.this, catalog, ctes), join)
     where = query.args.get("where")
     if where is not None:
-        condition = qualify(where.this, relation, where="WHERE")
-        require_condition(condition, relation, where="WHERE")
+        condition = qualify_condition(where.this, relation, where="WHERE")
         relation = replace(relation, tree=relation.tree.where(condition, append=True))
     return relation
+
+
+def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
+    """The select list with every star replaced by the columns it stands for."""
+    items: list[exp.Expr] = []
+    for item in query.expressions:
+        star = item.find(exp.Star)
+        if star is not None and any(star.args.values()):
+            raise refuse("a star with EXCEPT, REPLACE or RENAME; name the columns")
+        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+            table = item.table.lower() if isinstance(item, exp.Column) else ""
+            items += [
+                exp.column(each.name, table=alias, quoted=True)
+                for alias, fields in relation.fields.items()
+                if table in ("", alias)
+                for each in fields.values()
+            ]
+        else:
+            items.append(item)
+    return items
+
+
+def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
+    """A checked copy of `node` in which every column says which relation it comes from."""
+    check_scalar(node, where=where)
+    for part in node.walk():
+        for condition in _conditions(part):
+            _require_condition(condition, relation, where=where)
+
+    def name_table(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column):
+            return part
+        alias, found = relation.find(part)
+        return exp.column(found.name, table=alias, quoted=True)
+
+    return node.copy().transform(name_table)
+
+
+def qualify_condition(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
+    """A checked and qualified copy of `node`, which must be true or false by its form."""
+    condition = qualify(node, relation, where=where)
+    _require_condition(condition, relation, where=where)
+    return condition
+
+
+def bounds_of(node: exp.Expr, relation: Relation) -> Bounds | None:
+    """An interval that holds every value of `node` that is not NULL, or None if none is known."""
+    match node:
+        case exp.Literal() if node.is_number:
+            value = Fraction(str(node.this))
+            return value, value
+        case exp.Column():
+            return relation.field(node).bounds
+        case exp.Cast() if node.to.this.name == "BOOLEAN":
+            return None
+    inner = [bounds_of(part, relation) for part in _operands(node)]
+    known = [each for each in inner if each is not None]
+    if not known or len(known) < len(inner):
+        return None
+    (low, high), (other_low, other_high) = known[0], known[-1]
+    match node:
+        case exp.Neg():
+            return -high, -low
+        case exp.Abs():
+            return max(0, low, -high), max(-low, high)
+        case exp.Round() | exp.Floor() | exp.Ceil():
+            return low // 1, -(-high // 1)
+        case exp.Add():
+            return low + other_low, high + other_high
+        case exp.Sub():
+            return low - other_high, high - other_low
+        case exp.Mul():
+            corners = [a * b for a in known[0] for b in known[1]]
+            return min(corners), max(corners)
+        case exp.Div():
+            if other_low <= 0 <= other_high:
+                return None
+            corners = [Fraction(a) / Fraction(b) for a in known[0] for b in known[1]]
+            return min(corners), max(corners)
+        case _:
+            # GREATEST and LEAST skip NULL, so that any part may be the result.
+            return min(each[0] for each in known), max(each[1] for each in known)
+
+
+def is_whole(node: exp.Expr, relation: Relation) -> bool:
+    """Whether every value of `node` is a whole number."""
+    match node:
+        case exp.Literal():
+            return node.is_int
+        case exp.Column():
+            return relation.field(node).kind == "integer"
+        case exp.Floor() | exp.Ceil():
+            return True
+        case exp.Div() | exp.Cast() | exp.Round():
+            return False
+        case _:
+            parts = _operands(node)
+            return bool(parts) and all(is_whole(part, relation) for part in parts)
+
+
+def _operands(node: exp.Expr) -> list[exp.Expr]:
+    """The parts from whose values that of `node` is made, if it is known how."""
+    match node:
+        case exp.Paren() | exp.Neg() | exp.Abs() | exp.Round() | exp.Floor() | exp.Ceil() | exp.Cast():
+            return [node.this]
+        case exp.Add() | exp.Sub() | exp.Mul() | exp.Div():
+            return [node.this, node.expression]
+        case exp.Coalesce() | exp.Greatest() | exp.Least():
+            return [node.this, *node.expressions]
+        case exp.Case():
+            results = [*(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default")]
+            return [each for each in results if each is not None and not isinstance(each, exp.Null)]
+        case _:
+            return []
+
+
+def _require_condition(node: exp.Expr, relation: Relation, *, where: str) -> None:
+    """Refuses what is not true or false by its form.
+
+    Text or a number in the place of a condition would be converted, and the conversion can fail.
+    """
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Column) and relation.field(node).kind == "boolean":
+        return
+    if isinstance(node, exp.Cast) and node.to.this.name == "BOOLEAN":
+        return
+    if not isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean, exp.Null, exp.StartsWith)):
+        raise refuse(f"{where} takes {node.sql()[:60]!r} for a condition; compare it with something")
+
+
+def _conditions(part: exp.Expr) -> list[exp.Expr]:
+    """The conditions that stand directly in a node."""
+    if isinstance(part, (exp.And, exp.Or)):
+        return [part.this, part.expression]
+    if isinstance(part, exp.Case) and part.this is None:
+        return [branch.this for branch in part.args["ifs"]]
+    if isinstance(part, exp.Not) or (isinstance(part, exp.If) and not isinstance(part.parent, exp.Case)):
+        return [part.this]
+    return []
 
 
 def _resolve_ctes(query: exp.Select, catalog: Catalog) -> dict[str, Relation]:
@@ -409,27 +300,26 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]
     source = {key.lower(): value for key, value in catalog.items()}.get(name)
     if source is None:
         raise refuse(f"no table {item.name!r} (described: {', '.join(sorted(catalog))})")
-    return _base(source, alias)
+    return _read_table(source, alias)
 
 
-def _base(source: Source, alias: str) -> Relation:
-    table = exp.Table(
-        this=exp.to_identifier(source.name, quoted=True),
-        alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)),
-    )
+def _read_table(source: Source, alias: str) -> Relation:
+    """The relation of all rows of one table."""
     fields = {
         name.lower(): Field(name=name, kind=_kind(kind), labels=source.labels.get(name))
         for name, kind in source.stored.items()
     }
-    if any(name == UNIT or name.startswith(code_name("")) for name in fields):
+    if any(_is_reserved(name) for name in fields):
         raise refuse(f"table {source.name!r} has a column named {UNIT!r} or {code_name('...')!r}; rename it")
-    unit = source.table.unit if source.table is not None else None
+    unit = None
     if source.table is not None:
+        unit = source.table.unit
         for name, column in source.table.columns.items():
             fields[name.lower()] = _describe(name, column, source.stored)
-        if unit is not None and unit.column is not None:
-            name = unit.column
-            fields[name.lower()] = replace(fields[name.lower()], is_unit=True)
+        if unit.column is not None:
+            name = unit.column.lower()
+            fields[name] = replace(fields[name], is_unit=True)
+    table = exp.Table(this=exp.to_identifier(source.name, quoted=True), alias=_alias(alias))
     return Relation(
         tree=exp.Select().from_(table),
         fields={alias: fields},
@@ -439,71 +329,49 @@ def _base(source: Source, alias: str) -> Relation:
     )
 
 
+def _alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
+
+
+def _is_reserved(name: str) -> bool:
+    return name.lower() == UNIT or name.lower().startswith(code_name(""))
+
+
 def _describe(name: str, column: Column, stored: Mapping[str, str]) -> Field:
-    kind = _kind(stored[column.stored[0]]) if column.stored[0] in stored else "text"
+    kind = _kind(stored.get(column.stored[0], "text"))
     if column.drafted and not column.accepted:
         return Field(name=name, kind=kind, is_drafted=True)
-    bounds: Bounds | None = column.bounds
+    bounds: Bounds | None = None
     match column.domain:
         case Period():
-            kind = "integer"
-            bounds = bounds or (column.domain.span.low, column.domain.span.high)
+            kind, bounds = "integer", (column.domain.span.low, column.domain.span.high)
         case Bins(edges):
-            kind = "integer" if kind == "integer" else "number"
-            bounds = bounds or (edges[0], edges[-1])
+            kind, bounds = "integer" if kind == "integer" else "number", (edges[0], edges[-1])
         case IntegerRange(low, high):
-            kind = "integer"
-            bounds = bounds or (low, high)
+            kind, bounds = "integer", (low, high)
         case Values(values) if not isinstance(values[0], str):
-            kind = "integer"
-            bounds = bounds or (min(values), max(values))  # type: ignore[assignment]
+            kind, bounds = "integer", (min(values), max(values))  # type: ignore[assignment]
         case None if column.bounds is not None and kind == "text":
             kind = "number"
-        case _:
-            pass
-    usable = column.domain is not None
-    return Field(name=name, kind=kind, bounds=bounds, column=column if usable else None)
+    described = column if column.domain is not None else None
+    return Field(name=name, kind=kind, bounds=column.bounds or bounds, column=described)
 
 
 def _kind(stored: str) -> Kind:
     return stored if stored in ("integer", "number", "boolean", "date") else "text"  # type: ignore[return-value]
 
 
-def _wrap(relation: Relation, alias: str) -> Relation:
-    """A finished row-level select as a source of its own."""
-    ((_, fields),) = relation.fields.items()
-    source = exp.Subquery(
-        this=relation.tree.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
-    )
-    return Relation(
-        tree=exp.Select().from_(source),
-        fields={alias: fields},
-        unit=relation.unit,
-        unit_alias=alias if relation.unit is not None else None,
-        tables=relation.tables,
-        joined=relation.joined,
-    )
-
-
 def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
     """An inner select: one output row per input row, with its individual carried along."""
-    for name, words in (
-        ("distinct", "DISTINCT"),
-        ("group", "GROUP BY"),
-        ("having", "HAVING"),
-        ("limit", "LIMIT"),
-        ("offset", "OFFSET"),
-        ("order", "ORDER BY"),
-    ):
-        if query.args.get(name):
-            raise refuse(f"{words} in an inner query; inner queries choose and compute columns, row by row")
+    clauses = ("DISTINCT", "GROUP BY", "HAVING", "LIMIT", "OFFSET", "ORDER BY")
+    refuse_clauses(query, clauses, "in an inner query; inner queries choose and compute columns, row by row")
     relation = resolve_sources(query, catalog, ctes)
     projections: list[exp.Expr] = []
     fields: dict[str, Field] = {}
     for item in expand_star(query, relation):
         name = item.alias_or_name
         inner = item.unalias()
-        if name.lower() == UNIT or name.lower().startswith(code_name("")):
+        if _is_reserved(name):
             raise refuse(f"an inner query may not name a column {name!r}")
         if not name:
             raise refuse(f"name the column {item.sql()[:60]!r} of the inner query with AS")
@@ -511,52 +379,131 @@ def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relati
             raise refuse("an aggregate in an inner query; only the outermost select list aggregates")
         checked = qualify(inner, relation, where="an inner select list")
         projections.append(exp.alias_(checked, name, quoted=True))
-        info = _derive(name, checked, relation)
-        if isinstance(checked, exp.Column) and info.column is not None:
+        derived = _derive(name, checked, relation)
+        if isinstance(checked, exp.Column) and derived.column is not None:
             code = exp.column(code_name(checked.name), table=checked.table, quoted=True)
             projections.append(exp.alias_(code, code_name(name), quoted=True))
         if name.lower() in fields:
             raise refuse(f"the inner query has two columns named {name!r}")
-        fields[name.lower()] = info
+        fields[name.lower()] = derived
     if relation.unit is not None:
         unit = exp.column(UNIT, table=relation.unit_alias, quoted=True)
         projections.append(exp.alias_(unit, UNIT, quoted=True))
     return replace(relation, tree=relation.tree.select(*projections), fields={"": fields})
 
 
-def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
-    """The select list with every star replaced by the columns it stands for."""
-    items: list[exp.Expr] = []
-    for item in query.expressions:
-        star = item.find(exp.Star)
-        if star is not None and any(star.args.values()):
-            raise refuse("a star with EXCEPT, REPLACE or RENAME; name the columns")
-        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-            wanted = item.table.lower() if isinstance(item, exp.Column) else ""
-            items += [
-                exp.column(each.name, table=alias, quoted=True)
-                for alias, fields in relation.fields.items()
-                if wanted in ("", alias)
-                for each in fields.values()
-            ]
-        else:
-            items.append(item)
-    return items
-
-
 def _derive(name: str, node: exp.Expr, relation: Relation) -> Field:
     """What is known of an expression: its kind, its bounds, and its domain if it is a bare column."""
     if isinstance(node, exp.Column):
-        return replace(relation.find(node)[1], name=name)
-
-    def lookup(column: exp.Column) -> Field:
-        return relation.find(column)[1]
-
-    bounds = bounds_of(node, lookup)
+        return replace(relation.field(node), name=name)
+    bounds = bounds_of(node, relation)
     if bounds is not None:
-        return Field(name=name, kind="integer" if is_whole(node, lookup) else "number", bounds=bounds)
+        return Field(name=name, kind="integer" if is_whole(node, relation) else "number", bounds=bounds)
+    kind: Kind = "unknown"
     if isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not)):
-        return Field(name=name, kind="boolean")
-    if isinstance(node, exp.Cast):
-        return Field(name=name, kind=_CAST_KINDS.get(node.to.this.name, "unknown"))
-    return Field(name=name, kind="unknown")
+        kind = "boolean"
+    elif isinstance(node, exp.Cast):
+        kind = CAST_KINDS.get(node.to.this.name, "unknown")
+    return Field(name=name, kind=kind)
+
+
+def _wrap(relation: Relation, alias: str) -> Relation:
+    """A finished row-level select as a source of its own."""
+    ((_, fields),) = relation.fields.items()
+    return replace(
+        relation,
+        tree=exp.Select().from_(exp.Subquery(this=relation.tree.copy(), alias=_alias(alias))),
+        fields={alias: fields},
+        unit_alias=alias if relation.unit is not None else None,
+    )
+
+
+def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
+    """The relation of rows of `left` and `right` that match, each with its one individual."""
+    side, method = (join.side or "").upper(), (join.kind or "").upper()
+    if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
+        raise refuse("JOIN and LEFT JOIN are supported, with ON or USING")
+    if set(left.fields) & set(right.fields):
+        raise refuse("two tables of a join have the same name; give one another with AS")
+    if side == "LEFT" and left.unit is None and right.unit is not None:
+        raise refuse("LEFT JOIN from a public to a private table; put the private table first")
+    joined = replace(left, fields={**left.fields, **right.fields})
+    pairs = _read_pairs(join, left, right, joined)
+    both = left.unit is not None and right.unit is not None
+    units = {left.unit_alias, right.unit_alias}
+    if both and not any(_matches_units(pair, joined, units, join) for pair in pairs):
+        raise refuse(
+            "a join of private tables must match their units (ON a.unit = b.unit): otherwise a row would "
+            "belong to two individuals"
+        )
+    matches = [_match(one, other, joined) for one, other in pairs]
+    if both:
+        # What the statement compares may be a copy that lost something, so the units are compared too.
+        one, other = (exp.column(UNIT, table=each.unit_alias, quoted=True) for each in (left, right))
+        matches.append(_equal(one, other, "VARCHAR"))
+    return Relation(
+        tree=left.tree.join(
+            right.tree.args["from_"].this,
+            on=exp.and_(*matches),
+            join_type="LEFT" if side == "LEFT" else "INNER",
+        ),
+        fields=joined.fields,
+        unit=_join_units(left.unit, right.unit),
+        unit_alias=left.unit_alias or right.unit_alias,
+        tables=left.tables + right.tables,
+        joined=True,
+    )
+
+
+def _read_pairs(
+    join: exp.Join, left: Relation, right: Relation, joined: Relation
+) -> list[tuple[exp.Expr, exp.Expr]]:
+    """What is compared with what in ON or USING; another condition is paired with itself."""
+    using, on = join.args.get("using") or [], join.args.get("on")
+    if using:
+        columns = [exp.column(name.name) for name in using]
+        return [
+            (qualify(column, left, where="USING"), qualify(column, right, where="USING"))
+            for column in columns
+        ]
+    if on is None:
+        raise refuse("a join without ON or USING multiplies records without a bound")
+    condition = qualify(on, joined, where="ON")
+    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return [(part.this, part.expression) if isinstance(part, exp.EQ) else (part, part) for part in parts]
+
+
+def _matches_units(
+    pair: tuple[exp.Expr, exp.Expr], joined: Relation, units: set[str | None], join: exp.Join
+) -> bool:
+    """Whether the unit of the left relation is compared with that of the right one."""
+    sides = [joined.find(side) for side in pair if isinstance(side, exp.Column)]
+    aliases = {alias for alias, _ in sides}
+    # USING always takes one column of each side.
+    return all(found.is_unit for _, found in sides) and bool(join.args.get("using") or aliases == units)
+
+
+def _match(one: exp.Expr, other: exp.Expr, joined: Relation) -> exp.Expr:
+    """The equality of two columns of one kind: a hash join, and no conversion that could fail."""
+    if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
+        raise refuse("ON takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE")
+    kinds = {joined.field(one).kind, joined.field(other).kind}
+    kinds = {"number"} if kinds == {"integer", "number"} else kinds
+    if len(kinds) > 1 or "unknown" in kinds:
+        text = f"{one.sql()} = {other.sql()}"[:80]
+        raise refuse(f"a join compares columns of different types: {text}; cast one in an inner query")
+    return _equal(one, other, _COMMON_TYPES[kinds.pop()])
+
+
+def _equal(one: exp.Expr, other: exp.Expr, kind: str) -> exp.Expr:
+    """Both sides converted, by a conversion that cannot fail, so that none happens on its own."""
+    left, right = (exp.TryCast(this=each.copy(), to=exp.DataType.build(kind)) for each in (one, other))
+    return exp.EQ(this=left, expression=right)
+
+
+def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
+    if left is None or right is None:
+        return left or right
+    if left.column is None or right.column is None or left.neighbours != right.neighbours:
+        raise refuse("joined private tables need a unit column each, and the same neighbours")
+    return replace(left, max_records=max(left.max_records, right.max_records))

@@ -6,6 +6,7 @@ are few, else a chain of histograms of neighbouring pairs. No row of the answer 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -14,15 +15,16 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.sql.aggregates import Key, read_key, read_whole
-from sfumato.sql.check import find_aggregates, refuse, refuse_deep
-from sfumato.sql.plan import QueryPlan, plan_counts
+from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
+from sfumato.sql.check import find_aggregates, refuse, refuse_clauses, refuse_deep
+from sfumato.sql.plan import QueryPlan, calibrate_noise
 from sfumato.sql.relation import Catalog, Relation, expand_star, resolve_sources
 from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from sfumato.schema.table import PrivacyUnit
     from sfumato.sql.finish import NoisyAggregates
     from sfumato.sql.statement import Statement
 
@@ -34,7 +36,10 @@ _MOST_ROWS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """The histograms behind a row selection, and the columns that are drawn from them."""
+    """The histograms behind a row selection, and the columns that are drawn from them.
+
+    `widths` has the least value and the width of a bin for columns that are drawn as numbers.
+    """
 
     parts: tuple[QueryPlan, ...]
     names: tuple[str, ...]
@@ -45,54 +50,37 @@ class RowPlan:
 
 def selects_rows(query: exp.Select) -> bool:
     """Whether a statement asks for rows: no aggregate and no GROUP BY."""
-    if query.args.get("group") is not None:
-        return False
-    return not any(True for item in query.expressions for _ in find_aggregates(item))
+    aggregates = (found for item in query.expressions for found in find_aggregates(item))
+    return query.args.get("group") is None and next(aggregates, None) is None
 
 
 @refuse_deep
 def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
     """The plan of a row selection."""
     query = statement.query
-    for name, words in (
-        ("distinct", "DISTINCT"),
-        ("having", "HAVING"),
-        ("order", "ORDER BY"),
-        ("offset", "OFFSET"),
-    ):
-        if query.args.get(name):
-            raise refuse(f"{words} in a row selection; its rows are synthetic and come in no order")
+    clauses = ("DISTINCT", "HAVING", "ORDER BY", "OFFSET")
+    refuse_clauses(query, clauses, "in a row selection; its rows are synthetic and come in no order")
     relation = resolve_sources(query, catalog)
-    if relation.unit is None:
+    unit = relation.unit
+    if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
     items = _selected(query, relation)
     keys, widths = zip(*(_read_column(node, relation) for _, node in items), strict=True)
     sizes = [len(key.labels or ()) for key in keys]
     if np.prod(sizes, dtype=float) <= _JOINT_CELLS or len(keys) == 1:
-        sets = [tuple(range(len(keys)))]
+        sets = [keys]
     else:
-        sets = [(index, index + 1) for index in range(len(keys) - 1)]
-    for chosen in sets:
-        if np.prod([sizes[index] for index in chosen], dtype=float) > _PAIR_CELLS:
-            raise refuse(
-                "two neighbouring columns have too many combinations; select fewer or coarser columns"
-            )
-    parts = tuple(
-        plan_counts(
-            statement,
-            relation,
-            tuple(keys[index] for index in chosen),
-            epsilon=epsilon / len(sets),
-            delta=statement.delta / len(sets),
-        )
-        for chosen in sets
-    )
+        sets = list(itertools.pairwise(keys))
+    if any(np.prod([len(key.labels or ()) for key in part], dtype=float) > _PAIR_CELLS for part in sets):
+        raise refuse("two neighbouring columns have too many combinations; select fewer or coarser columns")
+    shares = {"epsilon": epsilon / len(sets), "delta": statement.delta / len(sets)}
+    parts = tuple(_plan_counts(statement, relation, unit, part, **shares) for part in sets)
     return RowPlan(
         parts=parts,
         names=tuple(name for name, _ in items),
         keys=tuple(keys),
         widths=tuple(widths),
-        limit=read_whole(query.args.get("limit"), "LIMIT"),
+        limit=read_rows(query)[0],
     )
 
 
@@ -103,19 +91,10 @@ def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
     histograms = [np.maximum(each.values[0], 0).astype(float) for each in noisy]
     rows = int(min(_MOST_ROWS, round(max(0.0, float(np.mean([each.values[0].sum() for each in noisy]))))))
     rows = rows if plan.limit is None else min(rows, plan.limit)
-    codes: list[NDArray[np.int64]]
-    if len(histograms) == 1:
-        cells = _draw(random, histograms[0], rows)
-        codes = []
-        for size in reversed(sizes):
-            cells, code = np.divmod(cells, size)
-            codes.insert(0, code)
-    else:
-        first = histograms[0].reshape(sizes[0], sizes[1])
-        start, second = np.divmod(_draw(random, first.ravel(), rows), sizes[1])
-        codes = [start, second]
-        for index, histogram in enumerate(histograms[1:], start=1):
-            codes.append(_follow(random, histogram.reshape(sizes[index], sizes[index + 1]), codes[-1]))
+    joint = sizes if len(histograms) == 1 else sizes[:2]
+    codes: list[NDArray[np.int64]] = list(np.unravel_index(_draw(random, histograms[0], rows), joint))
+    for index, histogram in enumerate(histograms[1:], start=1):
+        codes.append(_follow(random, histogram.reshape(sizes[index], sizes[index + 1]), codes[-1]))
     columns = {}
     for name, key, width, code in zip(plan.names, plan.keys, plan.widths, codes, strict=True):
         if width is None:
@@ -126,13 +105,38 @@ def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
     return pa.table(columns)
 
 
+def _plan_counts(
+    statement: Statement,
+    relation: Relation,
+    unit: PrivacyUnit,
+    keys: tuple[Key, ...],
+    *,
+    epsilon: Fraction,
+    delta: Fraction,
+) -> QueryPlan:
+    """The plan that counts the records of `relation` in every combination of `keys`."""
+    measures = (Measure(statistic="records"),)
+    names = ", ".join(key.node.sql(dialect="duckdb") for key in keys)
+    return QueryPlan(
+        text=f"{statement.query.sql(dialect='duckdb', normalize=True)} [counts by {names}]",
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        unit=unit,
+        max_groups=unit.max_records,
+        keys=keys,
+        aggregates=(Aggregate(measures=measures),),
+        noises=calibrate_noise(measures, unit, 1, epsilon=epsilon, delta=delta),
+    )
+
+
 def _selected(query: exp.Select, relation: Relation) -> list[tuple[str, exp.Expr]]:
     starred = any(isinstance(item, exp.Star) for item in query.expressions)
     items = []
     for item in expand_star(query, relation):
         node = item.unalias()
         if isinstance(node, exp.Column):
-            field = relation.find(node)[1]
+            field = relation.field(node)
             if field.is_unit:
                 if starred:
                     continue
@@ -152,7 +156,7 @@ def _read_column(node: exp.Expr, relation: Relation) -> tuple[Key, tuple[float, 
     key = read_key(node, relation)
     if not key.is_open:
         return key, None
-    field = relation.find(key.node)[1] if isinstance(key.node, exp.Column) else None
+    field = relation.field(key.node) if isinstance(key.node, exp.Column) else None
     if field is None or field.bounds is None:
         raise refuse(
             f"column {node.sql()[:60]!r} has neither a public domain nor bounds; declare values, bins, "
@@ -160,23 +164,15 @@ def _read_column(node: exp.Expr, relation: Relation) -> tuple[Key, tuple[float, 
         )
     low, high = float(field.bounds[0]), float(field.bounds[1])
     step = (high - low) / _BINS
-    place = exp.Floor(
-        this=exp.Div(
-            this=exp.paren(exp.Sub(this=key.node.copy(), expression=exp.Literal.number(low))),
-            expression=exp.Literal.number(step),
-        )
-    )
-    ends = (
-        (exp.LT(this=key.node.copy(), expression=exp.Literal.number(low)), 0),
-        (
-            exp.GTE(this=key.node.copy(), expression=exp.Literal.number(low + step * (_BINS - 1))),
-            _BINS - 1,
-        ),
-    )
-    case = exp.Case()
-    for condition, code in ends:
-        case = case.when(condition, exp.Literal.number(code))
-    case = case.else_(place)
+
+    def number(value: float) -> exp.Expr:
+        return exp.Literal.number(value)
+
+    above = exp.paren(exp.Sub(this=key.node.copy(), expression=number(low)))
+    place = exp.Floor(this=exp.Div(this=above, expression=number(step)))
+    before = exp.LT(this=key.node.copy(), expression=number(low))
+    last = exp.GTE(this=key.node.copy(), expression=number(low + step * (_BINS - 1)))
+    case = exp.Case().when(before, number(0)).when(last, number(_BINS - 1)).else_(place)
     return replace(key, tree=case, labels=tuple(range(_BINS))), (low, step)
 
 

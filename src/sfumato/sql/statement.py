@@ -32,6 +32,10 @@ _WITHIN = re.compile(rf"\s+within\s+({_NUMBER})\s*(%?)(?=\s)", re.IGNORECASE)
 _EPSILON = re.compile(rf"\s+([-+]?(?:{_NUMBER})|[^\s,;()]+)(?=\s)")
 _DELTA = re.compile(rf"\s+delta\s+([-+]?(?:{_NUMBER}))(?=\s)", re.IGNORECASE)
 _OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*([^,()]+?)\s*$")
+_HIDDEN = re.compile(
+    r"""(?P<quoted>'[^']*'|"[^"]*"|`[^`]*`)|(?P<comment>--[^\n]*\n?|/\*.*?\*/)|(?P<open>['"`]|/\*)""",
+    re.DOTALL,
+)
 _LONGEST = 100_000
 
 
@@ -68,10 +72,11 @@ def read_statement(text: str) -> Statement:
         raise UnsupportedQuery("an empty statement; write DP-SELECT epsilon ... FROM table")
     if len(text) > _LONGEST or "\x00" in text:
         raise UnsupportedQuery(f"a statement must be plain text of at most {_LONGEST} characters")
-    body = _strip_comments(text).strip().rstrip(";").strip()
-    if ";" in mask_text(body):
+    body = mask_text(text, quotes=False).strip().rstrip(";").strip()
+    masked = mask_text(body)
+    if ";" in masked:
         raise UnsupportedQuery("several statements in one string; send them one by one")
-    if "$" in mask_text(body):
+    if "$" in masked:
         raise UnsupportedQuery("dollar quotes and parameters; write text in single quotes")
     explain = _EXPLAIN.match(body)
     if explain:
@@ -111,6 +116,21 @@ def select_texts(body: str) -> tuple[str, ...]:
     return tuple([*items, rest] if rest else items)
 
 
+def mask_text(text: str, *, quotes: bool = True) -> str:
+    """`text` with comments blanked, and with `quotes` quoted parts too, so that what is outside can be found.
+
+    >>> mask_text("a 'b' -- c")
+    'a         '
+    """
+
+    def blank(match: re.Match[str]) -> str:
+        if match.lastgroup == "open":
+            raise UnsupportedQuery("a quote or a comment is not closed")
+        return match[0] if match.lastgroup == "quoted" and not quotes else " " * len(match[0])
+
+    return _HIDDEN.sub(blank, text)
+
+
 def _read_prefix(body: str) -> tuple[str, dict[str, Any] | None]:
     masked = mask_text(body)
     clauses = list(_CLAUSE.finditer(masked))
@@ -148,7 +168,7 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
         raise UnsupportedQuery(
             "DP-SELECT needs epsilon: DP-SELECT 0.5 COUNT(*) FROM table, or DP-SELECT WITHIN 100 ..."
         )
-    options: dict[str, Any] = {"epsilon": _epsilon(match[1])}
+    options: dict[str, Any] = {"epsilon": parse_positive(match[1], name="epsilon")}
     rest = rest[match.end() :]
     delta = _DELTA.match(rest)
     if delta:
@@ -172,7 +192,7 @@ def _read_options(text: str) -> dict[str, Any]:
         if name in options:
             raise UnsupportedQuery(f"option {name!r} stands twice; say once what may be spent")
         if name == "epsilon":
-            options["epsilon"] = _epsilon(value)
+            options["epsilon"] = parse_positive(value, name="epsilon")
         elif name == "delta":
             options["delta"] = parse_delta(value)
         elif name == "max_groups":
@@ -188,10 +208,6 @@ def _read_options(text: str) -> dict[str, Any]:
     if "epsilon" not in options:
         raise UnsupportedQuery("OPTIONS needs epsilon")
     return options
-
-
-def _epsilon(text: str) -> Fraction:
-    return parse_positive(text, name="epsilon")
 
 
 def _parse(body: str) -> exp.Select:
@@ -211,47 +227,9 @@ def _parse(body: str) -> exp.Select:
     return trees[0]
 
 
-def _strip_comments(text: str) -> str:
-    states = _scan(text)
-    return "".join(" " if state == "comment" else char for char, state in zip(text, states, strict=True))
-
-
-def mask_text(text: str) -> str:
-    """`text` with quoted parts and comments blanked, so that words and signs outside can be found."""
-    states = _scan(text)
-    return "".join(char if state == "plain" else " " for char, state in zip(text, states, strict=True))
-
-
-def _scan(text: str) -> list[str]:
-    """For every character whether it is plain, quoted, or part of a comment."""
-    states: list[str] = []
-    index = 0
-    while index < len(text):
-        start = index
-        if text[index] in "'\"`":
-            close = text.find(text[index], index + 1)
-            kind = "quoted"
-        elif text.startswith("--", index):
-            close = min((at for at in (text.find("\n", index), len(text) - 1) if at >= 0), default=0)
-            kind = "comment"
-        elif text.startswith("/*", index):
-            close = text.find("*/", index + 2)
-            close = close + 1 if close >= 0 else -1
-            kind = "comment"
-        else:
-            close, kind = index, "plain"
-        if close < 0:
-            raise UnsupportedQuery("a quote or a comment is not closed")
-        index = close + 1
-        states += [kind] * (index - start)
-    return states
-
-
 def _find_word(masked: str, word: str, start: int) -> int | None:
-    for match in re.compile(rf"\b{word}\b").finditer(masked, start):
-        if _depth(masked, match.start()) == 0:
-            return match.start()
-    return None
+    found = (match.start() for match in re.compile(rf"\b{word}\b").finditer(masked, start))
+    return next((place for place in found if _depth(masked, place) == 0), None)
 
 
 def _depth(masked: str, stop: int) -> int:

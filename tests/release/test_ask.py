@@ -14,7 +14,7 @@ from helpers.fitted_recipe import Fitted
 from helpers.projects import project_text
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.files import RECIPES
-from sfumato.sql.model import open_model
+from sfumato.release.ask import open_model
 
 PROJECT = project_text(
     {
@@ -462,7 +462,7 @@ def test_weighted_sums_of_cells_give_no_interval(folder, tmp_path):
 
 
 def test_too_many_combinations_are_refused(model, monkeypatch):
-    monkeypatch.setattr("sfumato.sql.model.folder._MOST_CELLS", 35)
+    monkeypatch.setattr("sfumato.release.ask.answer._MOST_CELLS", 35)
     with pytest.raises(sf.UnsupportedQuery, match="36 combinations"):
         model.sql("SELECT region, month, COUNT(*) FROM t GROUP BY region, month")
 

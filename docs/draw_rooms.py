@@ -1,0 +1,88 @@
+"""Draws docs/images/rooms.svg from the imports of the code: a box for each room, an arrow for what it needs.
+
+The floors are the layers of the contract in pyproject.toml. Arrows that follow from others are left out: a
+room that needs the schema through the questions is drawn with one arrow, to the questions.
+"""
+
+import tomllib
+from html import escape
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "docs" / "images" / "rooms.svg"
+WIDTH, HEIGHT, GAP, FLOOR, MARGIN = 104, 30, 14, 74, 20
+
+
+def read_floors() -> list[list[str]]:
+    """The rooms of every layer, from the top down."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each["type"] == "layers")
+    return [[room.strip() for room in layer.split("|")] for layer in layers]
+
+
+def find_needs() -> dict[str, set[str]]:
+    """For each room those that it imports."""
+    graph = grimp.build_graph("sfumato", cache_dir=None)
+    needs: dict[str, set[str]] = {}
+    for module in graph.modules - {"sfumato"}:
+        room = module.split(".")[1]
+        found = {
+            each.split(".")[1] for each in graph.find_modules_directly_imported_by(module) if "." in each
+        }
+        needs[room] = needs.get(room, set()) | found - {room}
+    return needs
+
+
+def reduce_needs(needs: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The needs that do not follow from others."""
+
+    def reach(room: str) -> set[str]:
+        return needs[room].union(*(reach(each) for each in needs[room]))
+
+    return {room: found - set().union(*(reach(each) for each in found)) for room, found in needs.items()}
+
+
+def draw_rooms() -> str:
+    """The picture."""
+    floors, needs = read_floors(), reduce_needs(find_needs())
+    width = 2 * MARGIN + max(map(len, floors)) * (WIDTH + GAP) - GAP
+    places = {}
+    for level, rooms in enumerate(floors):
+        left = (width - len(rooms) * (WIDTH + GAP) + GAP) / 2
+        places |= {room: (left + at * (WIDTH + GAP), MARGIN + level * FLOOR) for at, room in enumerate(rooms)}
+    lines = []
+    for room in sorted(needs):
+        for other in sorted(needs[room]):
+            (left, top), (under, below) = places[room], places[other]
+            start, stop = f"{left + WIDTH / 2:g} {top + HEIGHT}", f"{under + WIDTH / 2:g} {below}"
+            lines.append(f'<path d="M{start} L{stop}" marker-end="url(#tip)"/>')
+    boxes = [
+        f'<rect x="{left:g}" y="{top}" width="{WIDTH}" height="{HEIGHT}" rx="5" class="{_kind(room)}"/>'
+        f'<text x="{left + WIDTH / 2:g}" y="{top + 20}">{escape(room)}</text>'
+        for room, (left, top) in places.items()
+    ]
+    height = 2 * MARGIN + (len(floors) - 1) * FLOOR + HEIGHT
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        'aria-label="Which room of the code needs which">\n'
+        "<style>text{font:13px sans-serif;text-anchor:middle;fill:#222}path{stroke:#999;fill:none}"
+        "rect{fill:#f4f1ea;stroke:#8a8170}.private{fill:#f6d5c9;stroke:#b2533a}.door{fill:#f3e3a8;stroke:#9a7b10}"
+        "</style>\n"
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="6" markerHeight="6" '
+        'orient="auto"><path d="M0 0 L8 4 L0 8 z" style="fill:#999;stroke:none"/></marker></defs>\n'
+        f'<rect width="{width}" height="{height}" style="fill:#fff;stroke:none"/>\n'
+        + "\n".join([*lines, *boxes])
+        + "\n</svg>\n"
+    )
+
+
+def _kind(room: str) -> str:
+    if room == "curator":
+        return "door"
+    return "private" if room in {"anonymity", "attack", "audit", "engines", "metrics"} else "public"
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(draw_rooms(), encoding="utf-8")

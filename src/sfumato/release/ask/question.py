@@ -1,0 +1,312 @@
+"""What may be asked of a released model: its columns, and statements that count, sum and average them.
+
+A model knows which cell of its columns a record lies in and no more, so a condition keeps or leaves out
+whole codes: it is refused where it would divide a bin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from sqlglot import exp
+
+from sfumato.exact import format_exact
+from sfumato.recipes.base import column_labels
+from sfumato.schema import Bins, Column, Label, Table
+from sfumato.sql.aggregates import name_item, read_rows, spell_position
+from sfumato.sql.check import refuse
+from sfumato.sql.finish import fold_condition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from sfumato.sql.statement import Statement
+
+_CLAUSES = ("expressions", "from_", "where", "group", "order", "limit", "offset", "kind", "hint")
+_ASKED = (
+    "and a model is asked by comparisons of a column with values, IN and BETWEEN, joined by AND, OR and NOT"
+)
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+}
+_OPPOSITE: dict[type[exp.Expr], type[exp.Expr]] = {exp.NEQ: exp.EQ, exp.GTE: exp.LT, exp.GT: exp.LTE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A released column: the model's column behind it, and what every code of that stands for.
+
+    `ends` are the least and the largest number behind a code: equal for whole numbers, the edges for
+    bins, of which all but the last exclude their upper one. Text has none.
+    """
+
+    name: str
+    column: str
+    labels: tuple[Label, ...]
+    ends: tuple[tuple[Fraction, Fraction], ...] | None = None
+
+    @property
+    def distinct(self) -> tuple[Label, ...]:
+        """The labels in the order of the domain, each once."""
+        return tuple(dict.fromkeys(self.labels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """The fields of a table, which a statement calls `alias`, by their names in lower case."""
+
+    alias: str
+    named: Mapping[str, Field]
+
+    def find(self, column: exp.Column) -> Field:
+        """The field that a statement names."""
+        elsewhere = column.args.get("db") or column.table.lower() not in ("", self.alias.lower())
+        if elsewhere or column.name.lower() not in self.named:
+            known = ", ".join(field.name for field in self.named.values())
+            raise refuse(f"the model has no column {column.sql()[:60]!r} (it has: {known})")
+        return self.named[column.name.lower()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A column of the answer: a key, a number of records, or a sum or average of a field."""
+
+    kind: Literal["key", "count", "sum", "average"]
+    field: Field | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A checked statement; `columns` are those of the model that it looks at."""
+
+    fields: Fields
+    keys: tuple[Field, ...]
+    outputs: tuple[Output, ...]
+    condition: exp.Expr
+    order: tuple[tuple[Output, bool], ...]
+    limit: int | None
+    offset: int
+    columns: tuple[str, ...]
+
+
+def read_fields(table: Table, sizes: Mapping[str, int]) -> Fields:
+    """The fields of `table` whose columns a model has with all their codes."""
+    fields: dict[str, Field] = {}
+    for name, size in sizes.items():
+        column = table.columns.get(name)
+        if column is None or column.domain is None or column.size != size:
+            continue
+        for label_name, labels in column_labels(column).items():
+            ends = _ends(column, labels)
+            fields[label_name.lower()] = Field(name=label_name, column=name, labels=labels, ends=ends)
+    return Fields(alias=table.name, named=fields)
+
+
+def read_question(statement: Statement, fields: Fields) -> Question:
+    """The question that a statement asks of the model of one table, or a refusal that says why."""
+    if statement.mode == "private" or statement.explain:
+        raise refuse("a released model is asked with a plain SELECT, which spends nothing")
+    query = statement.query
+    for name, clause in query.args.items():
+        if clause and name not in _CLAUSES:
+            raise refuse(f"{name.strip('_').upper()} in a question to a model")
+    fields = replace(fields, alias=_read_source(query, fields))
+    keys = _read_keys(query, fields)
+    outputs = tuple(
+        replace(_read_output(item.unalias(), fields, keys), name=name_item(item, text))
+        for item, text in zip(query.expressions, statement.texts, strict=True)
+    )
+    names = [
+        output.name + suffix
+        for output in outputs
+        for suffix in (("",) if output.kind == "key" else ("", "_low", "_high"))
+    ]
+    if len(set(names)) != len(names):
+        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
+    where, order = query.args.get("where"), query.args.get("order")
+    condition = exp.true() if where is None else where.this
+    named = {output.name.lower(): output for output in reversed(outputs)}
+    ordered = []
+    for each in order.expressions if order is not None else ():
+        plain = isinstance(each.this, exp.Column) and not each.this.table
+        output = named.get(each.this.name.lower()) if plain else None
+        if output is None:
+            output = _read_output(spell_position(each.this, query, where="ORDER BY"), fields, keys)
+        ordered.append((output, bool(each.args.get("desc"))))
+    used = [*keys, *(each.field for each in (*outputs, *(output for output, _ in ordered)) if each.field)]
+    used += [fields.find(column) for column in condition.find_all(exp.Column)]
+    limit, offset = read_rows(query)
+    return Question(
+        fields=fields,
+        keys=keys,
+        outputs=outputs,
+        condition=condition,
+        order=tuple(ordered),
+        limit=limit,
+        offset=offset,
+        columns=tuple(dict.fromkeys(field.column for field in used)),
+    )
+
+
+def keep_cells(question: Question, sizes: Mapping[str, int]) -> NDArray[np.bool_]:
+    """Which cells of its columns a question keeps, as an array that broadcasts to their sizes."""
+
+    def compare(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
+        if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
+            left, right, kind = right, left, _FLIPPED.get(kind, kind)
+        if not isinstance(left, exp.Column):
+            raise refuse(f"WHERE compares {left.sql()[:60]!r}, {_ASKED}")
+        field = question.fields.find(left)
+        shape = [sizes[name] if name == field.column else 1 for name in question.columns]
+        return np.array(_test(kind, field, right), np.bool_).reshape(shape)
+
+    return fold_condition(question.condition, compare, where=f"in WHERE, {_ASKED}")
+
+
+def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
+    # `other` and missing values are no numbers, so a column that has them is compared as text.
+    if column.extras:
+        return None
+    if isinstance(column.domain, Bins):
+        return tuple(zip(column.domain.edges, column.domain.edges[1:], strict=False))
+    numbers = [Fraction(label) for label in labels if isinstance(label, int)]
+    return tuple((number, number) for number in numbers) or None
+
+
+def _read_source(query: exp.Select, fields: Fields) -> str:
+    """The name by which the statement calls the table of the model."""
+    source = query.args.get("from_")
+    table = source.this if source is not None else None
+    if (
+        not isinstance(table, exp.Table)
+        or not isinstance(table.this, exp.Identifier)
+        or any(value for name, value in table.args.items() if name not in ("this", "alias"))
+    ):
+        raise refuse(f"a model is asked with FROM {fields.alias}, its one table, and nothing beside it")
+    if table.name.lower() != fields.alias.lower():
+        raise refuse(f"no table {table.name[:60]!r}; the model is of {fields.alias!r}")
+    return str(table.alias or table.name)
+
+
+def _read_keys(query: exp.Select, fields: Fields) -> tuple[Field, ...]:
+    group = query.args.get("group")
+    if group is None:
+        return ()
+    if any(value for name, value in group.args.items() if name != "expressions"):
+        raise refuse("GROUP BY ALL, ROLLUP, CUBE and GROUPING SETS; list the columns")
+    keys = []
+    aliases = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
+    for item in group.expressions:
+        node = spell_position(item, query, where="GROUP BY")
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() not in fields.named:
+            node = aliases.get(node.name.lower(), node)
+        if not isinstance(node, exp.Column):
+            raise refuse(f"GROUP BY {node.sql()[:60]!r}; a model is grouped by its columns")
+        keys.append(fields.find(node))
+    if len(set(keys)) != len(keys):
+        raise refuse("GROUP BY names a column twice")
+    return tuple(keys)
+
+
+def _read_output(node: exp.Expr, fields: Fields, keys: tuple[Field, ...]) -> Output:
+    match node:
+        case exp.Column() if not isinstance(node.this, exp.Star):
+            field = fields.find(node)
+            if field not in keys:
+                raise refuse(
+                    f"column {field.name!r} is neither aggregated nor in GROUP BY; rows are in the "
+                    "release's own table"
+                )
+            return Output(kind="key", field=field)
+        case exp.Count() if isinstance(node.this, exp.Star) and not node.expressions:
+            return Output(kind="count")
+        case exp.Sum() | exp.Avg() if isinstance(node.this, exp.Column):
+            field = fields.find(node.this)
+            if field.ends is None:
+                raise refuse(f"{node.key.upper()} of {field.name!r}, which holds no numbers")
+            return Output(kind="sum" if isinstance(node, exp.Sum) else "average", field=field)
+        case _:
+            raise refuse(
+                f"{node.sql()[:60]!r} in the select list; a model answers COUNT(*), SUM(column), AVG(column) "
+                "and the columns of GROUP BY"
+            )
+
+
+def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
+    """For every code of a field whether what it stands for compares so with a literal."""
+    if kind in _OPPOSITE:
+        return [not each for each in _test(_OPPOSITE[kind], field, value)]
+    literal = _read_literal(value, field)
+    if isinstance(literal, str):
+        if kind is not exp.EQ and (field.ends is not None or "other" in field.labels):
+            raise refuse(
+                f"WHERE orders {field.name!r} by text or with its 'other'; compare numbers, or use = and IN"
+            )
+        texts = [str(label) for label in field.labels]
+        if kind is exp.EQ:
+            return [text == literal for text in texts]
+        return [text < literal if kind is exp.LT else text <= literal for text in texts]
+    assert field.ends is not None
+    last = len(field.ends) - 1
+    return [
+        _decide(kind, low, high, literal, open_end=low < high and place < last, field=field)
+        for place, (low, high) in enumerate(field.ends)
+    ]
+
+
+def _decide(
+    kind: type[exp.Expr], low: Fraction, high: Fraction, value: Fraction, *, open_end: bool, field: Field
+) -> bool:
+    """Whether all numbers from `low` to `high` compare so with `value`; a refusal if only some do."""
+    ends_before = high < value or (open_end and high == value)
+    if kind is exp.LT:
+        every, none = ends_before, low >= value
+    elif kind is exp.LTE:
+        every, none = high <= value, low > value
+    else:
+        every, none = low == high == value, ends_before or low > value
+    if every or none:
+        return every
+    raise refuse(
+        f"WHERE {field.name} compares with {format_exact(value)}, which divides the bin from "
+        f"{format_exact(low)} to {format_exact(high)}; ask for whole bins with >= and < at their edges"
+    )
+
+
+def _read_literal(value: exp.Expr, field: Field) -> str | Fraction:
+    """A literal as text or as a number, whichever the field is compared with."""
+    negative = isinstance(value, exp.Neg)
+    node = value.this if negative else value
+    if isinstance(node, exp.Boolean) and not negative and field.ends is None:
+        return "true" if node.this else "false"
+    if isinstance(node, exp.Literal) and node.is_string and not negative:
+        text = str(node.this)
+        # Text names a bin by its label, as the released table has it; numbers are not compared with text.
+        if field.ends is None or text in field.labels:
+            return text
+        raise refuse(f"WHERE compares {field.name!r} with text that is no label of it; write a number")
+    if isinstance(node, exp.Literal) and not node.is_string:
+        number = _read_number(str(node.this)) * (-1 if negative else 1)
+        if field.ends is not None:
+            return number
+        if "other" in field.labels and number.denominator == 1:
+            return str(number.numerator)
+        raise refuse(f"WHERE compares the text of {field.name!r} with a number; quote it")
+    raise refuse(f"WHERE compares {field.name!r} with {value.sql()[:60]!r}; write a number or text")
+
+
+def _read_number(text: str) -> Fraction:
+    try:
+        # A far exponent would be a number of a million digits.
+        return Fraction(text) if abs(float(text)) < 1e300 and len(text) <= 1000 else Fraction("1e300")
+    except (ValueError, ArithmeticError):
+        raise refuse(f"WHERE compares with {text[:60]!r}, which is not a number") from None

@@ -1,0 +1,252 @@
+"""From a statement to a plan: private queries that aggregate, and plain queries of public tables."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from sfumato.sql.aggregates import (
+    CELLS,
+    Aggregate,
+    Key,
+    Measure,
+    name_item,
+    read_aggregate,
+    read_keys,
+    read_rows,
+    spell_position,
+)
+from sfumato.sql.check import (
+    AGGREGATE,
+    KEY,
+    check_output,
+    check_scalar,
+    find_aggregates,
+    is_top,
+    refuse,
+    refuse_deep,
+)
+from sfumato.sql.finish import rehearse_query
+from sfumato.sql.plan import (
+    Output,
+    QueryPlan,
+    calibrate_noise,
+    find_mode,
+    is_key,
+    name_columns,
+    plan_selection,
+)
+from sfumato.sql.relation import Catalog, Relation, resolve_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from sfumato.sql.statement import Statement
+
+_LARGEST_ANSWER = 2**24
+_LARGEST_QUANTILES = 2**25
+
+
+def plan_query(
+    statement: Statement, catalog: Catalog, *, epsilon: Fraction, selection_delta: Fraction
+) -> QueryPlan:
+    """The plan of a private statement whose select list aggregates; `epsilon` is what it may spend."""
+    return prepare_query(statement, catalog, selection_delta=selection_delta)(epsilon)
+
+
+@refuse_deep
+def prepare_query(
+    statement: Statement, catalog: Catalog, *, selection_delta: Fraction
+) -> Callable[[Fraction], QueryPlan]:
+    """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon."""
+    query = statement.query
+    if query.args.get("distinct"):
+        raise refuse("SELECT DISTINCT would list what is in the records; use GROUP BY")
+    if any(isinstance(item, exp.Star) for item in query.expressions):
+        raise refuse("a star beside GROUP BY or aggregates; name the columns")
+    relation = resolve_sources(query, catalog)
+    unit = relation.unit
+    if unit is None:
+        raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
+    keys = read_keys(query, relation)
+    reader = _Reader(relation, keys, query)
+    outputs = tuple(
+        Output(name=name_item(item, text), tree=reader.read(item.unalias()))
+        for item, text in zip(query.expressions, statement.texts, strict=True)
+    )
+    names = [name for output in outputs for name in name_columns(output, reader.aggregates)]
+    if len(set(names)) != len(names):
+        raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
+    having, order = query.args.get("having"), query.args.get("order")
+    having_tree = None if having is None else reader.read(having.this, aliases=True)
+    order_trees = tuple(
+        (
+            reader.read(spell_position(each.this, query, where="ORDER BY"), aliases=True),
+            bool(each.args.get("desc")),
+        )
+        for each in (order.expressions if order is not None else ())
+    )
+    aggregates = tuple(reader.aggregates)
+    plain = [each.tree for each in outputs if not (is_key(each.tree) or find_mode(each.tree, aggregates))]
+    for tree in (*plain, *(tree for tree, _ in order_trees)):
+        _check_tree(tree, aggregates, logic=False)
+    if having_tree is not None:
+        _check_tree(having_tree, aggregates, logic=True)
+    if not aggregates:
+        raise refuse(
+            "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
+        )
+    measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
+    _check_groups(keys, measures)
+    max_groups = statement.max_groups or unit.max_groups or unit.max_records
+    max_groups = min(unit.max_records, max_groups) if keys else 1
+    text = query.sql(dialect="duckdb", normalize=True)
+    limit, offset = read_rows(query)
+
+    @refuse_deep
+    def plan_at(epsilon: Fraction) -> QueryPlan:
+        selection, rest, delta = plan_selection(
+            unit, keys, max_groups, epsilon, statement.delta, selection_delta, parts=len(measures)
+        )
+        plan = QueryPlan(
+            text=text,
+            epsilon=epsilon,
+            delta=statement.delta,
+            relation=relation,
+            unit=unit,
+            max_groups=max_groups,
+            keys=keys,
+            aggregates=aggregates,
+            noises=calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta),
+            outputs=outputs,
+            selection=selection,
+            having=having_tree,
+            order=order_trees,
+            limit=limit,
+            offset=offset,
+        )
+        rehearse_query(plan)
+        return plan
+
+    return plan_at
+
+
+@refuse_deep
+def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[str, ...]]:
+    """The checked tree of a query of public tables, and the tables it reads."""
+    relation = resolve_sources(query, catalog)
+    if relation.unit is not None:
+        raise refuse(
+            "a plain SELECT reads public tables only, and this one reads people's records; write DP-SELECT "
+            "epsilon in place of SELECT"
+        )
+    read_rows(query)
+    tree = relation.tree.select(append=False)
+    for item in query.expressions:
+        if not isinstance(item, exp.Star):
+            _check_parts(item.unalias(), "the select list")
+        elif any(item.args.values()):
+            raise refuse("a star with EXCEPT, REPLACE or RENAME; name the columns")
+        tree = tree.select(item.copy())
+    for name in ("group", "having", "order", "limit", "offset", "distinct"):
+        clause = query.args.get(name)
+        if clause is not None:
+            for found in clause.find_all(exp.Subquery, exp.Select, exp.Window):
+                raise refuse(f"{found.key.upper()} in {name.upper()}")
+            for part in clause.iter_expressions():
+                _check_parts(part, name)
+            tree.set(name, clause.copy())
+    return tree, tuple(dict.fromkeys(relation.tables))
+
+
+class _Reader:
+    """Turns the trees of a select list into trees over keys (`key.N`) and aggregates (`aggregate.N`)."""
+
+    def __init__(self, relation: Relation, keys: tuple[Key, ...], query: exp.Select) -> None:
+        self._relation = relation
+        self._keys = {key.node.sql(): index for index, key in enumerate(keys)}
+        self._aliases = {
+            item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)
+        }
+        self.aggregates: list[Aggregate] = []
+
+    def read(self, node: exp.Expr, *, aliases: bool = False) -> exp.Expr:
+        """`node` with every aggregate and every key replaced by its number.
+
+        With `aliases`, a name outside an aggregate may also be that of a column of the select list.
+        """
+        for found in list(find_aggregates(node)):
+            aggregate = read_aggregate(found, self._relation)
+            if aggregate not in self.aggregates:
+                self.aggregates.append(aggregate)
+            number = self.aggregates.index(aggregate)
+            node = _replace(node, found, exp.column(str(number), table=AGGREGATE))
+        if aliases:
+            for column in list(node.find_all(exp.Column)):
+                named = self._aliases.get(column.name.lower()) if not column.table else None
+                if named is not None:
+                    node = _replace(node, column, self.read(named))
+        return node.transform(self._name_table).transform(self._name_key)
+
+    def _name_table(self, part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column) or part.table in (AGGREGATE, KEY):
+            return part
+        alias, found = self._relation.find(part)
+        return exp.column(found.name, table=alias, quoted=True)
+
+    def _name_key(self, part: exp.Expr) -> exp.Expr:
+        named = self._keys and not isinstance(part, (exp.Literal, exp.Identifier))
+        key = self._keys.get(part.sql()) if named else None
+        if key is not None:
+            return exp.column(str(key), table=KEY)
+        if isinstance(part, exp.Column) and part.table not in (AGGREGATE, KEY):
+            raise refuse(f"column {part.name[:60]!r} is neither aggregated nor in GROUP BY")
+        return part
+
+
+def _replace(node: exp.Expr, found: exp.Expr, other: exp.Expr) -> exp.Expr:
+    """A copy of `node` with `other` wherever it has `found`."""
+    return node.transform(lambda part: other.copy() if part == found else part)
+
+
+def _check_tree(tree: exp.Expr, aggregates: tuple[Aggregate, ...], *, logic: bool) -> None:
+    check_output(tree, logic=logic)
+    if any(find_mode(node, aggregates) is not None for node in tree.find_all(exp.Column)):
+        raise refuse(
+            "MODE and TOP stand by themselves in the select list; labels are not computed or ordered with"
+        )
+
+
+def _check_groups(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
+    """Refuses groups that are too many, or that are not public where something is chosen in them."""
+    by_choice = any(measure.statistic == "quantile" for measure in measures)
+    if by_choice and any(key.is_open for key in keys):
+        raise refuse(
+            "quantiles, MODE or TOP in groups that are not public; declare the values of the group's column"
+        )
+    groups = math.prod(len(key.labels) for key in keys if key.labels is not None)
+    if groups > _LARGEST_ANSWER:
+        raise refuse(f"the answer would have {groups:,} groups; group by fewer columns")
+    if by_choice and groups * CELLS > _LARGEST_QUANTILES:
+        raise refuse(f"quantiles, MODE or TOP of {groups:,} groups; group by fewer columns")
+
+
+def _check_parts(node: exp.Expr, where: str) -> None:
+    """Refuses whatever is neither an aggregate nor allowed in one value per row."""
+    if isinstance(node, (exp.Ordered, exp.Distinct)):
+        for part in node.iter_expressions():
+            _check_parts(part, where)
+        return
+    for aggregate in find_aggregates(node):
+        if any(is_top(part) for part in aggregate.walk()):
+            raise refuse(f"{where} uses TOP, which is for private tables; use GROUP BY, ORDER BY and LIMIT")
+        for inner in aggregate.iter_expressions():
+            if not isinstance(inner, exp.Star):
+                _check_parts(inner, where)
+    bare = exp.Paren(this=node.copy())
+    for found in list(find_aggregates(bare)):
+        found.replace(exp.Literal.number(1))
+    check_scalar(bare, where=where)
