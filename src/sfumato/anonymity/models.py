@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
 """The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""
 
-_MARGIN = 1e-12
+_MARGIN = 1e-12  # more than the rounding of logarithms: who passes here is not refused when judged
 _FINEST = 10**6  # c of recursive diversity is a fraction over at most this, rounded down
 
 
@@ -247,8 +247,6 @@ def check_people(people: NDArray[np.int64], k: int) -> None:
         ...
     sfumato.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
     """
-    if k < 1:
-        raise AnonymityError("k must be at least 1")
     everybody = int(people.sum())
     if everybody < k:
         raise AnonymityError(

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from sfumato.schema import Column, Table
 
 MOST_RECORDS = 2000
+"""The most records that a made-up individual has: an audit writes thousands of tables."""
 
-_MOST_VALUES = 64
+_MOST_VALUES = 64  # of a column, half of them its first and half its last
 _HUGE = 2**63 - 1
 _CROWD = 24
 _START = datetime(2025, 1, 6)  # a Monday
@@ -175,6 +176,7 @@ def _end_values(column: Column) -> list[Any]:
         case Period():
             return ends
     if ends:
+        # Just outside and far outside: clipping must catch both.
         low, high = min(ends), max(ends)
         ends += [math.nextafter(low, -math.inf), math.nextafter(high, math.inf)]
         ends += [low - 1, high + 1, -1e300, 1e300]

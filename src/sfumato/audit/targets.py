@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Project, Table
 
-SOMEBODY = 10**6
+SOMEBODY = 10**6  # the first number of an individual beside the crowd
 
 _BUDGET = Fraction(10**6)
 _COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "scale", "sensitivity", "unit")

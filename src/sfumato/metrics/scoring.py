@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]
 RecordMetric = Literal["k-marginal", "taxi", "match3"]
 
-_COUNT = "count"
-_LARGEST = 2**27
+_COUNT = "count"  # what recipes call the column of counts
+_LARGEST = 2**27  # cells of all pie charts together: about a gigabyte of counts
 _METRICS: dict[RecordMetric, Callable[..., KMarginal | Taxi | Match3]] = {
     "k-marginal": k_marginal,
     "taxi": taxi,
@@ -163,7 +163,7 @@ def _open(request: Request) -> _Opened:
     if truth is None:
         raise SchemaError("no records to compare with; give --truth or --project")
     if described is not None:
-        stored = stored_names(truth, table=described, side="truth")
+        stored = stored_names(truth, table=described)
     else:
         stored = list(read_side(truth, side="truth").column_names)
     return _Opened(request, released, truth, described, stored)
@@ -251,12 +251,12 @@ def score_records(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """The scores of the references and, last, of the release itself, as plain records by name.
+    """The scores by `metric` of the references and, last, of `release` itself, as plain records by name.
 
-    The uniform release has as many records as the truth, every value of every column drawn with equal
-    chance among those that occur; the half has half of the individuals (`unit`, by default taxis or
-    records). Both are drawn from `seed`. An all-zero release has no record: it scores nothing but what
-    a metric gives for shares that are zero on both sides. `options` are those of the metric.
+    All are compared with the records `truth`. The uniform release has as many records, every value of every
+    column drawn with equal chance among those that occur; the half has half of the individuals (`unit`, by
+    default taxis or records). Both are drawn from `seed`. An all-zero release has no record: it scores only
+    what a metric gives for shares that are zero on both sides. `options` are those of the metric.
     """
     unit = unit or _UNITS[metric]
     if unit is not None:

@@ -90,7 +90,11 @@ def sort_by_code(order, codes, size):
 
 @njit(cache=True, nogil=True)
 def deal_rows(tuple_of_row, tuple_of_entry, weights, classes, tuples):
-    """The class of every row, where the rows of one tuple are dealt to several entries."""
+    """The class of every row, where the rows of one tuple are dealt to several entries.
+
+    Entry i is weights[i] rows of the tuple tuple_of_entry[i] in classes[i]; there are so many `tuples`, and
+    row i has the tuple tuple_of_row[i]. Rows are dealt in their order, entries filled in theirs.
+    """
     starts = np.zeros(tuples + 1, np.int64)
     for entry in range(tuple_of_entry.size):
         starts[tuple_of_entry[entry] + 1] += 1
@@ -125,10 +129,10 @@ def _make_table(groups):
 
 @njit(cache=True, nogil=True)
 def merge_groups(groups, code_of_suffix, rest_of_suffix, nodes, losses, count):
-    """(the new group of each, the new groups) once the next column is at a level.
+    """(the new group of each of `groups`, the new groups) once the next column is at a level.
 
-    A suffix is a code of that column, `code_of_suffix`, and what comes after it. `nodes`, `count` of them,
-    and `losses` are those of the column's codes at the level.
+    A suffix is a code of that column, `code_of_suffix`, and what comes after it, `rest_of_suffix`. `nodes`,
+    `count` of them, and `losses` are those of the column's codes at the level.
     """
     n = groups.prefix.size
     table, shift, mask = _make_table(n)
@@ -191,9 +195,10 @@ def number_prefixes(prefix):
 
 @njit(cache=True, nogil=True)
 def judge_classes(class_of, count, groups, k, satisfied, whole):
-    """(rows of classes with fewer than k people or not `satisfied`, the loss if they are suppressed).
+    """(rows of classes with fewer than `k` people or not `satisfied`, the loss if they are suppressed).
 
-    `whole` is what a suppressed row loses; `satisfied` without any entry means that all classes are.
+    `class_of` is the class of each of `groups`, `count` how many classes there are. `whole` is what a
+    suppressed row loses; `satisfied` without any entry means that all classes are.
     """
     people = np.zeros(count, np.int64)
     rows = np.zeros(count, np.int64)
