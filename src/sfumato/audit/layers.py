@@ -222,12 +222,11 @@ def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tup
     below = np.array([_chance_below(kind, width, int(edge)) for edge in edges])
     expected = np.diff(below, prepend=0.0, append=1.0)
     counts = np.bincount(np.searchsorted(edges, drawn, side="left"), minlength=edges.size + 1)
-    chances = [_chi_square(counts, expected)]
     # Bins may be wide: what is wrong with the lowest bit shows only here.
     even = int((drawn % 2 == 0).sum())
     share = _chance_even(kind, width)
-    chances.append(_chi_square(np.array([even, drawn.size - even]), np.array([share, 1 - share])))
-    return tuple(chances)
+    parity = _chi_square(np.array([even, drawn.size - even]), np.array([share, 1 - share]))
+    return _chi_square(counts, expected), parity
 
 
 def _chi_square(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:

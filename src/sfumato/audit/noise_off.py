@@ -432,8 +432,7 @@ def _compare_runs(base: BaseRun, noise: RecordingNoise, outcome: Outcome) -> str
         return "neighbours are charged differently"
     if len(noise.requests) != len(base.noise.requests):
         return "neighbours ask for noise a different number of times"
-    differing = _differing(base, noise)
-    if differing:
+    if differing := _differing(base, noise):
         return f"neighbours ask for different noise, answer {differing[0] + 1}"
     if outcome.stages != first.stages:
         return "the progress messages depend on the records"

@@ -131,10 +131,7 @@ def try_canaries(
         shown = add_losses(base.requests, differences, delta=delta)
         if best is None or shown > best[0] * 1.01:  # of about equal designs, the one with more canaries
             best = shown, owned
-    if best is None:
-        return None
-    marks = _find_marks(harness, best[1], progress)
-    if marks is None:
+    if best is None or (marks := _find_marks(harness, best[1], progress)) is None:
         return None
     inside = throw_coins(len(best[1]))
     progress("one run: noise on")
