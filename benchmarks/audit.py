@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 
 import sfumato as sf
 from sfumato.audit import audit
-from sfumato.audit.specimens import SPECIMENS
-from sfumato.recipes.specimens import UserCountsAsWritten
+from sfumato.audit.specimens import SPECIMENS, UserCountsAsWritten
 
 LADDER = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 REPEATS = 20

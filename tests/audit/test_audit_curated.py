@@ -19,12 +19,12 @@ from sfumato.audit import AuditError, audit
 from sfumato.audit.neighbours import list_fields, list_individuals, make_table
 from sfumato.audit.noise_off import RecordingNoise, compare_neighbours, run_base
 from sfumato.audit.one_run import try_canaries
+from sfumato.audit.specimens import UserCountsAsWritten
 from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_target
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import query
 from sfumato.questions import CapChoice, measurement
-from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_project, read_project
 
 SURE = 1 - 1e-6

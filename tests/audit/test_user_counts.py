@@ -17,11 +17,11 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
+from sfumato.audit.specimens import UserCountsAsWritten
 from sfumato.engines import DuckDBEngine, counts
 from sfumato.noise import add_noise
 from sfumato.questions import Measurement, request_cost
 from sfumato.questions import measurement as measurement_module
-from sfumato.recipes.specimens import UserCountsAsWritten
 from sfumato.schema import parse_table
 
 MAX_CELLS = 4

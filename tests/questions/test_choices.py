@@ -26,7 +26,7 @@ from sfumato.questions import (
     request_sensitivity,
     request_size,
 )
-from sfumato.recipes.capped_counts import list_caps
+from sfumato.recipes.cell_counts import list_caps
 from sfumato.schema import parse_table
 
 FIRST_CELL = Queries(cells=10, grid=1, starts=np.array([0, 1]), members=np.array([0]), weights=np.array([1]))

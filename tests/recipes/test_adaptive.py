@@ -9,7 +9,8 @@ import sfumato as sf
 from sfumato.inference import Domain, unpack_models
 from sfumato.questions import Candidate, Choice, Chosen, Measurement, ask_cost
 from sfumato.recipes import Adaptive
-from sfumato.recipes.adapt import Purse, all_subsets, close_downwards
+from sfumato.recipes.adaptive import all_subsets, close_downwards
+from sfumato.recipes.selection import RemainingBudget
 from sfumato.schema import parse_table, read_project
 
 PAIRS = [{"columns": ["b", "a"], "weight": 5}, {"columns": ["a", "c"]}]
@@ -140,19 +141,19 @@ def test_rounds_choose_then_measure_what_was_chosen(lay_out):
 
 @pytest.mark.parametrize("unit", ["row", "p"])
 @pytest.mark.parametrize("squared", [Fraction(1, 10**9), Fraction(1, 7), Fraction(3), Fraction(100)])
-def test_what_a_purse_buys_costs_no_more_than_its_price(unit, squared):
+def test_what_a_budget_buys_costs_no_more_than_its_price(unit, squared):
     spec = {"source": "t.parquet", "unit": unit, "columns": {"a": {"range": [0, 9]}}}
     if unit == "p":
         spec |= {"max_records": 7, "bounding": "weight", "neighbours": "replace"}
     table = parse_table("t", spec)
-    purse = Purse(table, squared=squared)
-    request = purse.buy_request("r", ("a",), squared)
+    budget = RemainingBudget(table, mu_squared=squared)
+    request = budget.calibrate_request("r", ("a",), squared)
     cost = ask_cost(table, request).mu_squared
     assert cost <= squared
     # Where whole numbers do not force more noise than the budget does, nothing is wasted.
     if squared < 1:
         assert cost >= squared * Fraction(99, 100) or float(request.scale) < 30
-    epsilon = purse.buy_epsilon(squared)
+    epsilon = budget.calibrate_choice(squared)
     if epsilon:
         gap = Candidate(columns=("a",), estimate=lambda: np.zeros(10, np.int64))
         choice = Choice(name="c", candidates=(gap,), epsilon=epsilon)
@@ -160,15 +161,15 @@ def test_what_a_purse_buys_costs_no_more_than_its_price(unit, squared):
         assert squared * Fraction(99, 100) <= cost <= squared
 
 
-def test_an_empty_purse_pays_nothing():
+def test_a_spent_budget_pays_nothing():
     table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": {"a": {"range": [0, 9]}}})
-    purse = Purse(table, squared=Fraction(1))
-    ask = purse.buy_request("r", ("a",), Fraction(1))
-    purse.pay(ask)
+    budget = RemainingBudget(table, mu_squared=Fraction(1))
+    ask = budget.calibrate_request("r", ("a",), Fraction(1))
+    budget.spend(ask)
     with pytest.raises(sf.RecipeError, match="more than is left"):
-        purse.pay(ask)
+        budget.spend(ask)
 
 
-def test_a_full_purse_buys_a_choice():
+def test_a_full_budget_buys_a_choice():
     table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": {"a": {"range": [0, 9]}}})
-    assert Purse(table, squared=Fraction(500)).buy_epsilon(Fraction(500)) > 0
+    assert RemainingBudget(table, mu_squared=Fraction(500)).calibrate_choice(Fraction(500)) > 0

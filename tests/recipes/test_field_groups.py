@@ -442,6 +442,7 @@ def test_a_recipe_file_is_read(lay):
         ({"rows": 10**8 + 1}, "rows"),
         ({"seed": -1}, "seed"),
         ({"seed": "x"}, "seed"),
+        ({"seed": None}, "seed"),
         ({"public": 5}, "public"),
     ],
 )

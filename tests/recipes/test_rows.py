@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.errors import RecipeError
+from sfumato.inference.model import assign_identifiers
+from sfumato.recipes.base import released_names
 from sfumato.recipes.public import public_identifiers, public_values, read_public
-from sfumato.recipes.rows import assign_identifiers, build_rows, model_domain, name_rows
+from sfumato.recipes.rows import build_rows, model_domain
 from sfumato.schema import parse_table
 
 COLUMNS = {
@@ -39,7 +41,7 @@ def draw(count=1000, **options):
 
 def test_codes_become_values_of_their_columns():
     codes, rows = draw()
-    assert rows.column_names == name_rows(table(), tuple(COLUMNS))
+    assert rows.column_names == released_names(table(), tuple(COLUMNS))
     assert rows.column_names == ["place", "year", "month", "age", "hour", "fare", "share", "odd"]
     assert rows["place"].to_pylist() == [["n", "s"][code] for code in codes["place"]]
     assert rows["month"].to_pylist() == [[1, 2, 1][code] for code in codes["when"]]

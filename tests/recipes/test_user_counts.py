@@ -461,7 +461,7 @@ def test_much_epsilon_gives_the_counts_of_kept_records(project, people):
 
 
 def test_the_specimen_is_no_recipe(project):
-    from sfumato.recipes.specimens import UserCountsAsWritten
+    from sfumato.audit.specimens import UserCountsAsWritten
 
     curator = sf.open(project)
     specimen = UserCountsAsWritten(table="t", by=BY)

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from sfumato import noise
 from sfumato.curator.statements import _add_noise
 from sfumato.engines.query import TrueAggregates
 from sfumato.schema import parse_project
@@ -55,8 +56,8 @@ def draw_answers(select, values, *, groups, epsilon="1", delta="0", records=3):
     statement = read_statement(f"{prefix} {select} FROM t GROUP BY g")
     plan = plan_query(statement, catalog, epsilon=statement.epsilon, selection_delta=Fraction(0))
     assert plan.groups == groups
-    true_values = tuple(_aggregate(noise.measure, values, groups) for noise in plan.noises)
-    return finish_query(plan, _add_noise(plan, TrueAggregates(true_values, None, None)))
+    true_values = tuple(_aggregate(each.measure, values, groups) for each in plan.noises)
+    return finish_query(plan, _add_noise(plan, TrueAggregates(true_values, None, None), noise))
 
 
 def _aggregate(measure, values, groups):

@@ -1,7 +1,7 @@
 """Mechanisms that promise more than they keep, each with its claim and the truth, for audits to catch.
 
 None is fit for anything else. They draw from the package's own entropy; what is wrong with each is not its
-randomness but what it does with it.
+randomness but what it does with it. `UserCountsAsWritten` is shaped like a recipe and refuses to be planned.
 """
 
 from __future__ import annotations
@@ -10,12 +10,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from sfumato.accounting import Cost
+from sfumato.errors import RecipeError
 from sfumato.noise import add_noise, discrete_laplace, exponential_choice
 from sfumato.noise.entropy import KeyStream
+from sfumato.questions import IndividualCounts, Request
+from sfumato.recipes.user_counts import list_questions
+
+if TYPE_CHECKING:
+    from sfumato.schema import Table
 
 SPECIMENS: list[Specimen] = []
 
@@ -174,3 +181,66 @@ def average_by_private_size(values: Sequence[int]) -> int:
     size = max(1, len(values))
     noise = discrete_laplace(scale=Fraction(1000, size), size=1)[0]
     return 1000 * sum(values) // size + int(noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserCountsAsWritten:
+    """Counts of individuals with the noise of the contest's write-up: Laplace of scale 1 / epsilon.
+
+    Each single question counts an individual once, and the write-up takes 1 for the sensitivity of all of
+    them together. An individual with records in max_records cells moves as many answers.
+
+    Privacy: none of what it claims. With records bounded it is max_records x epsilon-DP, under replacement
+    twice that; the bound is assumed and not enforced, and without it the factor is the number of cells that
+    an individual is in (docs/proofs/user-counts.md).
+
+    >>> UserCountsAsWritten(table="incidents", by=("district",)).kind
+    'user-counts-as-written'
+    """
+
+    kind: ClassVar[str] = "user-counts-as-written"
+
+    table: str
+    by: Sequence[str]
+    times: Sequence[int] = (1, 2)
+
+    def to_record(self) -> dict[str, Any]:
+        """The specimen as a plain record; no recipe file can name it."""
+        return {"recipe": self.kind, "table": self.table, "by": list(self.by), "times": list(self.times)}
+
+    def specimen_request(self, table: Table, epsilon: Fraction) -> Request:
+        """What the write-up asks and the noise it adds, for an audit to look at.
+
+        Its bound on cells is what the write-up assumes of everybody, so that `request_cost` tells what
+        the request really costs those who keep to it.
+        """
+        cells, times = list_questions(
+            table, tuple(self.by), times=tuple(self.times), record=None, period=None, reach=0
+        )
+        return Request(
+            name=f"individuals as written, at epsilon {epsilon}",
+            counted=IndividualCounts(
+                columns=tuple(self.by), max_cells=table.unit.max_records, cells=cells, times=times
+            ),
+            noise="laplace",
+            scale=1 / epsilon,
+        )
+
+    def specimen_cost(self, table: Table, epsilon: Fraction) -> Cost:
+        """What the write-up says it costs: sensitivity 1, and so epsilon."""
+        return Cost(
+            kind="laplace",
+            scale=1 / epsilon,
+            sensitivity=Fraction(1),
+            norm="L1",
+            neighbours=table.unit.neighbours,
+            unit=table.unit.column or "row",
+        )
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> NoReturn:
+        """Never a plan, so that nothing is charged or released: a refusal that says why."""
+        factor = table.unit.max_records * (2 if table.unit.neighbours == "replace" else 1)
+        raise RecipeError(
+            f"{self.kind} is a specimen for audits and releases nothing: its real epsilon is {factor} times "
+            "what it claims, and more for individuals in more cells; use user-counts"
+        )

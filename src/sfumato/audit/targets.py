@@ -181,7 +181,7 @@ class _SpecimenRecipe:
 
 
 def specimen_target(
-    specimen: Any,  # noqa: ANN401 - any of sfumato.recipes.specimens
+    specimen: Any,  # noqa: ANN401 - any of sfumato.audit.specimens
     *,
     epsilons: tuple[Fraction, ...],
     delta: Fraction,

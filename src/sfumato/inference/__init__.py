@@ -3,8 +3,8 @@
 Post-processing only: it sees measurements and public facts, and cannot import anything that reads records.
 """
 
-from sfumato.inference.domain import Domain, Measurement, Part, Sparse, estimate_total, merge_measurements
-from sfumato.inference.estimate import LARGEST_TREE, estimate, fit_parts, order_mask
+from sfumato.inference.domain import Domain, Measurement, Sparse, estimate_total, merge_measurements
+from sfumato.inference.estimation import LARGEST_TREE, estimate, fit_model, order_mask
 from sfumato.inference.files import pack_model, quantise, unpack_models
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Tree, build_tree, tree_cells
@@ -14,13 +14,12 @@ __all__ = [
     "Domain",
     "Measurement",
     "Model",
-    "Part",
     "Sparse",
     "Tree",
     "build_tree",
     "estimate",
     "estimate_total",
-    "fit_parts",
+    "fit_model",
     "merge_measurements",
     "order_mask",
     "pack_model",

@@ -1,10 +1,14 @@
-"""The columns of a model and the number of values of each."""
+"""What a model is made of: columns with their numbers of values, and noisy answers about them.
+
+Answers come as `Measurement`s of one marginal each. Before a fit they are brought into the order of the
+domain, and repeated ones are averaged.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +18,9 @@ from sfumato.inference.kernels import apply_rows, rearrange, spread_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+Columns = tuple[str, ...]
 
 
 class Domain(Mapping[str, int]):
@@ -57,21 +64,18 @@ class Domain(Mapping[str, int]):
     def __contains__(self, name: Any) -> bool:  # noqa: ANN401 - as Mapping has it
         return name in self._sizes
 
-    def shape(self, columns: tuple[str, ...]) -> tuple[int, ...]:
+    def shape(self, columns: Columns) -> tuple[int, ...]:
         """The sizes of `columns`, in their order."""
         return tuple(self[name] for name in columns)
 
-    def cells(self, columns: tuple[str, ...]) -> int:
+    def cells(self, columns: Columns) -> int:
         """The number of combinations of `columns`."""
         return math.prod(self.shape(columns))
 
-    def order(self, columns: tuple[str, ...] | frozenset[str] | set[str]) -> tuple[str, ...]:
+    def order(self, columns: Iterable[str]) -> Columns:
         """`columns` in the order of the domain."""
-        wanted = set(columns)
-        return tuple(name for name in self._sizes if name in wanted)
-
-
-Columns = tuple[str, ...]
+        chosen = set(columns)
+        return tuple(name for name in self._sizes if name in chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +97,8 @@ class Measurement:
     """Noisy answers about the counts of one marginal, each with noise of standard deviation `sigma`.
 
     Without `queries` the answers are the counts themselves, in row-major order of `columns`. Queries
-    are a matrix with one column per cell: dense, or anything with the `tocsr` of scipy.
+    are a matrix with one column per cell: dense, or anything with the `tocsr` of scipy. `variance` is
+    sigma squared; averages state it, because squaring a root again would change its last bits.
 
     >>> Measurement(columns=("a",), values=np.array([3.0, 4.0]), sigma=1.0).values.size
     2
@@ -103,6 +108,7 @@ class Measurement:
     values: NDArray[np.float64]
     sigma: float
     queries: Any = None
+    variance: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -115,54 +121,67 @@ class Measurement:
         object.__setattr__(self, "values", values)
         if not 0 < float(self.sigma) < math.inf:
             raise RecipeError(f"the measurement of {name} needs a sigma above zero")
+        object.__setattr__(self, "variance", self.variance or float(self.sigma) ** 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
-    """Answers about one marginal with columns in the order of the domain; no queries means every cell."""
+def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The measurements with columns in the order of the domain and queries as `Sparse`, or none at all.
 
-    columns: Columns
-    values: NDArray[np.float64]
-    variance: float
-    queries: Sparse | None = None
-
-
-def merge_measurements(domain: Domain, measurements: Iterable[Measurement]) -> list[Part]:
-    """The measurements with columns in the order of the domain, repetitions averaged by their precision."""
-    counts: dict[Columns, tuple[NDArray[np.float64], float]] = {}
-    parts: list[Part] = []
+    Repeated measurements of the counts of one marginal are averaged by their precision, and come first.
+    """
+    counts: dict[Columns, Measurement] = {}
+    others: list[Measurement] = []
     for measurement in measurements:
-        columns = domain.order(measurement.columns)
-        domain.shape(measurement.columns)  # every column must be there
-        cells = domain.cells(columns)
-        variance = float(measurement.sigma) ** 2
+        given, variance = measurement.columns, measurement.variance
+        domain.shape(given)  # every column must be there
+        columns = domain.order(given)
         if measurement.queries is not None:
-            sparse = _to_sparse(measurement, domain, columns, cells)
-            parts.append(Part(columns=columns, values=measurement.values, variance=variance, queries=sparse))
+            others.append(replace(measurement, columns=columns, queries=_to_sparse(measurement, domain)))
             continue
-        if measurement.values.size != cells:
+        values = measurement.values
+        if values.size != domain.cells(columns):
             raise RecipeError(
-                f"the measurement of {' x '.join(measurement.columns)} has {measurement.values.size:,} "
-                f"values, its marginal {cells:,} cells"
+                f"the measurement of {' x '.join(given)} has {values.size:,} values, its marginal "
+                f"{domain.cells(columns):,} cells"
             )
-        given = measurement.columns
-        values = rearrange(measurement.values, given, columns, domain.shape(given))
+        values = rearrange(values, given, columns, domain.shape(given))
         if columns in counts:
-            before, old = counts[columns]
-            merged = 1 / (1 / old + 1 / variance)
-            counts[columns] = (before * (merged / old) + values * (merged / variance), merged)
+            before = counts[columns]
+            merged = 1 / (1 / before.variance + 1 / variance)
+            values = before.values * (merged / before.variance) + values * (merged / variance)
+            variance = merged
+        counts[columns] = Measurement(
+            columns=columns, values=values, sigma=math.sqrt(variance), variance=variance
+        )
+    return [*counts.values(), *others]
+
+
+def estimate_total(domain: Domain, measurements: Iterable[Measurement]) -> float:
+    """The average of what every measurement says of the total, by precision; at least one record.
+
+    Queries speak of the total if some combination of them adds up to the sum of all cells.
+    """
+    weights, weighted = 0.0, 0.0
+    for each in measurements:
+        if each.queries is None:
+            value, variance = float(each.values.sum()), each.variance * each.values.size
         else:
-            counts[columns] = (values, variance)
-    merged_parts = [
-        Part(columns=columns, values=values, variance=variance)
-        for columns, (values, variance) in counts.items()
-    ]
-    return merged_parts + parts
+            combination = _sum_of_all(each.queries, domain.cells(each.columns))
+            if combination is None:
+                continue
+            value = float(np.dot(combination, each.values))
+            variance = each.variance * float(np.dot(combination, combination))
+        weights += 1 / variance
+        weighted += value / variance
+    if weights == 0:
+        raise RecipeError("no measurement adds up to the number of records; give the total")
+    return max(1.0, weighted / weights)
 
 
-def _to_sparse(measurement: Measurement, domain: Domain, columns: Columns, cells: int) -> Sparse:
-    queries = measurement.queries
-    name = " x ".join(measurement.columns)
+def _to_sparse(measurement: Measurement, domain: Domain) -> Sparse:
+    """The queries of a measurement over the cells of its columns in the order of the domain."""
+    queries, columns = measurement.queries, domain.order(measurement.columns)
+    cells, name = domain.cells(columns), " x ".join(measurement.columns)
     if isinstance(queries, Sparse):
         sparse = queries
     elif hasattr(queries, "tocsr"):
@@ -198,29 +217,7 @@ def _to_sparse(measurement: Measurement, domain: Domain, columns: Columns, cells
     return Sparse(starts=sparse.starts, members=renumbered[sparse.members], weights=sparse.weights)
 
 
-def estimate_total(domain: Domain, parts: list[Part]) -> float:
-    """The average of what every part says of the total, by precision; at least one record.
-
-    Queries speak of the total if some combination of them adds up to the sum of all cells.
-    """
-    weights, weighted = 0.0, 0.0
-    for part in parts:
-        if part.queries is None:
-            value, variance = float(part.values.sum()), part.variance * part.values.size
-        else:
-            combination = _sum_of_all(part.queries, domain.cells(part.columns))
-            if combination is None:
-                continue
-            value = float(np.dot(combination, part.values))
-            variance = part.variance * float(np.dot(combination, combination))
-        weights += 1 / variance
-        weighted += value / variance
-    if weights == 0:
-        raise RecipeError("no measurement adds up to the number of records; give the total")
-    return max(1.0, weighted / weights)
-
-
-def _sum_of_all(queries: Sparse, cells: int) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+def _sum_of_all(queries: Sparse, cells: int) -> NDArray[np.float64] | None:
     """The shortest combination of queries that is the sum of all cells, by conjugate gradients."""
     rows = (queries.starts, queries.members, queries.weights)
     combination = np.zeros(queries.rows)

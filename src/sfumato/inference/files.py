@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.inference.domain import Domain
-from sfumato.inference.estimate import LARGEST_TREE
+from sfumato.inference.estimation import LARGEST_TREE
 from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Tree
@@ -48,14 +49,7 @@ def quantise(model: Model) -> Model:
         raise RecipeError("the model expects more records than a table can hold")
     with np.errstate(under="ignore"):
         rounded = values.astype(np.float32).astype(np.float64)
-    return Model(
-        model.tree,
-        rounded,
-        total=model.total,
-        loss=model.loss,
-        evaluations=model.evaluations,
-        seed=model.seed,
-    )
+    return replace(model, values=rounded)
 
 
 def pack_model(models: Mapping[str, Model]) -> bytes:
@@ -107,21 +101,12 @@ def unpack_models(payload: bytes) -> dict[str, Model]:
     try:
         table = _read(payload)
         return {key: _read_model(rows) for key, rows in _part_models(table).items()}
-    except (
-        pa.ArrowException,
-        RecipeError,
-        OSError,
-        LookupError,
-        TypeError,
-        ValueError,
-        OverflowError,
-    ) as error:
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, OverflowError) as error:
         reason = str(error) if type(error) in (ValueError, RecipeError) else type(error).__name__
         raise ReleaseError(f"model.parquet holds no model that can be used: {reason[:200]}") from None
     except RecursionError:
-        raise ReleaseError(
-            "model.parquet holds no model that can be used: its description is nested too deep"
-        ) from None
+        deep = "its description is nested too deep"
+        raise ReleaseError(f"model.parquet holds no model that can be used: {deep}") from None
 
 
 def _describe(model: Model) -> dict[str, Any]:

@@ -1,8 +1,14 @@
-"""A fitted model: exact marginals of its cliques, any other by elimination, likelihoods and rows."""
+"""A fitted model: exact marginals of its cliques, any other by elimination, likelihoods and rows.
+
+Rows are dealt clique after clique: values are used as often as the model expects, rounded, and given out at
+random among the rows that agree on what the cliques share. All random numbers that recipes need for rows are
+drawn here too, from public seeds.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,225 +17,46 @@ from sfumato.errors import RecipeError
 from sfumato.inference.kernels import find_steps, marginalise, rearrange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from sfumato.inference.domain import Domain
+    from sfumato.inference.domain import Columns, Domain
     from sfumato.inference.tree import Tree
 
-
-Columns = tuple[str, ...]
+    _Schedule = tuple[Columns, list[tuple[int, Columns, set[str]]]]
 
 _LARGEST = 2**27
 _REMEMBERED = 2**15  # cells of a table that is kept for the next question
 _LARGE = 2**20  # cells from which it pays to look for a better root
 
 
-class Elimination:
-    """Answers for one calibrated tree; what single columns pass on is remembered.
-
-    Towards any root, a clique hands over p(separator, wanted columns beyond it). The receiver divides
-    by p(separator), multiplies its own table and sums out what nobody needs any more.
-    """
-
-    def __init__(self, tree: Tree, table: Callable[[int], NDArray[np.float64]]) -> None:
-        self._tree = tree
-        self._table = table
-        self._near: list[dict[int, Columns]] = [{} for _ in tree.cliques]
-        self._component: dict[str, int] = {}
-        components: list[int] = []
-        for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
-            components.append(components[parent] if separator else place)
-            self._component |= dict.fromkeys(tree.cliques[place], components[place])
-            if separator:
-                self._near[place][parent] = separator
-                self._near[parent][place] = separator
-        self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
-        self._schedules: dict[
-            tuple[int, int, Columns], tuple[Columns, list[tuple[int, Columns, set[str]]]]
-        ] = {}
-        self._sides: dict[tuple[int, int], set[str]] = {}
-        self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
-
-    def marginal(self, columns: Columns) -> NDArray[np.float64]:
-        """The counts of `columns`, in the order of the domain, as a flat array."""
-        groups: dict[int, list[str]] = {}
-        for name in columns:
-            groups.setdefault(self._component[name], []).append(name)
-        names: Columns = ()
-        values = np.ones(1)
-        for group in groups.values():
-            # What shares nothing is independent.
-            part = self._connected(tuple(group))
-            total = part.sum()
-            values = np.multiply.outer(values, part / total if names else part).reshape(-1)
-            names += tuple(group)
-        return rearrange(values, names, columns, self._tree.domain.shape(names))
-
-    def _connected(self, columns: Columns) -> NDArray[np.float64]:
-        """The same for columns of one component."""
-        wanted = set(columns)
-        cliques = self._tree.cliques
-        best = max(len(wanted & set(clique)) for clique in cliques)
-        roots = [place for place, clique in enumerate(cliques) if len(wanted & set(clique)) == best]
-        root = min(roots, key=lambda place: (self._distance(place, wanted), place))
-        if self._peak(root, -1, columns) > _LARGE:
-            component = self._component[columns[0]]
-            inside = [
-                place for place in range(len(cliques)) if self._component[cliques[place][0]] == component
-            ]
-            root = min(inside, key=lambda place: (self._peak(place, -1, columns), place))
-        names, values = self._collect(root, -1, columns)
-        return rearrange(values, names, columns, self._tree.domain.shape(names))
-
-    def _distance(self, root: int, wanted: set[str]) -> int:
-        """How many other cliques must speak when `root` collects."""
-        return sum(
-            1
-            for place in self._near[root]
-            if (wanted & self._beyond(place, root)) - set(self._tree.cliques[root])
-        )
-
-    def _beyond(self, place: int, sender: int) -> set[str]:
-        """The columns on the far side of the edge from `sender` to `place`."""
-        if (place, sender) not in self._sides:
-            found = set(self._tree.cliques[place])
-            for other in self._near[place]:
-                if other != sender:
-                    found |= self._beyond(other, place)
-            self._sides[place, sender] = found
-        return self._sides[place, sender]
-
-    def _collect(self, place: int, towards: int, wanted: Columns) -> tuple[Columns, NDArray[np.float64]]:
-        """p(separator towards the asker, wanted columns from here on), as names and a flat array."""
-        key = (place, towards, wanted)
-        if key in self._known:
-            return self._known[key]
-        names, turns = self._schedule(place, towards, wanted)
-        values = self._project(place, names)
-        for other, there, needed in turns:
-            below, table = self._collect(other, place, there)
-            separator = self._near[place][other]
-            names, values = self._join(names, values, below, table, separator, needed)
-        if len(wanted) == 1 and towards >= 0 and values.size <= _REMEMBERED:
-            self._known[key] = (names, values)
-        return names, values
-
-    def _schedule(
-        self, place: int, towards: int, wanted: Columns
-    ) -> tuple[Columns, list[tuple[int, Columns, set[str]]]]:
-        """What a clique keeps of its own, and which neighbours speak in turn: of what, and what stays."""
-        key = (place, towards, wanted)
-        if key in self._schedules:
-            return self._schedules[key]
-        domain, own, near = self._tree.domain, set(self._tree.cliques[place]), self._near[place]
-        final = set(near.get(towards, ())) | set(wanted)
-        keep, left = final & own, set(wanted) - own
-        asked: list[tuple[int, Columns]] = []
-        for other, separator in near.items():
-            there = () if other == towards else domain.order(left & self._beyond(other, place))
-            if there:
-                left -= set(there)
-                asked.append((other, there))
-                keep |= set(separator)
-        names = kept = domain.order(keep)
-        turns: list[tuple[int, Columns, set[str]]] = []
-        while asked:
-            # Whoever leaves the smallest table speaks first.
-            options = []
-            for which, (other, there) in enumerate(asked):
-                needed = final.union(*(near[each] for each, _ in asked if each != other))
-                after = (*(name for name in kept if name in needed or name not in near[other]), *there)
-                options.append((domain.cells(after), which, after, needed))
-            _, which, kept, needed = min(options, key=lambda option: option[:2])
-            turns.append((*asked.pop(which), needed))
-        self._schedules[key] = (names, turns)
-        return names, turns
-
-    def _peak(self, place: int, towards: int, wanted: Columns) -> int:
-        """The cells of the largest table on the way when the clique at `place` collects."""
-        domain = self._tree.domain
-        names, turns = self._schedule(place, towards, wanted)
-        peak = domain.cells(names)
-        for other, there, needed in turns:
-            names = (
-                *(name for name in names if name in needed or name not in self._near[place][other]),
-                *there,
-            )
-            peak = max(peak, domain.cells(names), self._peak(other, place, there))
-        return peak
-
-    def _project(self, place: int, names: Columns) -> NDArray[np.float64]:
-        key = (place, names)
-        if key in self._projected:
-            return self._projected[key]
-        steps = find_steps(self._tree.domain, self._tree.cliques[place], names)
-        projected = marginalise(self._table(place), steps)
-        if projected.size <= _REMEMBERED:
-            self._projected[key] = projected
-        return projected
-
-    def _join(
-        self,
-        names: Columns,
-        values: NDArray[np.float64],
-        below: Columns,
-        table: NDArray[np.float64],
-        separator: Columns,
-        needed: set[str],
-    ) -> tuple[Columns, NDArray[np.float64]]:
-        """Both tables joined over `separator`, of which only what is needed is kept."""
-        domain = self._tree.domain
-        batch = tuple(name for name in separator if name in needed)
-        summed = tuple(name for name in separator if name not in needed)
-        left = tuple(name for name in names if name not in separator)
-        right = tuple(name for name in below if name not in separator)
-        sizes = [math.prod(domain.shape(each)) for each in (batch, left, summed, right)]
-        if sizes[0] * sizes[1] * sizes[3] > _LARGEST:
-            raise RecipeError(f"the marginal over {' x '.join((*batch, *left, *right))} is too large")
-        first = rearrange(values, names, (*batch, *left, *summed), domain.shape(names))
-        second = rearrange(table, below, (*batch, *summed, *right), domain.shape(below))
-        second = second.reshape(sizes[0], sizes[2], sizes[3])
-        mass = second.sum(axis=2, keepdims=True)
-        shares = np.divide(second, mass, out=np.zeros_like(second), where=mass > 0)
-        product = np.matmul(first.reshape(sizes[0], sizes[1], sizes[2]), shares)
-        return (*batch, *left, *right), product.reshape(-1)
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class Model:
     """Calibrated tables of a tree's cliques, which sum to `total` records each.
 
-    `loss` is half the weighted squared distance to the measurements it was fitted to, `depth` how far the
-    fit went.
+    `loss` is half the weighted squared distance to the measurements it was fitted to, `path_length` how
+    far the fit went from the uniform model, `seed` the default seed of rows.
     """
 
-    __slots__ = ("_elimination", "_ends", "depth", "evaluations", "loss", "seed", "total", "tree", "values")
+    tree: Tree
+    values: NDArray[np.float64]
+    _: KW_ONLY
+    total: float
+    loss: float = 0.0
+    evaluations: int = 0
+    path_length: float = 0.0
+    seed: int = 0
+    _ends: list[int] = field(init=False)
+    _elimination: Elimination | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        tree: Tree,
-        values: NDArray[np.float64],
-        *,
-        total: float,
-        loss: float = 0.0,
-        evaluations: int = 0,
-        depth: float = 0.0,
-        seed: int = 0,
-    ) -> None:
-        self.tree = tree
-        self.values = values
-        self.total = total
-        self.loss = loss
-        self.evaluations = evaluations
-        self.depth = depth
-        self.seed = seed
-        self._ends = np.cumsum([0, *(tree.domain.cells(clique) for clique in tree.cliques)]).tolist()
-        if self._ends[-1] != values.size:
+    def __post_init__(self) -> None:
+        domain = self.tree.domain
+        self._ends = np.cumsum([0, *(domain.cells(clique) for clique in self.tree.cliques)]).tolist()
+        if self._ends[-1] != self.values.size:
             raise RecipeError(
-                f"the tables of the model have {values.size:,} cells, its tree {self._ends[-1]:,}"
+                f"the tables of the model have {self.values.size:,} cells, its tree {self._ends[-1]:,}"
             )
-        self._elimination: Elimination | None = None
 
     def __repr__(self) -> str:
         return (
@@ -279,13 +106,15 @@ class Model:
         result = 0.0
         with np.errstate(divide="ignore"):
             for place, clique in enumerate(tree.cliques):
-                result += float(np.log(self.table(place) / self.total)[self._codes(columns, clique)].sum())
+                codes = number_cells(columns, clique, domain)
+                result += float(np.log(self.table(place) / self.total)[codes].sum())
                 if result == -np.inf:
                     return result
                 separator = tree.separators[place]
                 if separator:
                     shared = marginalise(self.table(place), find_steps(domain, clique, separator))
-                    result -= float(np.log(shared / self.total)[self._codes(columns, separator)].sum())
+                    codes = number_cells(columns, separator, domain)
+                    result -= float(np.log(shared / self.total)[codes].sum())
         return result
 
     def sample(self, rows: int | None = None, *, seed: int | None = None) -> dict[str, NDArray[np.int64]]:
@@ -297,11 +126,181 @@ class Model:
         count = round(self.total) if rows is None else rows
         return sample_rows(self, count, seed=self.seed if seed is None else seed)
 
-    def _codes(self, columns: Mapping[str, NDArray[np.int64]], names: Columns) -> NDArray[np.int64]:
-        codes = np.zeros(len(columns[names[0]]), np.int64)
-        for name in names:
-            codes = codes * self.domain[name] + columns[name]
-        return codes
+
+def number_cells(
+    codes: Mapping[str, NDArray[np.int64]], columns: Sequence[str], sizes: Mapping[str, int]
+) -> NDArray[np.int64]:
+    """The cell of every row in the marginal of `columns`, in row-major order, from their codes."""
+    cells = np.zeros(len(codes[columns[0]]), np.int64)
+    for name in columns:
+        cells = cells * sizes[name] + codes[name]
+    return cells
+
+
+class Elimination:
+    """Answers for one calibrated tree; what single columns pass on is remembered.
+
+    Towards any root, a clique hands over p(separator, query columns beyond it). The receiver divides
+    by p(separator), multiplies its own table and sums out what nobody needs any more.
+    """
+
+    def __init__(self, tree: Tree, table: Callable[[int], NDArray[np.float64]]) -> None:
+        self._tree = tree
+        self._table = table
+        self._near: list[dict[int, Columns]] = [{} for _ in tree.cliques]
+        self._component: dict[str, int] = {}
+        components: list[int] = []
+        for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
+            components.append(components[parent] if separator else place)
+            self._component |= dict.fromkeys(tree.cliques[place], components[place])
+            if separator:
+                self._near[place][parent] = self._near[parent][place] = separator
+        self._known: dict[tuple[int, int, Columns], tuple[Columns, NDArray[np.float64]]] = {}
+        self._schedules: dict[tuple[int, int, Columns], _Schedule] = {}
+        self._sides: dict[tuple[int, int], set[str]] = {}
+        self._projected: dict[tuple[int, Columns], NDArray[np.float64]] = {}
+
+    def marginal(self, columns: Columns) -> NDArray[np.float64]:
+        """The counts of `columns`, in the order of the domain, as a flat array."""
+        groups: dict[int, list[str]] = {}
+        for name in columns:
+            groups.setdefault(self._component[name], []).append(name)
+        names: Columns = ()
+        values = np.ones(1)
+        for group in groups.values():
+            # What shares nothing is independent.
+            part = self._connected(tuple(group))
+            total = part.sum()
+            values = np.multiply.outer(values, part / total if names else part).reshape(-1)
+            names += tuple(group)
+        return rearrange(values, names, columns, self._tree.domain.shape(names))
+
+    def _connected(self, columns: Columns) -> NDArray[np.float64]:
+        """The same for columns of one component."""
+        query = set(columns)
+        cliques = self._tree.cliques
+        best = max(len(query & set(clique)) for clique in cliques)
+        roots = [place for place, clique in enumerate(cliques) if len(query & set(clique)) == best]
+        root = min(roots, key=lambda place: (self._distance(place, query), place))
+        if self._peak(root, -1, columns) > _LARGE:
+            component = self._component[columns[0]]
+            inside = [
+                place for place in range(len(cliques)) if self._component[cliques[place][0]] == component
+            ]
+            root = min(inside, key=lambda place: (self._peak(place, -1, columns), place))
+        names, values = self._collect(root, -1, columns)
+        return rearrange(values, names, columns, self._tree.domain.shape(names))
+
+    def _distance(self, root: int, query: set[str]) -> int:
+        """How many other cliques must speak when `root` collects."""
+        return sum(
+            1
+            for place in self._near[root]
+            if (query & self._beyond(place, root)) - set(self._tree.cliques[root])
+        )
+
+    def _beyond(self, place: int, sender: int) -> set[str]:
+        """The columns on the far side of the edge from `sender` to `place`."""
+        if (place, sender) not in self._sides:
+            found = set(self._tree.cliques[place])
+            for other in self._near[place]:
+                if other != sender:
+                    found |= self._beyond(other, place)
+            self._sides[place, sender] = found
+        return self._sides[place, sender]
+
+    def _collect(self, place: int, towards: int, query: Columns) -> tuple[Columns, NDArray[np.float64]]:
+        """p(separator towards the asker, query columns from here on), as names and a flat array."""
+        key = (place, towards, query)
+        if key in self._known:
+            return self._known[key]
+        names, turns = self._schedule(place, towards, query)
+        values = self._project(place, names)
+        for other, there, needed in turns:
+            below, table = self._collect(other, place, there)
+            separator = self._near[place][other]
+            names, values = self._join(names, values, below, table, separator, needed)
+        if len(query) == 1 and towards >= 0 and values.size <= _REMEMBERED:
+            self._known[key] = (names, values)
+        return names, values
+
+    def _schedule(self, place: int, towards: int, query: Columns) -> _Schedule:
+        """What a clique keeps of its own, and which neighbours speak in turn: of what, and what stays."""
+        key = (place, towards, query)
+        if key in self._schedules:
+            return self._schedules[key]
+        domain, own, near = self._tree.domain, set(self._tree.cliques[place]), self._near[place]
+        final = set(near.get(towards, ())) | set(query)
+        keep, left = final & own, set(query) - own
+        asked: list[tuple[int, Columns]] = []
+        for other, separator in near.items():
+            there = () if other == towards else domain.order(left & self._beyond(other, place))
+            if there:
+                left -= set(there)
+                asked.append((other, there))
+                keep |= set(separator)
+        names = kept = domain.order(keep)
+        turns: list[tuple[int, Columns, set[str]]] = []
+        while asked:
+            # Whoever leaves the smallest table speaks first.
+            options = []
+            for which, (other, there) in enumerate(asked):
+                needed = final.union(*(near[each] for each, _ in asked if each != other))
+                after = (*(name for name in kept if name in needed or name not in near[other]), *there)
+                options.append((domain.cells(after), which, after, needed))
+            _, which, kept, needed = min(options, key=lambda option: option[:2])
+            turns.append((*asked.pop(which), needed))
+        self._schedules[key] = (names, turns)
+        return names, turns
+
+    def _peak(self, place: int, towards: int, query: Columns) -> int:
+        """The cells of the largest table on the way when the clique at `place` collects."""
+        domain = self._tree.domain
+        names, turns = self._schedule(place, towards, query)
+        peak = domain.cells(names)
+        for other, there, needed in turns:
+            names = (
+                *(name for name in names if name in needed or name not in self._near[place][other]),
+                *there,
+            )
+            peak = max(peak, domain.cells(names), self._peak(other, place, there))
+        return peak
+
+    def _project(self, place: int, names: Columns) -> NDArray[np.float64]:
+        key = (place, names)
+        if key in self._projected:
+            return self._projected[key]
+        steps = find_steps(self._tree.domain, self._tree.cliques[place], names)
+        projected = marginalise(self._table(place), steps)
+        if projected.size <= _REMEMBERED:
+            self._projected[key] = projected
+        return projected
+
+    def _join(
+        self,
+        names: Columns,
+        values: NDArray[np.float64],
+        below: Columns,
+        table: NDArray[np.float64],
+        separator: Columns,
+        needed: set[str],
+    ) -> tuple[Columns, NDArray[np.float64]]:
+        """Both tables joined over `separator`, of which only what is needed is kept."""
+        domain = self._tree.domain
+        batch = tuple(name for name in separator if name in needed)
+        summed = tuple(name for name in separator if name not in needed)
+        left = tuple(name for name in names if name not in separator)
+        right = tuple(name for name in below if name not in separator)
+        sizes = [math.prod(domain.shape(each)) for each in (batch, left, summed, right)]
+        if sizes[0] * sizes[1] * sizes[3] > _LARGEST:
+            raise RecipeError(f"the marginal over {' x '.join((*batch, *left, *right))} is too large")
+        first = rearrange(values, names, (*batch, *left, *summed), domain.shape(names))
+        second = rearrange(table, below, (*batch, *summed, *right), domain.shape(below))
+        second = second.reshape(sizes[0], sizes[2], sizes[3])
+        mass = second.sum(axis=2, keepdims=True)
+        shares = np.divide(second, mass, out=np.zeros_like(second), where=mass > 0)
+        product = np.matmul(first.reshape(sizes[0], sizes[1], sizes[2]), shares)
+        return (*batch, *left, *right), product.reshape(-1)
 
 
 def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.int64]]:
@@ -328,15 +327,91 @@ def sample_rows(model: Model, rows: int, *, seed: int) -> dict[str, NDArray[np.i
         axes = [clique.index(name) for name in (*separator, *new)]
         table = model.table(place).reshape(sizes).transpose(axes)
         weights = np.ascontiguousarray(table).reshape(domain.cells(separator), domain.cells(new))
-        group = np.zeros(rows, np.int64)
-        for name in separator:
-            group = group * domain[name] + columns[name]
+        group = number_cells(columns, separator, domain) if separator else np.zeros(rows, np.int64)
         codes = _deal(weights, group, rank, generator)
         for name in reversed(new):
             columns[name] = codes % domain[name]
             codes = codes // domain[name]
         rank = _rerank(rank, [columns[name] for name in new], [domain[name] for name in new])
     return {name: columns[name] for name in domain}
+
+
+def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
+    """`count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
+
+    >>> draw_places(3, seed=0, turn=1).size
+    3
+    """
+    return _generator(seed, turn).random(count)
+
+
+def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
+    """`count` places in `shares`, in these proportions to within rounding, in random order.
+
+    >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
+    [0, 1, 1, 1]
+    """
+    generator = _generator(seed, 2**16 + turn)
+    total = float(shares.sum())
+    running = np.cumsum(shares) / total if total > 0 else np.arange(1, shares.size + 1) / shares.size
+    ends = np.floor(running * count + generator.random())
+    ends[-1] = count
+    uses = np.diff(np.minimum(ends, count), prepend=0).astype(np.int64)
+    return generator.permutation(np.repeat(np.arange(shares.size), uses))
+
+
+def assign_identifiers(
+    groups: NDArray[np.int64],
+    *,
+    most: int,
+    seed: int,
+    public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> NDArray[np.int64]:
+    """An identifier for every row, none on more than `most` rows.
+
+    `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
+    they are shuffled, repeated as often as needed, and paired with the shuffled rows. A row whose group
+    has no public row, or whose identifier has `most` rows already, gets a new one of its own. Without
+    `public` new identifiers are dealt to shuffled rows, `most` rows each.
+
+    >>> assign_identifiers(np.zeros(4, np.int64), most=2, seed=0).tolist().count(0)
+    2
+    """
+    if most < 1:
+        raise RecipeError("an identifier needs at least one row")
+    rows = groups.size
+    generator = _generator(seed, 0)
+    shuffled = generator.permutation(rows)
+    result = np.empty(rows, np.int64)
+    if public is None:
+        result[shuffled] = np.arange(rows) // most
+        return result
+    order = shuffled[np.argsort(groups[shuffled], kind="stable")]
+    public_groups, public_identifiers = public
+    stirred = generator.permutation(public_groups.size)
+    stirred = stirred[np.argsort(public_groups[stirred], kind="stable")]
+    sorted_groups = groups[order]
+    first = np.searchsorted(public_groups[stirred], sorted_groups, side="left")
+    offered = np.searchsorted(public_groups[stirred], sorted_groups, side="right") - first
+    place = np.arange(rows) - np.searchsorted(sorted_groups, sorted_groups, side="left")
+    found = offered > 0
+    given = np.full(rows, -1, np.int64)
+    given[found] = public_identifiers[stirred[(first + place % np.maximum(offered, 1))[found]]]
+    # Which rows an identifier keeps is decided by chance, not by their group.
+    stirred_rows = generator.permutation(rows)
+    by_identifier = stirred_rows[np.argsort(given[stirred_rows], kind="stable")]
+    sorted_given = given[by_identifier]
+    turn = np.arange(rows) - np.searchsorted(sorted_given, sorted_given, side="left")
+    new = np.empty(rows, np.bool_)
+    new[by_identifier] = (turn >= most) | (sorted_given < 0)
+    next_free = int(public_identifiers.max(initial=-1)) + 1
+    given[new] = next_free + np.arange(int(new.sum()))
+    result[order] = given
+    return result
+
+
+def _generator(seed: int, turn: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
 
 
 def _deal(
@@ -388,81 +463,3 @@ def _rerank(rank: NDArray[np.int64], columns: list[NDArray[np.int64]], sizes: li
         if int(rank.max(initial=0)) > 2**31:
             rank = np.unique(rank, return_inverse=True)[1].astype(np.int64)
     return np.unique(rank, return_inverse=True)[1].astype(np.int64)
-
-
-def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
-    """`count` numbers in [0, 1), evenly spread; every `turn` has numbers of its own.
-
-    >>> draw_places(3, seed=0, turn=1).size
-    3
-    """
-    return _generator(seed, turn).random(count)
-
-
-def assign_identifiers(
-    groups: NDArray[np.int64],
-    *,
-    most: int,
-    seed: int,
-    public: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-) -> NDArray[np.int64]:
-    """An identifier for every row, none on more than `most` rows.
-
-    `public` gives the group and the identifier, at least 0, of the rows of a public table. Within a group
-    they are shuffled, repeated as often as needed, and paired with the shuffled rows. A row whose group
-    has no public row, or whose identifier has `most` rows already, gets a new one of its own. Without
-    `public` new identifiers are dealt to shuffled rows, `most` rows each.
-
-    >>> assign_identifiers(np.zeros(4, np.int64), most=2, seed=0).tolist().count(0)
-    2
-    """
-    if most < 1:
-        raise RecipeError("an identifier needs at least one row")
-    rows = groups.size
-    generator = _generator(seed, 0)
-    shuffled = generator.permutation(rows)
-    result = np.empty(rows, np.int64)
-    if public is None:
-        result[shuffled] = np.arange(rows) // most
-        return result
-    order = shuffled[np.argsort(groups[shuffled], kind="stable")]
-    public_groups, public_identifiers = public
-    stirred = generator.permutation(public_groups.size)
-    stirred = stirred[np.argsort(public_groups[stirred], kind="stable")]
-    wanted = groups[order]
-    first = np.searchsorted(public_groups[stirred], wanted, side="left")
-    offered = np.searchsorted(public_groups[stirred], wanted, side="right") - first
-    place = np.arange(rows) - np.searchsorted(wanted, wanted, side="left")
-    found = offered > 0
-    given = np.full(rows, -1, np.int64)
-    given[found] = public_identifiers[stirred[(first + place % np.maximum(offered, 1))[found]]]
-    # Which rows an identifier keeps is decided by chance, not by their group.
-    stirred_rows = generator.permutation(rows)
-    by_identifier = stirred_rows[np.argsort(given[stirred_rows], kind="stable")]
-    sorted_given = given[by_identifier]
-    turn = np.arange(rows) - np.searchsorted(sorted_given, sorted_given, side="left")
-    new = np.empty(rows, np.bool_)
-    new[by_identifier] = (turn >= most) | (sorted_given < 0)
-    next_free = int(public_identifiers.max(initial=-1)) + 1
-    given[new] = next_free + np.arange(int(new.sum()))
-    result[order] = given
-    return result
-
-
-def _generator(seed: int, turn: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
-
-
-def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
-    """`count` places in `shares`, in these proportions to within rounding, in random order.
-
-    >>> sorted(draw_codes(np.array([1.0, 3.0]), 4, seed=0, turn=1).tolist())
-    [0, 1, 1, 1]
-    """
-    generator = _generator(seed, 2**16 + turn)
-    total = float(shares.sum())
-    running = np.cumsum(shares) / total if total > 0 else np.arange(1, shares.size + 1) / shares.size
-    ends = np.floor(running * count + generator.random())
-    ends[-1] = count
-    uses = np.diff(np.minimum(ends, count), prepend=0).astype(np.int64)
-    return generator.permutation(np.repeat(np.arange(shares.size), uses))

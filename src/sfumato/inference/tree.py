@@ -1,4 +1,8 @@
-"""Junction trees: the cliques in which a model is exact, joined by what they share."""
+"""Junction trees: the cliques in which a model is exact, joined by what they share.
+
+`build_tree` finds the cliques by greedy elimination (Koller and Friedman 2009, chapter 9), `Beliefs` computes
+the marginals of all cliques from their potentials by one pass up and one pass down the tree.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sfumato.inference.domain import Domain
+    from sfumato.inference.domain import Columns, Domain
 
-
-Columns = tuple[str, ...]
-
-_RULES = (0, 1, 2)
+_RULES = (0, 1, 2)  # of greedy elimination, as `eliminate` numbers them
+_LEAST = -60.0  # a cell this far below its clique's largest is as good as empty, and products stay finite
+_TINY = 1e-250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +48,8 @@ class Tree:
 
     def home(self, columns: Iterable[str]) -> int | None:
         """The place of the smallest clique that holds `columns`, if one does."""
-        wanted = set(columns)
-        holding = [place for place, clique in enumerate(self.cliques) if wanted <= set(clique)]
+        names = set(columns)
+        holding = [place for place, clique in enumerate(self.cliques) if names <= set(clique)]
         return min(holding, key=lambda place: self.domain.cells(self.cliques[place]), default=None)
 
 
@@ -65,101 +68,7 @@ def build_tree(domain: Domain, marginals: Iterable[Columns], *, limit: int | Non
 
 def tree_cells(domain: Domain, marginals: Iterable[Columns]) -> int:
     """The number of cells of the tree that `marginals` need, without building it."""
-    adjacency, sizes = _graph(domain, marginals)
-    order = np.empty(len(domain), np.int64)
-    cells = min(eliminate(adjacency, sizes, rule, order) for rule in _RULES)
-    return int(min(cells, 2.0**62))
-
-
-def _graph(
-    domain: Domain, marginals: Iterable[Iterable[str]]
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    place = {name: index for index, name in enumerate(domain)}
-    adjacency = np.zeros((len(place), len(place)), np.bool_)
-    for columns in marginals:
-        for left, right in combinations(columns, 2):
-            adjacency[place[left], place[right]] = adjacency[place[right], place[left]] = True
-    return adjacency, np.array([float(domain[name]) for name in domain])
-
-
-def _find_cliques(domain: Domain, sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    adjacency, sizes = _graph(domain, sets)
-    names = tuple(domain)
-    best: tuple[float, list[int]] | None = None
-    for rule in _RULES:
-        order = np.empty(len(names), np.int64)
-        cells = eliminate(adjacency, sizes, rule, order)
-        if best is None or cells < best[0]:
-            best = (cells, order.tolist())
-    assert best is not None
-    near = {index: set(np.flatnonzero(adjacency[index]).tolist()) for index in range(len(names))}
-    cliques: list[set[int]] = []
-    for index in best[1]:
-        around = near.pop(index)
-        cliques.append({index, *around})
-        for other in around:
-            near[other] |= around
-            near[other] -= {other, index}
-    maximal = [
-        clique
-        for place, clique in enumerate(cliques)
-        if not any(
-            clique < other or (clique == other and place > later) for later, other in enumerate(cliques)
-        )
-    ]
-    return [frozenset(names[index] for index in clique) for clique in maximal]
-
-
-def _assemble(domain: Domain, cliques: list[frozenset[str]]) -> Tree:
-    """A maximum spanning tree of what cliques share, grown from the largest clique."""
-    ordered = sorted(
-        (domain.order(clique) for clique in cliques), key=lambda each: (-domain.cells(each), each)
-    )
-    left = dict(enumerate(ordered))
-    placed: list[int] = []
-    parents: list[int] = []
-    separators: list[Columns] = []
-    nearest: dict[int, tuple[int, Columns]] = dict.fromkeys(left, (-1, ()))
-    while left:
-        pick = max(left, key=lambda index: (len(nearest[index][1]), -index))
-        parent, shared = nearest[pick]
-        clique = set(left.pop(pick))
-        parents.append(parent)
-        separators.append(shared)
-        placed.append(pick)
-        for index, other in left.items():
-            common = domain.order(clique & set(other))
-            if len(common) > len(nearest[index][1]) or nearest[index][0] < 0:
-                nearest[index] = (len(placed) - 1, common)
-    return Tree(
-        domain=domain,
-        cliques=tuple(ordered[index] for index in placed),
-        parents=tuple(parents),
-        separators=tuple(separators),
-    )
-
-
-def _refuse(domain: Domain, sets: Sequence[frozenset[str]], tree: Tree, limit: int) -> None:
-    largest = max(tree.cliques, key=domain.cells)
-    wide = [each for each in sets if len(each) > 1]
-    without = {
-        each: tree_cells(domain, [tuple(other) for other in sets if other is not each]) for each in wide[:200]
-    }
-    advice = "use coarser domains"
-    if without:
-        drop = min(without, key=lambda each: without[each])
-        if without[drop] < tree.cells:
-            advice = f"leave out {' x '.join(domain.order(drop))}, which leaves {without[drop]:,}"
-    raise RecipeError(
-        f"the model would need {tree.cells:,} cells, more than {limit:,}: its largest clique is "
-        f"{' x '.join(largest)} with {math.prod(domain[name] for name in largest):,}; {advice}"
-    )
-
-
-_LEAST = -60.0  # a cell this far below its clique's largest is as good as empty, and products stay finite
-
-
-_TINY = 1e-250
+    return int(min(_eliminate(domain, marginals)[0], 2.0**62))
 
 
 class Beliefs:
@@ -190,7 +99,7 @@ class Beliefs:
         """The flat table of one clique."""
         return self.values[self.slices[place]]
 
-    def forbid(self, zeros: Iterable[tuple[tuple[str, ...], NDArray[np.bool_]]]) -> None:
+    def forbid(self, zeros: Iterable[tuple[Columns, NDArray[np.bool_]]]) -> None:
         """Keeps impossible cells empty from now on."""
         for columns, mask in zeros:
             place = self.tree.home(columns)
@@ -243,6 +152,76 @@ class Beliefs:
             message[~reached] = 0.0
             multiply(message, self._up[place], self.table(place))
         return log_normaliser + math.log(mass)
+
+
+def _eliminate(
+    domain: Domain, marginals: Iterable[Iterable[str]]
+) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
+    """The cells, all cliques and which of them are maximal, of the best of three greedy eliminations."""
+    place = {name: index for index, name in enumerate(domain)}
+    count = len(place)
+    adjacency = np.zeros((count, count), np.bool_)
+    for columns in marginals:
+        for left, right in combinations(columns, 2):
+            adjacency[place[left], place[right]] = adjacency[place[right], place[left]] = True
+    sizes = np.array([float(size) for size in domain.values()])
+    found = []
+    for rule in _RULES:
+        cliques, maximal = np.empty((count, count), np.bool_), np.empty(count, np.bool_)
+        found.append((eliminate(adjacency, sizes, rule, cliques, maximal), cliques, maximal))
+    return min(found, key=lambda each: each[0])
+
+
+def _find_cliques(domain: Domain, sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    names = tuple(domain)
+    _, cliques, maximal = _eliminate(domain, sets)
+    return [frozenset(names[index] for index in np.flatnonzero(row)) for row in cliques[maximal]]
+
+
+def _assemble(domain: Domain, cliques: list[frozenset[str]]) -> Tree:
+    """A maximum spanning tree of what cliques share, grown from the largest clique."""
+    ordered = sorted(
+        (domain.order(clique) for clique in cliques), key=lambda each: (-domain.cells(each), each)
+    )
+    left = dict(enumerate(ordered))
+    placed: list[int] = []
+    parents: list[int] = []
+    separators: list[Columns] = []
+    nearest: dict[int, tuple[int, Columns]] = dict.fromkeys(left, (-1, ()))
+    while left:
+        pick = max(left, key=lambda index: (len(nearest[index][1]), -index))
+        parent, shared = nearest[pick]
+        clique = set(left.pop(pick))
+        parents.append(parent)
+        separators.append(shared)
+        placed.append(pick)
+        for index, other in left.items():
+            common = domain.order(clique & set(other))
+            if len(common) > len(nearest[index][1]) or nearest[index][0] < 0:
+                nearest[index] = (len(placed) - 1, common)
+    return Tree(
+        domain=domain,
+        cliques=tuple(ordered[index] for index in placed),
+        parents=tuple(parents),
+        separators=tuple(separators),
+    )
+
+
+def _refuse(domain: Domain, sets: Sequence[frozenset[str]], tree: Tree, limit: int) -> None:
+    largest = max(tree.cliques, key=domain.cells)
+    wide = [each for each in sets if len(each) > 1]
+    without = {
+        each: tree_cells(domain, [tuple(other) for other in sets if other is not each]) for each in wide[:200]
+    }
+    advice = "use coarser domains"
+    if without:
+        drop = min(without, key=lambda each: without[each])
+        if without[drop] < tree.cells:
+            advice = f"leave out {' x '.join(domain.order(drop))}, which leaves {without[drop]:,}"
+    raise RecipeError(
+        f"the model would need {tree.cells:,} cells, more than {limit:,}: its largest clique is "
+        f"{' x '.join(largest)} with {math.prod(domain[name] for name in largest):,}; {advice}"
+    )
 
 
 def _check_mass(mass: float) -> float:

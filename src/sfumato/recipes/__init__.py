@@ -13,8 +13,7 @@ from sfumato.recipes.base import (
     parse_epsilons,
     refuse_large_answers,
 )
-from sfumato.recipes.capped_counts import CappedCounts
-from sfumato.recipes.cell_counts import CellCounts
+from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
 from sfumato.recipes.user_counts import UserCounts

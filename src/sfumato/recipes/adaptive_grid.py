@@ -8,7 +8,7 @@ large, by what lower marginals showed, are measured one by one; all others in su
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,20 +17,28 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive
+from sfumato.exact import format_exact, parse_positive, parse_whole
 from sfumato.inference import LARGEST_TREE, build_tree, estimate
+from sfumato.inference.domain import Columns
 from sfumato.inference.files import pack_model, quantise
-from sfumato.recipes.base import Plan, Product, refuse_clash, refuse_no_delta
-from sfumato.recipes.granularity import Rounds, norms_record, parse_norms, stated_norm
-from sfumato.recipes.public import parse_public, public_identifiers, public_values, read_public
+from sfumato.inference.model import assign_identifiers, number_cells
+from sfumato.recipes.base import (
+    Plan,
+    Product,
+    is_column_list,
+    refuse_clash,
+    refuse_no_delta,
+    released_names,
+    stack_epsilons,
+)
+from sfumato.recipes.granularity import Rounds, parse_norms, stated_norm
+from sfumato.recipes.public import public_identifiers
 from sfumato.recipes.rows import (
-    assign_identifiers,
+    RowOptions,
     build_rows,
+    describe_bins,
     find_zeros,
-    mark_epsilon,
     model_domain,
-    name_rows,
-    tell_bins,
 )
 from sfumato.tables.arrays import to_arrow
 
@@ -39,10 +47,8 @@ if TYPE_CHECKING:
 
     from sfumato.inference import Domain, Model
     from sfumato.recipes.base import Conversation
-    from sfumato.recipes.granularity import Measured
+    from sfumato.recipes.granularity import Pool
     from sfumato.schema import Table
-
-Columns = tuple[str, ...]
 
 # Queries over the cells of a marginal take up to a hundred bytes for each.
 _MOST_CELLS = 2**23
@@ -50,7 +56,7 @@ _MOST_COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveGrid:
+class AdaptiveGrid(RowOptions):
     """Synthetic rows from the marginals `outer` with all their parts, each as fine as its counts allow.
 
     `copies` lists marginals that are measured more than once, with the number of extra `times`. A cell is
@@ -70,57 +76,52 @@ class AdaptiveGrid:
 
     kind: ClassVar[str] = "adaptive-grid"
 
-    table: str
+    record_keys: ClassVar[Columns] = (
+        "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows"
+    )  # fmt: skip
+
     outer: Sequence[Sequence[str]]
     copies: Sequence[Mapping[str, Any]] = ()
     threshold: Any = 5
     norms: Any = None
-    public: Any = None
     identifiers: bool | Sequence[str] = False
-    seed: int = 0
-    rows: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "outer", tuple(_column_list(each, key="outer") for each in _list(self.outer, "outer"))
-        )
+        self._keep(outer=tuple(_parse_columns(each, "outer") for each in _parse_list(self.outer, "outer")))
         if not self.outer:
             raise RecipeError(
                 "adaptive-grid: outer must list at least one marginal, such as [['area', 'hour']]"
             )
         if max(len(columns) for columns in self.outer) > _MOST_COLUMNS:
             raise RecipeError(f"adaptive-grid: an outer marginal has more than {_MOST_COLUMNS} columns")
-        copies: list[dict[str, Any]] = []
-        for each in _list(self.copies, "copies"):
-            if not isinstance(each, Mapping) or set(each) != {"columns", "times"}:
-                raise RecipeError(
-                    "adaptive-grid: copies must list entries such as {columns = ['a', 'b'], times = 7}"
-                )
-            columns = _column_list(each["columns"], key="copies")
-            if self._order(columns) not in self.marginals:
-                raise RecipeError(
-                    f"adaptive-grid: copies of {' x '.join(columns)}, which is no part of an outer marginal"
-                )
-            copies.append(
-                {"columns": list(columns), "times": _whole(each["times"], "times of copies", least=1)}
-            )
-        if len({self._order(tuple(each["columns"])) for each in copies}) != len(copies):
+        self._keep(
+            copies=tuple(self._parse_copies(each) for each in _parse_list(self.copies, "copies")),
+            threshold=parse_positive(self.threshold, name="adaptive-grid: threshold"),
+            norms=parse_norms(self.norms, where="adaptive-grid: norms"),
+        )
+        if len({self._order(each["columns"]) for each in self.copies}) != len(self.copies):
             raise RecipeError("adaptive-grid: copies lists a marginal twice")
-        object.__setattr__(self, "copies", tuple(copies))
-        object.__setattr__(self, "threshold", parse_positive(self.threshold, name="adaptive-grid: threshold"))
-        object.__setattr__(self, "norms", parse_norms(self.norms, where="adaptive-grid: norms"))
-        object.__setattr__(self, "public", parse_public(self.public, where="adaptive-grid: public"))
+        RowOptions.__post_init__(self)
         if not isinstance(self.identifiers, bool):
-            groups = _column_list(self.identifiers, key="identifiers")
-            unknown = next((name for name in groups if name not in self.columns), None)
-            if unknown is not None or self.public is None:
+            groups = _parse_columns(self.identifiers, "identifiers")
+            if self.public is None or not set(groups) <= set(self.columns):
                 raise RecipeError(
                     "adaptive-grid: identifiers by columns needs columns of outer and a public table"
                 )
-            object.__setattr__(self, "identifiers", groups)
-        _whole(self.seed, "seed", least=0)
-        if self.rows is not None:
-            _whole(self.rows, "rows", least=0)
+            self._keep(identifiers=groups)
+
+    def _parse_copies(self, value: object) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or set(value) != {"columns", "times"}:
+            raise RecipeError(
+                "adaptive-grid: copies must list entries such as {columns = ['a', 'b'], times = 7}"
+            )
+        columns = _parse_columns(value["columns"], "copies")
+        if self._order(columns) not in self.marginals:
+            raise RecipeError(
+                f"adaptive-grid: copies of {' x '.join(columns)}, which is no part of an outer marginal"
+            )
+        times = parse_whole(value["times"], name="adaptive-grid: times of copies")
+        return {"columns": list(columns), "times": times}
 
     @property
     def columns(self) -> Columns:
@@ -139,29 +140,12 @@ class AdaptiveGrid:
         place = {name: index for index, name in enumerate(self.columns)}
         return tuple(sorted(parts, key=lambda part: (len(part), [place[name] for name in part])))
 
-    def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record."""
-        return {
-            "recipe": self.kind,
-            "table": self.table,
-            "outer": [list(columns) for columns in self.outer],
-            "copies": [dict(each) for each in self.copies],
-            "threshold": format_exact(self.threshold),
-            "norms": norms_record(self.norms),
-            "public": self.public,
-            "identifiers": self.identifiers if isinstance(self.identifiers, bool) else list(self.identifiers),
-            "seed": self.seed,
-            "rows": self.rows,
-        }
-
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One cost per measurement and per choice of a norm, all known beforehand."""
         domain = model_domain(table, self.columns)
         self._check(table, domain, delta)
-        recipe = self
-        if isinstance(self.public, str):
-            groups = None if isinstance(self.identifiers, bool) else self.identifiers
-            recipe = replace(self, public=read_public(self.public, table, self.columns, groups=groups))
+        groups = None if isinstance(self.identifiers, bool) else self.identifiers
+        recipe = self.with_public(table, self.columns, identifiers_by=groups)
         rounds = [recipe._rounds(table, epsilon, delta, several=len(epsilons) > 1) for epsilon in epsilons]
         for each in rounds:
             each.check_noise()
@@ -184,29 +168,28 @@ class AdaptiveGrid:
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """The rows of a model of all measurements, for one epsilon after the other."""
         several = len(plan.epsilons) > 1
-        measured: list[Measured] = []
+        pools: list[Pool] = []
         for epsilon in plan.epsilons:
             rounds = self._rounds(plan.table, epsilon, plan.delta, several=several)
-            measured.append((yield from rounds.measure(progress)))
+            pools.append((yield from rounds.measure(progress)))
         models: dict[str, Model] = {}
         tables, facts = [], []
-        for epsilon, each in zip(plan.epsilons, measured, strict=True):
-            model = self._fit(plan.table, each, progress)
+        for epsilon, pool in zip(plan.epsilons, pools, strict=True):
+            model = self._fit(plan.table, pool, progress)
             models[format_exact(epsilon)] = model
             progress("drawing rows")
-            rows = self._draw(plan.table, model)
-            tables.append(mark_epsilon(rows, epsilon) if several else rows)
+            tables.append(self._draw(plan.table, model))
             facts.append(
                 {
                     "epsilon": format_exact(epsilon),
-                    "rows": rows.num_rows,
-                    "cells_measured_one_by_one": each.cells,
-                    "cells_flagged": each.flagged,
+                    "rows": tables[-1].num_rows,
+                    "cells_measured_one_by_one": pool.cells,
+                    "cells_flagged": pool.flagged,
                     "evaluations": model.evaluations,
                 }
             )
         return Product(
-            table=pa.concat_tables(tables, promote_options="default"),
+            table=stack_epsilons(plan.epsilons, tables),
             files={"model.parquet": pack_model(models)},
             varied=() if self.identifiers is False else (plan.table.unit.column or "",),
             facts={"models": facts},
@@ -214,79 +197,24 @@ class AdaptiveGrid:
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
-        count, closure = self._count, len(self.marginals)
-        outer = "; ".join(" x ".join(columns) for columns in self.outer)
-        threshold = format_exact(self.threshold)
-        told = {
-            "idea": (
-                f"The release is a table of synthetic rows. {closure} marginals of table "
-                f"`{plan.table.name}` are "
-                f"measured, with repetitions {count} times at every epsilon: {outer}, and all their parts. "
-                "Cells "
-                "that may be large are measured one by one, all others as parts of sums; a graphical model "
-                "is "
-                "fitted to the noisy answers, and the rows are drawn from it."
-            ),
-            "preprocessing": (
-                "Which marginals are measured, and how often, is stated in the recipe. No record is "
-                "touched, so "
-                "the step costs nothing."
-            ),
-            "privatisation": (
-                "Marginals are measured from single columns upwards. A cell is plausible if all marginals "
-                "with one "
-                "column less flagged its projection, that is measured it as a single cell and got at "
-                f"least {threshold} "
-                "standard deviations, on average over repetitions. Plausible cells are queries of their "
-                "own. The "
-                "queries of the smaller marginals are repeated without the plausible cells, each divided "
-                "by the "
-                "square root of the number of smaller marginals; equal ones are taken together. By "
-                "induction the "
-                "weights of every cell have an L2 norm of at most 1, which is checked in whole numbers for "
-                "every "
-                "measurement, so an individual moves the answers by its contribution at most. Which queries "
-                "are asked depends on earlier noisy answers only. All measurements at an epsilon have the "
-                "same ratio of "
-                f"noise to sensitivity, the exact one for {count} Gaussian measurements."
-            ),
-            "postprocessing": (
-                "A graphical model is fitted to all answers by weighted least squares, with the number of "
-                "records "
-                "that the single columns show, and rows are drawn from it from a public seed. "
-                + tell_bins(plan.table, self.columns, public_values(self._read))
-                + self._tell_identifiers()
-                + " All of it uses the noisy answers and public facts only, so it costs nothing."
-            ),
+        norms = "" if self.norms is None else _NORMS
+        facts = {
+            "table": plan.table.name,
+            "marginals": len(self.marginals),
+            "measured": len(self.marginals) + sum(int(each["times"]) for each in self.copies),
+            "outer": "; ".join(" x ".join(columns) for columns in self.outer),
+            "threshold": format_exact(self.threshold),
+            "norms": norms + _CHOSEN_NORMS if self.norms == "auto" else norms,
+            "bins": describe_bins(plan.table, self.columns, self.within_bins),
+            "identifiers": self._describe_identifiers(),
         }
-        if self.norms is not None:
-            told["privatisation"] += (
-                " In measurements with a norm, each individual's contribution to the answers is scaled "
-                "down to that "
-                "L2 norm instead of being held to the number of records, and the sensitivity is the norm."
-            )
-        if self.norms == "auto":
-            told["privatisation"] += (
-                " Norms were chosen by the exponential mechanism, one for every number of columns, so that "
-                "about 95 % "
-                "of individuals are within; their cost is part of the total."
-            )
-        return told
+        return {key: text.format(**facts) for key, text in _TEXTS.items()}
 
-    @property
-    def _count(self) -> int:
-        return len(self.marginals) + sum(int(each["times"]) for each in self.copies)
-
-    @property
-    def _read(self) -> Mapping[str, Any] | None:
-        """What was read of the public table, once the recipe is planned."""
-        return self.public if isinstance(self.public, Mapping) else None
-
-    def _order(self, columns: Columns) -> Columns:
+    def _order(self, columns: Sequence[str]) -> Columns:
         return tuple(name for name in self.columns if name in columns)
 
     def _rounds(self, table: Table, epsilon: Fraction, delta: Fraction, *, several: bool) -> Rounds:
-        extra = {self._order(tuple(each["columns"])): each["times"] for each in self.copies}
+        extra = {self._order(each["columns"]): each["times"] for each in self.copies}
         return Rounds(
             table=table,
             domain=model_domain(table, self.columns),
@@ -305,78 +233,102 @@ class AdaptiveGrid:
             key = "identifiers" if self.norms is None else "norms"
             raise RecipeError(
                 f"adaptive-grid: table {table.name!r} has unit = 'row', every row is an individual of its "
-                "own; "
-                f"leave {key} out, or name a unit column"
+                f"own; leave {key} out, or name a unit column"
             )
-        names = ["epsilon", *name_rows(table, self.columns)]
+        names = ["epsilon", *released_names(table, self.columns)]
         names += [] if self.identifiers is False else [table.unit.column or ""]
         refuse_clash(self.kind, names)
         large = max(self.marginals, key=domain.cells)
         if domain.cells(large) > _MOST_CELLS:
             raise RecipeError(
                 f"adaptive-grid: {' x '.join(large)} has {domain.cells(large):,} cells, more than "
-                f"{_MOST_CELLS:,}; "
-                "use coarser domains or fewer columns"
+                f"{_MOST_CELLS:,}; use coarser domains or fewer columns"
             )
         build_tree(domain, self.marginals, limit=LARGEST_TREE)
 
-    def _fit(self, table: Table, measured: Measured, progress: Callable[[str], None]) -> Model:
+    def _fit(self, table: Table, pool: Pool, progress: Callable[[str], None]) -> Model:
         domain = model_domain(table, self.columns)
-        noisy = measured.pool.measurements()
         zeros = find_zeros(table, self.columns)
-        model = estimate(domain, noisy, total=measured.total, seed=self.seed, zeros=zeros, progress=progress)
-        return quantise(model)
+        noisy = pool.measurements()
+        return quantise(
+            estimate(domain, noisy, total=pool.total, seed=self.seed, zeros=zeros, progress=progress)
+        )
 
     def _draw(self, table: Table, model: Model) -> pa.Table:
         codes = model.sample(int(model.total) if self.rows is None else self.rows, seed=self.seed)
-        rows = build_rows(table, self.columns, codes, seed=self.seed, public=public_values(self._read))
+        rows = build_rows(table, self.columns, codes, seed=self.seed, public=self.within_bins)
         if self.identifiers is False:
             return rows
-        group = np.zeros(rows.num_rows, np.int64)
-        public = None
+        group, public = np.zeros(rows.num_rows, np.int64), None
         if not isinstance(self.identifiers, bool):
-            for name in self.identifiers:
-                group = group * table.column(name).size + codes[name]
-            assert self._read is not None
-            public = public_identifiers(self._read)
+            group = number_cells(codes, self.identifiers, model.domain)
+            public = public_identifiers(self.public)
         identifiers = assign_identifiers(group, most=table.unit.max_records, seed=self.seed, public=public)
         return rows.add_column(0, table.unit.column or "", to_arrow(identifiers))
 
-    def _tell_identifiers(self) -> str:
+    def _describe_identifiers(self) -> str:
         if self.identifiers is False:
             return ""
         if self.identifiers is True:
-            return (
-                " Identifiers are invented; each has at most as many rows as an individual may have records."
-            )
-        groups = " x ".join(self.identifiers)
-        return (
-            f" Identifiers are those of a public table, dealt among rows with the same {groups}; each has "
-            "at most as "
-            "many rows as an individual may have records, and rows that are left over get one of their own."
-        )
+            return _NEW_IDENTIFIERS
+        return _PUBLIC_IDENTIFIERS.format(groups=" x ".join(self.identifiers))
 
 
-def _list(value: object, key: str) -> Sequence[Any]:
+def _parse_list(value: object, key: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise RecipeError(f"adaptive-grid: {key} must be a list")
     return value
 
 
-def _column_list(value: object, *, key: str) -> Columns:
-    if (
-        not isinstance(value, (list, tuple))
-        or not value
-        or not all(isinstance(name, str) for name in value)
-        or len(set(value)) != len(value)
-    ):
+def _parse_columns(value: object, key: str) -> Columns:
+    if not is_column_list(value):
         raise RecipeError(
             f"adaptive-grid: {key} needs lists of columns, none empty and no column twice in one"
         )
     return tuple(value)
 
 
-def _whole(value: object, key: str, *, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise RecipeError(f"adaptive-grid: {key} must be a whole number of at least {least}")
-    return value
+_TEXTS = {
+    "idea": (
+        "The release is a table of synthetic rows. {marginals} marginals of table `{table}` are measured, "
+        "with repetitions {measured} times at every epsilon: {outer}, and all their parts. Cells that may be "
+        "large are measured one by one, all others as parts of sums; a graphical model is fitted to the "
+        "noisy answers, and the rows are drawn from it."
+    ),
+    "preprocessing": (
+        "Which marginals are measured, and how often, is stated in the recipe. No record is touched, so the "
+        "step costs nothing."
+    ),
+    "privatisation": (
+        "Marginals are measured from single columns upwards. A cell is plausible if all marginals with one "
+        "column less flagged its projection, that is measured it as a single cell and got at least "
+        "{threshold} standard deviations, on average over repetitions. Plausible cells are queries of their "
+        "own. The queries of the smaller marginals are repeated without the plausible cells, each divided by "
+        "the square root of the number of smaller marginals; equal ones are taken together. By induction the "
+        "weights of every cell have an L2 norm of at most 1, which is checked in whole numbers for every "
+        "measurement, so an individual moves the answers by its contribution at most. Which queries are "
+        "asked depends on earlier noisy answers only. All measurements at an epsilon have the same ratio of "
+        "noise to sensitivity, the exact one for {measured} Gaussian measurements.{norms}"
+    ),
+    "postprocessing": (
+        "A graphical model is fitted to all answers by weighted least squares, with the number of records "
+        "that the single columns show, and rows are drawn from it from a public seed. {bins}{identifiers} "
+        "All of it uses the noisy answers and public facts only, so it costs nothing."
+    ),
+}
+
+_NORMS = (
+    " In measurements with a norm, each individual's contribution to the answers is scaled down to that L2 "
+    "norm instead of being held to the number of records, and the sensitivity is the norm."
+)
+_CHOSEN_NORMS = (
+    " Norms were chosen by the exponential mechanism, one for every number of columns, so that about 95 % of "
+    "individuals are within; their cost is part of the total."
+)
+_NEW_IDENTIFIERS = (
+    " Identifiers are invented; each has at most as many rows as an individual may have records."
+)
+_PUBLIC_IDENTIFIERS = (
+    " Identifiers are those of a public table, dealt among rows with the same {groups}; each has at most as "
+    "many rows as an individual may have records, and rows that are left over get one of their own."
+)

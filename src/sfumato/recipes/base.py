@@ -1,18 +1,23 @@
-"""What a recipe is: a plan made of public facts, then questions and what is made of their noisy answers."""
+"""What a recipe is: a plan made of public facts, then questions and what is made of their noisy answers.
+
+`Options` is what the recipes of this room inherit from, `Plan` what a recipe makes of a described table, and
+`follow_recipe` asks its questions within the plan. Below are helpers for options and for released columns.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol, TypeGuard
 
 import numpy as np
+import pyarrow as pa
 
 from sfumato.accounting import Cost, Spent, add_costs
 from sfumato.errors import RecipeError
-from sfumato.exact import digest, parse_positive
+from sfumato.exact import digest, format_exact, parse_positive
 from sfumato.questions import (
     Answer,
     Ask,
@@ -27,11 +32,7 @@ from sfumato.questions import (
     request_size,
 )
 from sfumato.schema import Column, Label, Table, Tuples, table_spec
-from sfumato.tables.arrays import label_array
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from sfumato.tables.arrays import label_array, to_arrow
 
 EXTRA_FILES = ("model.parquet",)
 MOST_ANSWERS = 2**27
@@ -60,6 +61,27 @@ class Product:
 
 
 Conversation = Generator[tuple[Ask, ...], tuple[Answer, ...], Product]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a recipe, checked when they are given; the fields are the keys of its recipe file."""
+
+    kind: ClassVar[str]
+    record_keys: ClassVar[tuple[str, ...]] = ()
+    """The order in which certificates state the options, where it is not that of the fields."""
+
+    table: str
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record that reads back as the same recipe."""
+        keys = self.record_keys or tuple(each.name for each in fields(self))
+        return {"recipe": self.kind, **{key: _to_plain(getattr(self, key)) for key in keys}}
+
+    def _keep(self, **options: object) -> None:
+        """Keeps checked options in place of what was given."""
+        for key, value in options.items():
+            object.__setattr__(self, key, value)
 
 
 class Recipe(Protocol):
@@ -115,11 +137,8 @@ class Plan:
         """Every combination of columns that is counted, once."""
         if self.counted is not None:
             return self.counted
-        return tuple(
-            dict.fromkeys(
-                request.columns for request in self.requests if isinstance(request.counted, Marginal)
-            )
-        )
+        dense = (request for request in self.requests if isinstance(request.counted, Marginal))
+        return tuple(dict.fromkeys(request.columns for request in dense))
 
     @property
     def occupied(self) -> tuple[tuple[str, ...], ...]:
@@ -158,85 +177,8 @@ class Plan:
         return digest(self.to_record())
 
 
-def refuse_large_answers(plan: Plan) -> None:
-    """Raises an error if the answers of a plan are too many to be kept in a ledger."""
-    cells = sum(request_size(plan.table, request) for request in plan.requests)
-    if cells > MOST_ANSWERS:
-        raise RecipeError(
-            f"the release would have {cells:,} cells, more than {MOST_ANSWERS:,}; "
-            "use fewer columns, coarser domains or fewer epsilons"
-        )
-
-
-def refuse_no_delta(kind: str, delta: Fraction) -> None:
-    """Raises an error if there is no delta for a recipe that adds Gaussian noise."""
-    if delta == 0:
-        raise RecipeError(
-            f"{kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "
-            "[budget] delta in the project file"
-        )
-
-
-def parse_epsilons(value: object) -> tuple[Fraction, ...]:
-    """The epsilons that `value`, one number or a list, stands for.
-
-    >>> parse_epsilons([1, 0.5])
-    (Fraction(1, 1), Fraction(1, 2))
-    """
-    entries = value if isinstance(value, (list, tuple)) else [value]
-    epsilons = tuple(parse_positive(entry, name="epsilon") for entry in entries)
-    if not epsilons:
-        raise RecipeError("epsilon is an empty list")
-    if len(set(epsilons)) != len(epsilons):
-        raise RecipeError("an epsilon is listed twice")
-    return epsilons
-
-
-def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """One array per released column, with a label for every cell in row-major order."""
-    sizes = [table.column(name).size for name in names]
-    columns: dict[str, pa.Array] = {}
-    for index, name in enumerate(names):
-        inner, outer = math.prod(sizes[index + 1 :]), math.prod(sizes[:index])
-        codes = np.tile(np.repeat(np.arange(sizes[index], dtype=np.int32), inner), outer)
-        for label_name, labels in column_labels(table.column(name)).items():
-            columns[label_name] = label_array(codes, labels)
-    return columns
-
-
-def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
-    """The names under which the columns are released."""
-    columns = [table.column(name) for name in names]
-    return [name for each in columns for name in (each.stored if _is_parted(each) else (each.name,))]
-
-
-def refuse_clash(kind: str, names: list[str]) -> None:
-    """Raises an error if two released columns would have one name."""
-    clash = next((name for name in names if names.count(name) > 1), None)
-    if clash is not None:
-        raise RecipeError(
-            f"{kind}: two released columns would be named {clash!r}; describe one by another name"
-        )
-
-
-def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
-    """The released columns that `column` becomes, each with a label for every code."""
-    if isinstance(column.domain, Tuples) and _is_parted(column):
-        parts = zip(*column.domain.values, strict=True)
-        return {name: tuple(part) for name, part in zip(column.stored, parts, strict=True)}
-    return {column.name: column.labels}
-
-
-def _is_parted(column: Column) -> bool:
-    """Whether a combination is released as the columns it is made of."""
-    return isinstance(column.domain, Tuples) and column.outside != "other"
-
-
 def follow_recipe(
-    plan: Plan,
-    *,
-    answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]],
-    progress: Callable[[str], None],
+    plan: Plan, *, answer: Callable[[tuple[Ask, ...]], tuple[Answer, ...]], progress: Callable[[str], None]
 ) -> tuple[tuple[Answer, ...], Product]:
     """All answers that the recipe of `plan` asked for, and what it made of them.
 
@@ -321,3 +263,107 @@ def _within(asked: Spent, allowed: Spent) -> bool:
         return False
     pairs = ((asked.epsilon, allowed.epsilon), (asked.mu_squared, allowed.mu_squared))
     return all(most is None or (amount is not None and amount <= most) for amount, most in pairs)
+
+
+def refuse_large_answers(plan: Plan) -> None:
+    """Raises an error if the answers of a plan are too many to be kept in a ledger."""
+    cells = sum(request_size(plan.table, request) for request in plan.requests)
+    if cells > MOST_ANSWERS:
+        raise RecipeError(
+            f"the release would have {cells:,} cells, more than {MOST_ANSWERS:,}; "
+            "use fewer columns, coarser domains or fewer epsilons"
+        )
+
+
+def refuse_no_delta(kind: str, delta: Fraction) -> None:
+    """Raises an error if there is no delta for a recipe that adds Gaussian noise."""
+    if delta == 0:
+        raise RecipeError(
+            f"{kind} adds Gaussian noise, which needs delta above zero: set delta in the recipe, and "
+            "[budget] delta in the project file"
+        )
+
+
+def parse_epsilons(value: object) -> tuple[Fraction, ...]:
+    """The epsilons that `value`, one number or a list, stands for.
+
+    >>> parse_epsilons([1, 0.5])
+    (Fraction(1, 1), Fraction(1, 2))
+    """
+    entries = value if isinstance(value, (list, tuple)) else [value]
+    epsilons = tuple(parse_positive(entry, name="epsilon") for entry in entries)
+    if not epsilons:
+        raise RecipeError("epsilon is an empty list")
+    if len(set(epsilons)) != len(epsilons):
+        raise RecipeError("an epsilon is listed twice")
+    return epsilons
+
+
+def is_column_list(value: object) -> TypeGuard[Sequence[str]]:
+    """Whether `value` is a list of names, not empty and none twice."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        return False
+    return 0 < len(value) == len(set(value))
+
+
+def label_epsilon(plan_epsilons: tuple[Fraction, ...], epsilon: Fraction) -> str:
+    """How the names of questions begin that are asked for one of several epsilons."""
+    return f"epsilon {format_exact(epsilon)}, " if len(plan_epsilons) > 1 else ""
+
+
+def stack_epsilons(epsilons: tuple[Fraction, ...], tables: Sequence[pa.Table]) -> pa.Table:
+    """One table of what was made for every epsilon, which the first column names if there are several."""
+    if len(epsilons) > 1:
+        tables = [
+            rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
+            for rows, epsilon in zip(tables, epsilons, strict=True)
+        ]
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def cell_columns(table: Table, names: tuple[str, ...]) -> dict[str, pa.Array]:
+    """One array per released column, with a label for every cell in row-major order."""
+    sizes = [table.column(name).size for name in names]
+    columns: dict[str, pa.Array] = {}
+    for index, name in enumerate(names):
+        inner, outer = math.prod(sizes[index + 1 :]), math.prod(sizes[:index])
+        codes = np.tile(np.repeat(np.arange(sizes[index], dtype=np.int32), inner), outer)
+        for label_name, labels in column_labels(table.column(name)).items():
+            columns[label_name] = label_array(codes, labels)
+    return columns
+
+
+def released_names(table: Table, names: tuple[str, ...]) -> list[str]:
+    """The names under which the columns are released."""
+    columns = [table.column(name) for name in names]
+    return [name for each in columns for name in (each.stored if _is_parted(each) else (each.name,))]
+
+
+def refuse_clash(kind: str, names: list[str]) -> None:
+    """Raises an error if two released columns would have one name."""
+    clash = next((name for name in names if names.count(name) > 1), None)
+    if clash is not None:
+        raise RecipeError(
+            f"{kind}: two released columns would be named {clash!r}; describe one by another name"
+        )
+
+
+def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
+    """The released columns that `column` becomes, each with a label for every code."""
+    if isinstance(column.domain, Tuples) and _is_parted(column):
+        parts = zip(*column.domain.values, strict=True)
+        return {name: tuple(part) for name, part in zip(column.stored, parts, strict=True)}
+    return {column.name: column.labels}
+
+
+def _to_plain(value: Any) -> Any:  # noqa: ANN401 - any option
+    if isinstance(value, Fraction):
+        return format_exact(value)
+    if isinstance(value, Mapping):
+        return {str(key): _to_plain(each) for key, each in value.items()}
+    return [_to_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _is_parted(column: Column) -> bool:
+    """Whether a combination is released as the columns it is made of."""
+    return isinstance(column.domain, Tuples) and column.outside != "other"

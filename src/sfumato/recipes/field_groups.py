@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,12 +13,21 @@ import pyarrow as pa
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
+from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_codes
 from sfumato.questions import Marginal, Measurement, OccupiedCells, Request, in_records, request_sensitivity
-from sfumato.recipes.base import Plan, Product, refuse_clash
+from sfumato.recipes.base import (
+    Options,
+    Plan,
+    Product,
+    is_column_list,
+    label_epsilon,
+    refuse_clash,
+    released_names,
+    stack_epsilons,
+)
 from sfumato.recipes.cell_counts import finish_counts
-from sfumato.recipes.public import parse_public, public_values, read_public
-from sfumato.recipes.rows import build_rows, mark_epsilon, name_rows, tell_bins
+from sfumato.recipes.rows import RowOptions, build_rows, describe_bins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +38,8 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
-Columns = tuple[str, ...]
-
 LARGEST_LISTED = 2**16
-"""Histograms up to this size are told whole; of larger ones, only what passes the cut."""
+"""Histograms up to this size are released whole; of larger ones, only what passes the cut."""
 
 _LARGEST_GROUP = 2**63 - 1
 _MOST_EMPTY = 2**22
@@ -41,7 +48,7 @@ _VAGUE = 10**7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FieldGroups:
+class FieldGroups(RowOptions):
     """Synthetic rows of a wide table: a histogram per group of columns, each row drawn group by group.
 
     Columns that no group names are groups of their own. Every group has its share of epsilon, an equal
@@ -57,76 +64,58 @@ class FieldGroups:
 
     kind: ClassVar[str] = "field-groups"
 
-    table: str
+    record_keys: ClassVar[Columns] = (
+        "table", "groups", "cut", "seed", "columns", "weights", "rows", "public"
+    )  # fmt: skip
+
     groups: Sequence[Sequence[str]] = ()
     columns: Sequence[str] | None = None
-    weights: Sequence[object] | None = None
-    cut: object = "2.3"
-    rows: int | None = None
-    public: str | Mapping[str, Any] | None = None
-    seed: int = 0
+    weights: Sequence[Any] | None = None
+    cut: Any = "2.3"
 
     def __post_init__(self) -> None:
         groups = self.groups
-        if not isinstance(groups, (list, tuple)) or not all(_is_names(group) for group in groups):
+        if not isinstance(groups, (list, tuple)) or not all(is_column_list(group) for group in groups):
             raise RecipeError(
                 "field-groups: groups must be a list of lists of columns, such as [['age', 'job']]"
             )
-        if self.columns is not None and not _is_names(self.columns):
+        if self.columns is not None and not is_column_list(self.columns):
             raise RecipeError("field-groups: columns must list columns of the table, none twice")
         named = [name for group in groups for name in group]
         if len(set(named)) != len(named):
             twice = next(name for name in named if named.count(name) > 1)
             raise RecipeError(f"field-groups: column {twice!r} is in two groups")
-        object.__setattr__(self, "groups", tuple(tuple(group) for group in groups))
-        object.__setattr__(self, "columns", None if self.columns is None else tuple(self.columns))
-        object.__setattr__(self, "weights", self._parse_weights())
-        object.__setattr__(self, "cut", parse_positive(self.cut, name="field-groups: cut"))
-        object.__setattr__(self, "public", parse_public(self.public, where="field-groups: public"))
-        for key, value in (("seed", self.seed), ("rows", self.rows)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise RecipeError(f"field-groups: {key} must be a whole number of at least 0")
+        self._keep(
+            groups=tuple(tuple(group) for group in groups),
+            columns=None if self.columns is None else tuple(self.columns),
+            cut=parse_positive(self.cut, name="field-groups: cut"),
+        )
+        if self.weights is not None:
+            if not isinstance(self.weights, (list, tuple)) or len(self.weights) != len(groups):
+                raise RecipeError("field-groups: weights must list one number for each of the groups")
+            weights = tuple(parse_positive(each, name="field-groups: a weight") for each in self.weights)
+            self._keep(weights=weights)
+        RowOptions.__post_init__(self)
         if self.rows is not None and self.rows > _MOST_ROWS:
             raise RecipeError(f"field-groups: rows must be at most {_MOST_ROWS:,}")
 
-    def _parse_weights(self) -> tuple[Fraction, ...] | None:
-        if self.weights is None:
-            return None
-        if not isinstance(self.weights, (list, tuple)) or len(self.weights) != len(self.groups):
-            raise RecipeError("field-groups: weights must list one number for each of the groups")
-        return tuple(parse_positive(each, name="field-groups: a weight") for each in self.weights)
-
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record."""
-        assert isinstance(self.cut, Fraction)
-        weights = None if self.weights is None else [format_exact(_exact(each)) for each in self.weights]
-        return {
-            "recipe": self.kind,
-            "table": self.table,
-            "groups": [list(group) for group in self.groups],
-            "cut": format_exact(self.cut),
-            "seed": self.seed,
-            **({} if self.columns is None else {"columns": list(self.columns)}),
-            **({} if weights is None else {"weights": weights}),
-            **({} if self.rows is None else {"rows": self.rows}),
-            **({} if self.public is None else {"public": self.public}),
-        }
+        """The recipe as a plain record; what is not given is left out."""
+        return {key: value for key, value in Options.to_record(self).items() if value is not None}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One request per group and epsilon."""
         groups = self._find_groups(table)
         columns = tuple(name for group in groups for name in group)
-        refuse_clash(self.kind, ["epsilon", *name_rows(table, columns)])
-        # What was looked up takes its place in the recipe, so that the plan alone tells all of it.
-        public = self.public
-        if isinstance(public, str):
-            public = read_public(public, table, columns, groups=None)
-        recipe = replace(self, columns=self._find_columns(table), public=public)
-        weights = [_exact(each) for each in self.weights or ()]
+        refuse_clash(self.kind, ["epsilon", *released_names(table, columns)])
+        recipe = replace(self.with_public(table, columns), columns=self._find_columns(table))
+        weights = [*(self.weights or ())]
         weights += [Fraction(1)] * (len(groups) - len(weights))
         requests = tuple(
-            self._request(table, group, epsilon * weight / sum(weights), name=f"{label}{name}")
-            for epsilon, label in _label_epsilons(epsilons)
+            self._request(
+                table, group, epsilon * weight / sum(weights), name=label_epsilon(epsilons, epsilon) + name
+            )
+            for epsilon in epsilons
             for group, weight, name in zip(groups, weights, _name_groups(groups), strict=True)
         )
         if self.rows is None:
@@ -140,52 +129,30 @@ class FieldGroups:
         tables, facts = [], []
         for turn, epsilon in enumerate(plan.epsilons):
             progress("drawing rows")
-            rows, told = self._draw_rows(plan, answers[turn * count : (turn + 1) * count])
-            tables.append(mark_epsilon(rows, epsilon) if len(plan.epsilons) > 1 else rows)
-            facts.append({"epsilon": format_exact(epsilon), **told})
-        return Product(table=pa.concat_tables(tables, promote_options="default"), facts={"groups": facts})
+            rows, known = self._draw_rows(plan, answers[turn * count : (turn + 1) * count])
+            tables.append(rows)
+            facts.append({"epsilon": format_exact(epsilon), **known})
+        return Product(table=stack_epsilons(plan.epsilons, tables), facts={"groups": facts})
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
         groups = self._find_groups(plan.table)
         columns = tuple(name for group in groups for name in group)
-        large = sum(plan.table.cells(group) > LARGEST_LISTED for group in groups)
         several = [", ".join(group) for group in groups if len(group) > 1]
-        equal = "equal shares" if self.weights is None else "shares by stated weights"
-        numbers = tell_bins(plan.table, columns, public_values(_told(self.public)))
-        numbers = numbers and f" {numbers}"
-        count = "is given" if self.rows is not None else "is the noisy number of records"
-        return {
-            "idea": (
-                f"The {len(columns)} columns of table `{plan.table.name}` are put into {len(groups)} groups, "
-                "one histogram is counted per group, every bin gets noise, and rows are drawn group by "
-                "group. Columns of one group keep their joint distribution, columns of different groups are "
-                "independent in the rows."
-            ),
-            "preprocessing": (
-                "The groups are part of the recipe, and the bins of every histogram follow from the "
-                "described domains, so laying them out costs nothing. Groups of more than one column: "
-                + ("; ".join(several) if several else "none")
-                + "."
-            ),
-            "privatisation": (
-                f"Epsilon is split over the {len(groups)} groups in {equal}; a group with share e gets noise "
-                "of scale sensitivity / e on every bin, empty or not."
-                + (
-                    f" {large} of the histograms have more than {LARGEST_LISTED:,} bins: of these, occupied "
-                    "bins get noise one by one, and the empty bins whose noise reaches the cut are drawn "
-                    "with the law they would have if each had been noised."
-                    if large
-                    else ""
-                )
-            ),
-            "postprocessing": (
-                f"Bins below {format_exact(_exact(self.cut))} x scale x log10(bins) are set to 0, the others "
-                f"rounded. The number of rows {count}; each group's values are dealt in the proportions of "
-                f"its bins and in random order, from a public seed.{numbers} All of it uses noisy counts "
-                "and public facts only, so it costs nothing."
-            ),
+        numbers = describe_bins(plan.table, columns, self.within_bins)
+        large = sum(plan.table.cells(group) > LARGEST_LISTED for group in groups)
+        facts = {
+            "table": plan.table.name,
+            "columns": len(columns),
+            "groups": len(groups),
+            "several": "; ".join(several) if several else "none",
+            "shares": "equal shares" if self.weights is None else "shares by stated weights",
+            "sparse": _SPARSE.format(large=large, listed=LARGEST_LISTED) if large else "",
+            "cut": format_exact(self.cut),
+            "count": "is given" if self.rows is not None else "is the noisy number of records",
+            "numbers": numbers and f" {numbers}",
         }
+        return {key: text.format(**facts) for key, text in _TEXTS.items()}
 
     def _find_columns(self, table: Table) -> Columns:
         """The columns of the rows, in their order."""
@@ -230,7 +197,7 @@ class FieldGroups:
     def _threshold(self, table: Table, request: Request) -> int:
         """The least noisy value that is kept, in units of 1 / grid."""
         bins = Fraction(round(math.log10(table.cells(request.columns)) * 10**6), 10**6)
-        return max(1, math.ceil(_exact(self.cut) * request.scale * bins))
+        return max(1, math.ceil(Fraction(self.cut) * request.scale * bins))
 
     def _draw_rows(self, plan: Plan, answers: tuple[Answer, ...]) -> tuple[pa.Table, dict[str, Any]]:
         measurements = [answer for answer in answers if isinstance(answer, Measurement)]
@@ -238,7 +205,7 @@ class FieldGroups:
         count = self.rows
         if count is None:
             count = min(max(0, round(_estimate_total(measurements))), _MOST_ROWS)
-        public = public_values(_told(self.public))
+        public = self.within_bins
         parts: dict[str, pa.ChunkedArray] = {}
         empty = []
         for turn, measurement in enumerate(measurements):
@@ -249,7 +216,7 @@ class FieldGroups:
             codes = _draw_group(plan.table, group, cells, counts, count=count, seed=self.seed, turn=turn)
             rows = build_rows(plan.table, group, codes, seed=self.seed, turn=len(parts), public=public)
             parts |= dict(zip(rows.column_names, rows.columns, strict=True))
-        names = name_rows(plan.table, self._find_columns(plan.table))
+        names = released_names(plan.table, self._find_columns(plan.table))
         facts = {"rows": count, **({"nothing_passed": empty} if empty else {})}
         return pa.table({name: parts[name] for name in names}), facts
 
@@ -313,7 +280,7 @@ def _refuse_vague_total(table: Table, requests: tuple[Request, ...]) -> None:
 def _estimate_total(measurements: list[Measurement]) -> float:
     """The number of records: the mean of what whole histograms sum up to, the less noisy the weightier.
 
-    Where no histogram was told whole, the largest sum of what passed.
+    Where no histogram was released whole, the largest sum of what passed.
     """
     whole = [each for each in measurements if each.cells is None]
     if not whole:
@@ -323,25 +290,29 @@ def _estimate_total(measurements: list[Measurement]) -> float:
     return float((sums * weights).sum() / weights.sum())
 
 
-def _label_epsilons(epsilons: tuple[Fraction, ...]) -> list[tuple[Fraction, str]]:
-    if len(epsilons) == 1:
-        return [(epsilons[0], "")]
-    return [(epsilon, f"epsilon {format_exact(epsilon)}, ") for epsilon in epsilons]
+_SPARSE = (
+    " {large} of the histograms have more than {listed:,} bins: of these, occupied bins get noise one by "
+    "one, and the empty bins whose noise reaches the cut are drawn with the law they would have if each had "
+    "been noised."
+)
 
-
-def _is_names(value: object) -> bool:
-    return (
-        isinstance(value, (list, tuple))
-        and bool(value)
-        and all(isinstance(name, str) for name in value)
-        and len(set(value)) == len(value)
-    )
-
-
-def _exact(value: object) -> Fraction:
-    assert isinstance(value, Fraction)
-    return value
-
-
-def _told(public: object) -> Mapping[str, Any] | None:
-    return public if isinstance(public, Mapping) else None
+_TEXTS = {
+    "idea": (
+        "The {columns} columns of table `{table}` are put into {groups} groups, one histogram is counted per "
+        "group, every bin gets noise, and rows are drawn group by group. Columns of one group keep their "
+        "joint distribution, columns of different groups are independent in the rows."
+    ),
+    "preprocessing": (
+        "The groups are part of the recipe, and the bins of every histogram follow from the described "
+        "domains, so laying them out costs nothing. Groups of more than one column: {several}."
+    ),
+    "privatisation": (
+        "Epsilon is split over the {groups} groups in {shares}; a group with share e gets noise of scale "
+        "sensitivity / e on every bin, empty or not.{sparse}"
+    ),
+    "postprocessing": (
+        "Bins below {cut} x scale x log10(bins) are set to 0, the others rounded. The number of rows "
+        "{count}; each group's values are dealt in the proportions of its bins and in random order, from a "
+        "public seed.{numbers} All of it uses noisy counts and public facts only, so it costs nothing."
+    ),
+}

@@ -13,8 +13,7 @@ from sfumato.exact import parse_delta
 from sfumato.recipes.adaptive import Adaptive, Tree
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.base import Recipe, parse_epsilons
-from sfumato.recipes.capped_counts import CappedCounts
-from sfumato.recipes.cell_counts import CellCounts
+from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys

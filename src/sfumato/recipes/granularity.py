@@ -1,4 +1,9 @@
-"""The rounds of adaptive granularity: what is measured, with which noise, and what its answers flag."""
+"""The rounds of adaptive granularity: what is measured, with which noise, and what its answers flag.
+
+`Rounds` asks, marginal by marginal. `Blocks` are the queries of a marginal: plausible cells one by one, all
+others in sums of smaller marginals. `Pool` averages the answers about the same cells. Norms bound
+contributions where max_records is far above what most individuals contribute.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,18 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import combinations, islice
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from sfumato.accounting import Cost, max_mu, mu_to_pure
 from sfumato.accounting.cost import SMOOTHING, sqrt_up
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive, round_up
+from sfumato.exact import parse_positive, round_up
 from sfumato.inference import Domain, Sparse, estimate_total, merge_measurements
 from sfumato.inference import Measurement as Noisy
+from sfumato.inference.domain import Columns
 from sfumato.questions import (
     Answer,
     Ask,
@@ -38,12 +44,158 @@ if TYPE_CHECKING:
 
     from sfumato.schema import Table
 
-
-Columns = tuple[str, ...]
 Kind = Literal["cell", "slab", "whole", "rest"]
+
+Norms = Fraction | Mapping[int, Fraction] | Literal["auto"] | None
 
 GRID = 2**10
 """Weights are whole multiples of 1 / GRID, rounded down; up to four columns that loses 0.2 % at most."""
+
+_CHOICE_SHARE = Fraction(1, 50)  # of the squared Gaussian privacy, for choosing norms
+_QUANTILE = Fraction(19, 20)  # of individuals that are to be within a chosen norm
+_PLACES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Marginals, closed downwards, to be measured at one epsilon: `times` says how often each.
+
+    Privacy: `costs` are all that will be asked, from public facts alone. A measurement has the ratio of
+    sensitivity to noise of the planned `cost`, whatever its queries and its norm, and never more.
+    """
+
+    table: Table
+    domain: Domain
+    times: Mapping[Columns, int]
+    threshold: Fraction
+    norms: Norms
+    epsilon: Fraction
+    delta: Fraction
+    label: str = ""
+
+    @property
+    def choices(self) -> tuple[NormChoice, ...]:
+        """One choice of a norm for every number of columns, if norms are not stated.
+
+        Each looks at the marginal with the fewest cells, where contributions are most concentrated.
+        """
+        if self.norms != "auto":
+            return ()
+        domain, marginals = self.domain, tuple(self.times)
+        sizes = sorted({len(columns) for columns in marginals})
+        # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
+        epsilon = 2 * mu_to_pure(_CHOICE_SHARE * self._squared / len(sizes))
+        if epsilon <= 0:
+            raise RecipeError("epsilon is too small to choose norms privately; state them as numbers")
+        return tuple(
+            NormChoice(
+                name=f"norm of {size} column{'s' if size > 1 else ''}{self.label}",
+                columns=min(
+                    (columns for columns in marginals if len(columns) == size),
+                    key=lambda columns: (domain.cells(columns), columns),
+                ),
+                norms=_list_norms(self.table.unit.max_records),
+                quantile=_QUANTILE,
+                epsilon=epsilon,
+            )
+            for size in sizes
+        )
+
+    @property
+    def cost(self) -> Cost:
+        """The planned cost of each measurement: the exact Gaussian calibration for their number."""
+        left = self._squared
+        for choice in self.choices:
+            left -= ask_cost(self.table, choice).mu_squared or 0
+        probe = _probe(tuple(self.domain)[:1])
+        squared = sum(self.times.values()) * request_sensitivity(self.table, probe) ** 2 / left
+        scale = round_up(sqrt_up(squared + SMOOTHING), places=6)
+        return request_cost(self.table, replace(probe, scale=scale))
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """What is charged beforehand."""
+        chosen = [ask_cost(self.table, choice) for choice in self.choices]
+        return (*chosen, *[self.cost] * sum(self.times.values()))
+
+    def check_noise(self) -> None:
+        """Refuses noise that is too wide to be drawn."""
+        norms = {stated_norm(self.norms, len(columns)) for columns in self.times}
+        if self.norms == "auto":
+            norms = {Fraction(self.table.unit.max_records)}
+        for norm in norms:
+            self._calibrate(self.cost, _probe(tuple(self.domain)[:1], norm))
+
+    def measure(
+        self, progress: Callable[[str], None]
+    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Pool]:
+        """The noisy sums of all rounds, from single columns upwards."""
+        chosen: dict[int, Fraction] = {}
+        if self.choices:
+            progress("choosing contribution norms")
+            given = yield self.choices
+            for choice, answer in zip(self.choices, given, strict=True):
+                assert isinstance(answer, Chosen)
+                chosen[len(choice.columns)] = choice.norms[answer.index]
+        blocks, pool = Blocks(self.domain), Pool(self.domain)
+        mixed: dict[Columns, Fraction] = {}
+        cost = self.cost
+        sizes = sorted({len(columns) for columns in self.times})
+        for size in sizes:
+            marginals = [columns for columns in self.times if len(columns) == size]
+            progress(f"round {size} of {sizes[-1]}{self.label}: {len(marginals)} marginals")
+            built = {columns: blocks.build(columns) for columns in marginals}
+            asks: list[Request] = []
+            for columns in marginals:
+                if chosen:
+                    share = _flagged_share(pool, blocks, columns)
+                    coarse = [mixed[child] for child in children(columns)]
+                    mixed[columns] = mix_norms(share, chosen[size], coarse)
+                norm = mixed.get(columns, stated_norm(self.norms, size))
+                asks += self._asks(cost, columns, built[columns], norm)
+            answers = iter((yield tuple(asks)))
+            for columns in marginals:
+                for answer in islice(answers, self.times[columns]):
+                    assert isinstance(answer, Measurement)
+                    noisy, deviation = in_records(answer)
+                    pool.add(built[columns], noisy, sigma=deviation)
+                values, sigma = pool.average(columns)
+                large = values >= float(self.threshold) * sigma
+                blocks.flag(columns, large)
+                pool.cells, pool.flagged = pool.cells + large.size, pool.flagged + int(large.sum())
+            if size == 1:
+                singles = merge_measurements(self.domain, pool.measurements())
+                pool.total = estimate_total(self.domain, singles)
+        return pool
+
+    @property
+    def _squared(self) -> Fraction:
+        """The squared Gaussian privacy that epsilon and delta allow, a hair less."""
+        return Fraction(max_mu(self.epsilon, self.delta)) ** 2
+
+    def _asks(
+        self, cost: Cost, columns: Columns, built: tuple[tuple[Block, int], ...], norm: Fraction | None
+    ) -> list[Request]:
+        """The requests for one marginal: the same queries as often as it is measured."""
+        place = list(self.times).index(columns) + 1
+        first = self._calibrate(
+            cost,
+            Request(
+                name=f"{place}: {' x '.join(columns)}{self.label}",
+                counted=_count(columns, expand_blocks(self.domain, columns, built), norm),
+                noise="gaussian",
+                scale=Fraction(1),
+            ),
+        )
+        copies = range(2, self.times[columns] + 1)
+        return [first, *(replace(first, name=f"{first.name}, copy {number}") for number in copies)]
+
+    def _calibrate(self, cost: Cost, request: Request) -> Request:
+        """The request with noise that makes it cost no more than `cost`, in zCDP and in Gaussian privacy."""
+        ratio = (request_sensitivity(self.table, request) / cost.sensitivity) ** 2
+        zcdp = ratio * cost.scale**2
+        gaussian = ratio * (cost.scale**2 - SMOOTHING) + SMOOTHING
+        return replace(request, scale=round_up(sqrt_up(max(zcdp, gaussian)), places=6))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,21 +219,6 @@ class Block:
         return int(self.starts.size - 1)
 
 
-def children(columns: Columns) -> tuple[Columns, ...]:
-    """The marginals with one column less, none for a single column."""
-    return tuple(combinations(columns, len(columns) - 1)) if len(columns) > 1 else ()
-
-
-def find_plausible(
-    domain: Domain, columns: Columns, flags: Mapping[Columns, NDArray[np.bool_]]
-) -> NDArray[np.bool_]:
-    """Which cells of a marginal all its children have flagged."""
-    result = np.ones(domain.shape(columns), np.bool_)
-    for child in children(columns):
-        result &= _extend(domain, flags[child], child, columns)
-    return result.reshape(-1)
-
-
 class Blocks:
     """The blocks of all marginals, as plausible cells and flags become known."""
 
@@ -98,7 +235,11 @@ class Blocks:
         to less where weights are rounded down.
         """
         if columns not in self.plausible:
-            self.plausible[columns] = find_plausible(self.domain, columns, self.flags)
+            # Those that all marginals with one column less have flagged.
+            plausible = np.ones(self.domain.shape(columns), np.bool_)
+            for child in children(columns):
+                plausible &= _extend(self.domain, self.flags[child], child, columns)
+            self.plausible[columns] = plausible.reshape(-1)
         size = len(columns)
         found = [(block, GRID) for block in self._cells("cell", columns)]
         for part in (part for parts in range(1, size) for part in combinations(columns, parts)):
@@ -148,6 +289,11 @@ class Blocks:
         return self._made[key]
 
 
+def children(columns: Columns) -> tuple[Columns, ...]:
+    """The marginals with one column less, none for a single column."""
+    return tuple(combinations(columns, len(columns) - 1)) if len(columns) > 1 else ()
+
+
 def expand_blocks(domain: Domain, columns: Columns, blocks: Sequence[tuple[Block, int]]) -> Queries:
     """The queries of `blocks` over the cells of `columns`: what they do not name is summed over."""
     strides, stride = {}, 1
@@ -167,24 +313,6 @@ def expand_blocks(domain: Domain, columns: Columns, blocks: Sequence[tuple[Block
     )
 
 
-def _expand(
-    domain: Domain, columns: Columns, block: Block, strides: Mapping[str, int]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The lengths of the rows of a block over the cells of `columns`, and their members, ascending."""
-    (*_, last) = [-1, *(columns.index(name) for name in block.columns if name not in block.by)]
-    others = [name for name in columns if name not in block.columns]
-    outer = _offsets(domain, [name for name in others if columns.index(name) < last], strides)
-    inner = _offsets(domain, [name for name in others if columns.index(name) > last], strides)
-    home = _offsets(domain, block.columns, strides)[block.members]
-    if outer.size > 1:
-        # Every row is repeated for each value of the columns before the one that it sums over.
-        lengths = np.diff(block.starts)
-        row = np.repeat(np.arange(block.rows), lengths * outer.size)
-        turn, place = np.divmod(np.arange(row.size) - block.starts[row] * outer.size, lengths[row])
-        home = home[block.starts[row] + place] + outer[turn]
-    return np.diff(block.starts) * (outer.size * inner.size), (home[:, None] + inner).reshape(-1)
-
-
 @dataclass(slots=True, eq=False)
 class _Sums:
     """What is known of the sums of some rows: their precision, and their values times it."""
@@ -195,9 +323,14 @@ class _Sums:
 
 
 class Pool:
-    """Noisy sums, those of the same cells averaged by their precision."""
+    """Noisy sums, those of the same cells averaged by their precision.
+
+    `total` is the number of records that single columns show, `cells` how many cells were measured one by
+    one, `flagged` how many of them were large.
+    """
 
     def __init__(self, domain: Domain) -> None:
+        self.total, self.cells, self.flagged = 1.0, 0, 0
         self._domain = domain
         self._sums: dict[tuple[Columns, Columns], _Sums] = {}
 
@@ -221,7 +354,7 @@ class Pool:
             known.precision[place] += (factor / sigma) ** 2
             known.weighted[place] += answers * (factor / sigma**2)
 
-    def cells(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def average(self, columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The average answers for the plausible cells of a marginal, and their standard deviations."""
         known = self._sums.get((columns, columns))
         if known is None:
@@ -244,39 +377,6 @@ class Pool:
                 sigma=1 / math.sqrt(most),
                 queries=queries,
             )
-
-
-def _single(kind: Kind, columns: Columns, members: NDArray[np.int64]) -> Block:
-    starts = np.arange(members.size + 1)
-    return Block(kind=kind, by=columns, columns=columns, starts=starts, members=members)
-
-
-def _weight(part: int, whole: int) -> int:
-    """GRID * sqrt(part / whole), rounded down."""
-    return math.isqrt(GRID**2 * part // whole)
-
-
-def _extend(domain: Domain, flat: NDArray[np.bool_], part: Columns, columns: Columns) -> NDArray[np.bool_]:
-    """An array over the cells of `part`, shaped so that it spreads over those of `columns`."""
-    return flat.reshape([domain[name] if name in part else 1 for name in columns])
-
-
-def _offsets(domain: Domain, names: Sequence[str], strides: Mapping[str, int]) -> NDArray[np.int32]:
-    """The places of all combinations of `names`, where every other column has its first value."""
-    places = np.zeros(1, np.int32)
-    for name in names:
-        places = (places[:, None] + np.arange(domain[name], dtype=np.int32) * strides[name]).reshape(-1)
-    return places
-
-
-Norms = Fraction | Mapping[int, Fraction] | Literal["auto"] | None
-
-SHARE = Fraction(1, 50)
-"""The part of the squared Gaussian privacy that choosing norms may cost."""
-
-QUANTILE = Fraction(19, 20)
-
-_PLACES = 3
 
 
 def parse_norms(value: object, *, where: str) -> Norms:
@@ -304,45 +404,11 @@ def parse_norms(value: object, *, where: str) -> Norms:
         ) from None
 
 
-def norms_record(norms: Norms) -> Any:  # noqa: ANN401 - as plain as what is recorded
-    """`norms` in plain text, to be read back by `parse_norms`."""
-    if isinstance(norms, Mapping):
-        return {str(size): format_exact(norm) for size, norm in norms.items()}
-    return format_exact(norms) if isinstance(norms, Fraction) else norms
-
-
 def stated_norm(norms: Norms, size: int) -> Fraction | None:
     """The norm stated for marginals of `size` columns; None if max_records bounds them."""
     if isinstance(norms, Mapping):
         return norms.get(size)
     return norms if isinstance(norms, Fraction) else None
-
-
-def norm_choices(
-    domain: Domain, marginals: Sequence[Columns], *, most: int, squared: Fraction, label: str
-) -> tuple[NormChoice, ...]:
-    """One choice for every number of columns, all together within `squared` of Gaussian privacy.
-
-    Each looks at the marginal with the fewest cells of its size, where contributions are most concentrated.
-    """
-    sizes = sorted({len(columns) for columns in marginals})
-    # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
-    epsilon = 2 * mu_to_pure(squared / len(sizes))
-    if epsilon <= 0:
-        raise RecipeError("epsilon is too small to choose norms privately; state them as numbers")
-    return tuple(
-        NormChoice(
-            name=f"norm of {size} column{'s' if size > 1 else ''}{label}",
-            columns=min(
-                (columns for columns in marginals if len(columns) == size),
-                key=lambda columns: (domain.cells(columns), columns),
-            ),
-            norms=_candidates(most),
-            quantile=QUANTILE,
-            epsilon=epsilon,
-        )
-        for size in sizes
-    )
 
 
 def mix_norms(share: Fraction, fine: Fraction, coarse: Sequence[Fraction]) -> Fraction:
@@ -359,160 +425,12 @@ def mix_norms(share: Fraction, fine: Fraction, coarse: Sequence[Fraction]) -> Fr
     return round_up(sqrt_up(squared), places=_PLACES)
 
 
-def _candidates(most: int) -> tuple[Fraction, ...]:
-    """Norms from 1 to `most`, each about sqrt(2) times the one before."""
-    norms = [Fraction(1)]
-    square = 2
-    while square < most**2:
-        norms.append(round_up(sqrt_up(Fraction(square)), places=_PLACES))
-        square *= 2
-    return (*norms, Fraction(most)) if most > 1 else tuple(norms)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """All noisy sums of a run, the number of records that single columns show, and numbers of cells."""
-
-    pool: Pool
-    total: float
-    cells: int
-    flagged: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
-    """Marginals, closed downwards, to be measured at one epsilon: `times` says how often each.
-
-    Privacy: `costs` are all that will be asked, from public facts alone. A measurement has the ratio of
-    sensitivity to noise of the planned `cost`, whatever its queries and its norm, and never more.
-    """
-
-    table: Table
-    domain: Domain
-    times: Mapping[Columns, int]
-    threshold: Fraction
-    norms: Norms
-    epsilon: Fraction
-    delta: Fraction
-    label: str = ""
-
-    @property
-    def choices(self) -> tuple[NormChoice, ...]:
-        """The choices of norms, if they are not stated."""
-        if self.norms != "auto":
-            return ()
-        return norm_choices(
-            self.domain,
-            tuple(self.times),
-            most=self.table.unit.max_records,
-            squared=SHARE * self._squared,
-            label=self.label,
-        )
-
-    @property
-    def cost(self) -> Cost:
-        """The planned cost of each measurement: the exact Gaussian calibration for their number."""
-        left = self._squared
-        for choice in self.choices:
-            left -= ask_cost(self.table, choice).mu_squared or 0
-        probe = _probe(tuple(self.domain)[:1])
-        squared = sum(self.times.values()) * request_sensitivity(self.table, probe) ** 2 / left
-        scale = round_up(sqrt_up(squared + SMOOTHING), places=6)
-        return request_cost(self.table, replace(probe, scale=scale))
-
-    @property
-    def costs(self) -> tuple[Cost, ...]:
-        """What is charged beforehand."""
-        chosen = [ask_cost(self.table, choice) for choice in self.choices]
-        return (*chosen, *[self.cost] * sum(self.times.values()))
-
-    def check_noise(self) -> None:
-        """Refuses noise that is too wide to be drawn."""
-        norms = {stated_norm(self.norms, len(columns)) for columns in self.times}
-        if self.norms == "auto":
-            norms = {Fraction(self.table.unit.max_records)}
-        for norm in norms:
-            self._calibrate(self.cost, _probe(tuple(self.domain)[:1], norm))
-
-    def measure(
-        self, progress: Callable[[str], None]
-    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Measured]:
-        """The noisy sums of all rounds, from single columns upwards."""
-        chosen: dict[int, Fraction] = {}
-        if self.choices:
-            progress("choosing contribution norms")
-            answers = yield self.choices
-            for choice, answer in zip(self.choices, answers, strict=True):
-                assert isinstance(answer, Chosen)
-                chosen[len(choice.columns)] = choice.norms[answer.index]
-        blocks, pool = Blocks(self.domain), Pool(self.domain)
-        mixed: dict[Columns, Fraction] = {}
-        cost, total, cells, flagged = self.cost, 1.0, 0, 0
-        sizes = sorted({len(columns) for columns in self.times})
-        for size in sizes:
-            wanted = [columns for columns in self.times if len(columns) == size]
-            progress(f"round {size} of {sizes[-1]}{self.label}: {len(wanted)} marginals")
-            built = {columns: blocks.build(columns) for columns in wanted}
-            for columns in wanted:
-                if chosen:
-                    share = _flagged_share(pool, blocks, columns)
-                    coarse = [mixed[child] for child in children(columns)]
-                    mixed[columns] = mix_norms(share, chosen[size], coarse)
-            norms = {columns: mixed.get(columns, stated_norm(self.norms, size)) for columns in wanted}
-            answers = yield tuple(
-                ask for columns in wanted for ask in self._asks(cost, columns, built[columns], norms[columns])
-            )
-            place = 0
-            for columns in wanted:
-                for answer in answers[place : place + self.times[columns]]:
-                    assert isinstance(answer, Measurement)
-                    noisy, deviation = in_records(answer)
-                    pool.add(built[columns], noisy, sigma=deviation)
-                place += self.times[columns]
-                values, sigma = pool.cells(columns)
-                large = values >= float(self.threshold) * sigma
-                blocks.flag(columns, large)
-                cells, flagged = cells + large.size, flagged + int(large.sum())
-            if size == 1:
-                total = estimate_total(self.domain, merge_measurements(self.domain, pool.measurements()))
-        return Measured(pool=pool, total=total, cells=cells, flagged=flagged)
-
-    @property
-    def _squared(self) -> Fraction:
-        """The squared Gaussian privacy that epsilon and delta allow, a hair less."""
-        return Fraction(max_mu(self.epsilon, self.delta)) ** 2
-
-    def _asks(
-        self, cost: Cost, columns: Columns, built: tuple[tuple[Block, int], ...], norm: Fraction | None
-    ) -> list[Request]:
-        """The requests for one marginal: the same queries as often as it is measured."""
-        place = list(self.times).index(columns) + 1
-        first = self._calibrate(
-            cost,
-            Request(
-                name=f"{place}: {' x '.join(columns)}{self.label}",
-                counted=_count(columns, expand_blocks(self.domain, columns, built), norm),
-                noise="gaussian",
-                scale=Fraction(1),
-            ),
-        )
-        copies = range(2, self.times[columns] + 1)
-        return [first, *(replace(first, name=f"{first.name}, copy {number}") for number in copies)]
-
-    def _calibrate(self, cost: Cost, request: Request) -> Request:
-        """The request with noise that makes it cost no more than `cost`, in zCDP and in Gaussian privacy."""
-        ratio = (request_sensitivity(self.table, request) / cost.sensitivity) ** 2
-        zcdp = ratio * cost.scale**2
-        gaussian = ratio * (cost.scale**2 - SMOOTHING) + SMOOTHING
-        return replace(request, scale=round_up(sqrt_up(max(zcdp, gaussian)), places=6))
-
-
 def _flagged_share(pool: Pool, blocks: Blocks, columns: Columns) -> Fraction:
     """About which share of all records lies in plausible cells, by what the children showed."""
     shares = [1.0]
-    total = max(1.0, float(pool.cells(columns[:1])[0].sum())) if children(columns) else 1.0
+    total = max(1.0, float(pool.average(columns[:1])[0].sum())) if children(columns) else 1.0
     for child in children(columns):
-        values, _ = pool.cells(child)
+        values, _ = pool.average(child)
         flags = blocks.flags[child][blocks.plausible[child]]
         shares.append(float(values[flags].sum()) / total)
     return Fraction(round(1000 * min(1.0, max(0.0, min(shares)))), 1000)
@@ -528,3 +446,54 @@ def _probe(columns: Columns, norm: Fraction | None = None) -> Request:
     queries = Queries(cells=1, grid=GRID, starts=np.array([0, 1]), members=one, weights=one + GRID)
     counted = _count(columns, queries, norm)
     return Request(name="noise", counted=counted, noise="gaussian", scale=Fraction(1))
+
+
+def _expand(
+    domain: Domain, columns: Columns, block: Block, strides: Mapping[str, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The lengths of the rows of a block over the cells of `columns`, and their members, ascending."""
+    (*_, last) = [-1, *(columns.index(name) for name in block.columns if name not in block.by)]
+    others = [name for name in columns if name not in block.columns]
+    outer = _offsets(domain, [name for name in others if columns.index(name) < last], strides)
+    inner = _offsets(domain, [name for name in others if columns.index(name) > last], strides)
+    home = _offsets(domain, block.columns, strides)[block.members]
+    if outer.size > 1:
+        # Every row is repeated for each value of the columns before the one that it sums over.
+        lengths = np.diff(block.starts)
+        row = np.repeat(np.arange(block.rows), lengths * outer.size)
+        turn, place = np.divmod(np.arange(row.size) - block.starts[row] * outer.size, lengths[row])
+        home = home[block.starts[row] + place] + outer[turn]
+    return np.diff(block.starts) * (outer.size * inner.size), (home[:, None] + inner).reshape(-1)
+
+
+def _single(kind: Kind, columns: Columns, members: NDArray[np.int64]) -> Block:
+    starts = np.arange(members.size + 1)
+    return Block(kind=kind, by=columns, columns=columns, starts=starts, members=members)
+
+
+def _weight(part: int, whole: int) -> int:
+    """GRID * sqrt(part / whole), rounded down."""
+    return math.isqrt(GRID**2 * part // whole)
+
+
+def _extend(domain: Domain, flat: NDArray[np.bool_], part: Columns, columns: Columns) -> NDArray[np.bool_]:
+    """An array over the cells of `part`, shaped so that it spreads over those of `columns`."""
+    return flat.reshape([domain[name] if name in part else 1 for name in columns])
+
+
+def _offsets(domain: Domain, names: Sequence[str], strides: Mapping[str, int]) -> NDArray[np.int32]:
+    """The places of all combinations of `names`, where every other column has its first value."""
+    places = np.zeros(1, np.int32)
+    for name in names:
+        places = (places[:, None] + np.arange(domain[name], dtype=np.int32) * strides[name]).reshape(-1)
+    return places
+
+
+def _list_norms(most: int) -> tuple[Fraction, ...]:
+    """Norms from 1 to `most`, each about sqrt(2) times the one before."""
+    norms = [Fraction(1)]
+    square = 2
+    while square < most**2:
+        norms.append(round_up(sqrt_up(Fraction(square)), places=_PLACES))
+        square *= 2
+    return (*norms, Fraction(most)) if most > 1 else tuple(norms)

@@ -1,4 +1,4 @@
-"""What synthetic rows take from a public table: the values within bins, and who has rows like these.
+"""What recipes take from a public table: codes, values within bins, and who has rows like these.
 
 A recipe names the file. When the recipe is planned the file is read once, and what is needed of it takes its
 place in the recipe. So the plan, its digest, the certificate and every verification hold the facts
@@ -11,17 +11,16 @@ import base64
 import hashlib
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from sfumato.errors import RecipeError, SourceError
-from sfumato.recipes.rows import WithinBins, has_numbers
+from sfumato.inference.model import number_cells
 from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values, refuse_unknown_keys
 from sfumato.schema.reading import inflate, read_regular
 from sfumato.tables import parse_table, to_numpy
@@ -30,7 +29,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+WithinBins = dict[str, tuple[tuple[float, ...], ...]]
+"""By column, for every bin, the values of a public table that fall into it, evenly spaced and sorted."""
+
 _MOST_BYTES = 2**31
+_VALUES = 100  # of a bin that are kept
+_MOST_ROWS = 200_000
 
 
 def read_public_table(path: Path) -> tuple[pa.Table, bytes]:
@@ -76,14 +80,115 @@ def encode_public(column: Column, rows: pa.Table) -> NDArray[np.int64]:
     return codes
 
 
+def parse_public(value: object, *, where: str, holds: str = "values") -> str | dict[str, Any] | None:
+    """The name of a file that is still to be read, or what was read of it: a record that `holds` this."""
+    if value is None or (isinstance(value, str) and value):
+        return value
+    if isinstance(value, Mapping) and {"file", "sha256", holds} <= set(value):
+        more = ("identifiers",) if holds == "values" else ()
+        refuse_unknown_keys(value, ("file", "sha256", holds, *more), where=where)
+        return dict(value)
+    raise RecipeError(f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table")
+
+
+def open_public(path: str) -> tuple[pa.Table, dict[str, Any]]:
+    """The public table at `path`, and the record of a plan that says which file it was."""
+    rows, content = read_public_table(Path(path))
+    return rows, {"file": Path(path).name, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def read_public(
+    path: str, table: Table, columns: Sequence[str], *, groups: Sequence[str] | None
+) -> dict[str, Any]:
+    """What is needed of the public table at `path`: values within bins and, with `groups`, identifiers."""
+    rows, record = open_public(path)
+    name = record["file"]
+    values = {
+        each: _spread(table.column(each), _numbers(rows[table.column(each).stored[0]]))
+        for each in columns
+        if has_numbers(table.column(each)) and table.column(each).stored[0] in rows.column_names
+    }
+    record["values"] = values
+    if groups is not None:
+        record["identifiers"] = _pack_identifiers(rows, table, groups, name=name)
+    elif not any(kept for bins in values.values() for kept in bins):
+        raise RecipeError(f"public table {name!r} has no value for a binned column of table {table.name!r}")
+    return record
+
+
+def public_values(record: Mapping[str, Any] | None) -> WithinBins:
+    """The values within bins that a record holds."""
+    if record is None:
+        return {}
+    try:
+        return {
+            str(name): tuple(tuple(float(value) for value in kept) for kept in bins)
+            for name, bins in record["values"].items()
+        }
+    except (TypeError, ValueError, AttributeError):
+        raise RecipeError("the values of the public table are not numbers by column and bin") from None
+
+
+def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The group and the identifier of every public row that a record holds."""
+    pairs = unpack_numbers(record, "identifiers", "<i4", most=_MOST_ROWS * 8)
+    if pairs is None or pairs.size % 2:
+        raise RecipeError(
+            "the identifiers of the public table cannot be read; plan the recipe from its file again"
+        )
+    pairs = pairs.reshape(2, -1)
+    if pairs.size and pairs.min() < 0:
+        raise RecipeError("the identifiers of the public table hold a negative number")
+    return pairs[0], pairs[1]
+
+
+def number_individuals(rows: pa.Table, unit: str) -> NDArray[np.int64]:
+    """The individuals of a public table by number, -1 where the column `unit` has no value."""
+    encoded = rows[unit].combine_chunks().dictionary_encode()
+    return to_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
+
+
+def locate_rows(
+    table: Table, columns: Sequence[str], codes: Sequence[NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """The cell of every row in the marginal of `columns`, from their codes; -1 where one is missing."""
+    coded = dict(zip(columns, codes, strict=True))
+    cells = number_cells(coded, columns, {name: table.column(name).size for name in columns})
+    return np.where(np.min(np.stack(codes), axis=0) >= 0, cells, -1)
+
+
+def pack_numbers(numbers: NDArray[np.int64], kind: str) -> str:
+    """Whole numbers as text for a plan's record, each of the numpy `kind`."""
+    return base64.b64encode(zlib.compress(numbers.astype(kind).tobytes(), 9)).decode()
+
+
+def unpack_numbers(record: Mapping[str, Any], key: str, kind: str, *, most: int) -> NDArray[np.int64] | None:
+    """The numbers that a record holds packed, in at most so many bytes; None if it holds none."""
+    try:
+        packed = base64.b64decode(record[key], validate=True)
+        return np.frombuffer(inflate(packed, most=most), kind).astype(np.int64)
+    except (KeyError, TypeError, ValueError, SourceError, zlib.error):
+        return None
+
+
+def has_numbers(column: Column) -> bool:
+    """Whether rows hold a number within a bin of `column`."""
+    return isinstance(column.domain, Bins) and not column.extras
+
+
 def _look_up(values: pa.Array, labels: tuple[int | str, ...]) -> NDArray[np.int64]:
     if isinstance(labels[0], int) and pa.types.is_string(values.type):
         values = pa.array(_to_numbers(values, ""))
     known = {str(label): code for code, label in enumerate(labels)}
+    return np.asarray(_translate(values, lambda value: known.get(_plain(value), -1), missing=-1), np.int64)
+
+
+def _translate(values: pa.Array, translate: Callable[[Any], float], *, missing: float) -> NDArray[Any]:
+    """Every value translated; each distinct one is looked at once."""
     encoded = values.dictionary_encode()
     # The last entry is that of a missing value, whose index is -1.
-    codes = [known.get(_plain(value), -1) for value in encoded.dictionary.to_pylist()]
-    return np.asarray(np.array([*codes, -1])[to_numpy(encoded.indices.fill_null(-1))], np.int64)
+    translated = np.array([*map(translate, encoded.dictionary.to_pylist()), missing])
+    return np.asarray(translated[to_numpy(encoded.indices.fill_null(-1))])
 
 
 def _plain(value: object) -> str:
@@ -98,10 +203,7 @@ def _plain(value: object) -> str:
 def _to_numbers(values: pa.Array, name: str) -> NDArray[np.float64]:
     try:
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            encoded = values.dictionary_encode()
-            # The last entry is that of a missing value, whose index is -1.
-            numbers = np.array([*map(_read_number, encoded.dictionary.to_pylist()), np.nan])
-            return np.asarray(numbers[to_numpy(encoded.indices.fill_null(-1))], np.float64)
+            return np.asarray(_translate(values, _read_number, missing=math.nan), np.float64)
         return np.asarray(to_numpy(values.cast(pa.float64(), safe=False).fill_null(np.nan)), np.float64)
     except pa.ArrowException:
         raise RecipeError(
@@ -161,67 +263,6 @@ def _date_part(domain: Period, values: pa.Array, name: str) -> pa.Array:
         raise RecipeError(f"column {name!r} of the public table does not hold dates") from None
 
 
-_VALUES = 100  # of a bin that are kept
-_MOST_ROWS = 200_000
-_KEYS = ("file", "sha256", "values", "identifiers")
-
-
-def parse_public(value: object, *, where: str) -> str | dict[str, Any] | None:
-    """The name of a file that is still to be read, or what was read of it."""
-    if value is None or (isinstance(value, str) and value):
-        return value
-    if isinstance(value, Mapping) and {"file", "sha256", "values"} <= set(value):
-        refuse_unknown_keys(value, _KEYS, where=where)
-        return dict(value)
-    raise RecipeError(f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table")
-
-
-def read_public(
-    path: str, table: Table, columns: Sequence[str], *, groups: Sequence[str] | None
-) -> dict[str, Any]:
-    """What is needed of the public table at `path`: values within bins and, with `groups`, identifiers."""
-    name = Path(path).name
-    rows, content = read_public_table(Path(path))
-    values = {
-        each: _spread(table.column(each), _numbers(rows[table.column(each).stored[0]]))
-        for each in columns
-        if has_numbers(table.column(each)) and table.column(each).stored[0] in rows.column_names
-    }
-    record: dict[str, Any] = {"file": name, "sha256": hashlib.sha256(content).hexdigest(), "values": values}
-    if groups is not None:
-        record["identifiers"] = _pack_identifiers(rows, table, groups, name=name)
-    elif not any(kept for bins in values.values() for kept in bins):
-        raise RecipeError(f"public table {name!r} has no value for a binned column of table {table.name!r}")
-    return record
-
-
-def public_values(record: Mapping[str, Any] | None) -> WithinBins:
-    """The values within bins that a record holds."""
-    if record is None:
-        return {}
-    try:
-        return {
-            str(name): tuple(tuple(float(value) for value in kept) for kept in bins)
-            for name, bins in record["values"].items()
-        }
-    except (TypeError, ValueError, AttributeError):
-        raise RecipeError("the values of the public table are not numbers by column and bin") from None
-
-
-def public_identifiers(record: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The group and the identifier of every public row that a record holds."""
-    try:
-        packed = base64.b64decode(record["identifiers"], validate=True)
-        pairs = np.frombuffer(inflate(packed, most=_MOST_ROWS * 8), "<i4").astype(np.int64).reshape(2, -1)
-    except (KeyError, TypeError, ValueError, SourceError, zlib.error):
-        raise RecipeError(
-            "the identifiers of the public table cannot be read; plan the recipe from its file again"
-        ) from None
-    if pairs.size and pairs.min() < 0:
-        raise RecipeError("the identifiers of the public table hold a negative number")
-    return pairs[0], pairs[1]
-
-
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     try:
         numbers = to_numpy(column.cast(pa.float64(), safe=False).drop_null().combine_chunks())
@@ -260,15 +301,9 @@ def _pack_identifiers(rows: pa.Table, table: Table, groups: Sequence[str], *, na
         raise RecipeError(f"public table {name!r} has no column {missing[0]!r}, which identifiers need")
     if rows.num_rows > _MOST_ROWS:
         raise RecipeError(f"public table {name!r} has more than {_MOST_ROWS:,} rows; give a sample of it")
-    encoded = rows[unit].combine_chunks().dictionary_encode()
-    identifiers = to_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
-    group = np.zeros(rows.num_rows, np.int64)
-    known = identifiers >= 0
-    for each in groups:
-        column = table.column(each)
-        codes = encode_public(column, rows)
-        known &= codes >= 0
-        group = group * column.size + codes
+    identifiers = number_individuals(rows, unit)
+    group = locate_rows(table, groups, [encode_public(table.column(each), rows) for each in groups])
+    known = (identifiers >= 0) & (group >= 0)
     pairs = np.stack([group[known], identifiers[known]])
     order = np.lexsort((pairs[1], pairs[0]))
-    return base64.b64encode(zlib.compress(pairs[:, order].astype("<i4").tobytes(), 9)).decode()
+    return pack_numbers(pairs[:, order], "<i4")

@@ -1,42 +1,66 @@
-"""Synthetic rows: what all recipes share that make a table of rows out of a model's codes."""
+"""Synthetic rows: what recipes share that make a table of rows out of codes.
+
+All draws here are post-processing from a public seed: the same codes and the same seed give the same rows.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from sfumato.exact import parse_whole
 from sfumato.inference import Domain
-from sfumato.inference.model import assign_identifiers, draw_places
-from sfumato.recipes.base import column_labels, released_names
+from sfumato.inference.model import draw_places
+from sfumato.recipes.base import Options, column_labels
+from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.schema import Bins
 from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from fractions import Fraction
-
     from numpy.typing import NDArray
 
     from sfumato.schema import Column, Table
 
-__all__ = [
-    "WithinBins",
-    "assign_identifiers",
-    "build_rows",
-    "find_zeros",
-    "has_numbers",
-    "mark_epsilon",
-    "model_domain",
-    "name_rows",
-    "tell_bins",
-]
-
-WithinBins = dict[str, tuple[tuple[float, ...], ...]]
-"""By column, for every bin, the values of a public table that fall into it, evenly spaced and sorted."""
-
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOptions(Options):
+    """What recipes that release synthetic rows have in common.
+
+    `public` names a table for values within bins; in a planned recipe it is what was read of that table.
+    `seed` is the public seed of all draws, `rows` the number of rows, by default the estimated one.
+    """
+
+    public: Any = None
+    seed: int = 0
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        self._keep(public=parse_public(self.public, where=f"{self.kind}: public"))
+        self._keep(seed=parse_whole(self.seed, name=f"{self.kind}: seed", low=0))
+        if self.rows is not None:
+            self._keep(rows=parse_whole(self.rows, name=f"{self.kind}: rows", low=0))
+
+    @property
+    def within_bins(self) -> WithinBins:
+        """The public values within bins, once the recipe is planned."""
+        return public_values(self.public if isinstance(self.public, Mapping) else None)
+
+    def with_public(
+        self, table: Table, columns: Sequence[str], *, identifiers_by: Sequence[str] | None = None
+    ) -> Self:
+        """The recipe with what it needs of its public table in place of the file's name.
+
+        So the plan alone states all that the release depends on.
+        """
+        if not isinstance(self.public, str):
+            return self
+        return replace(self, public=read_public(self.public, table, columns, groups=identifiers_by))
 
 
 def model_domain(table: Table, columns: Sequence[str]) -> Domain:
@@ -55,11 +79,6 @@ def find_zeros(table: Table, columns: Sequence[str]) -> list[tuple[tuple[str, ..
                 mask = np.logical_and.outer(mask, listed).reshape(-1)
             zeros.append((tuple(rule), mask))
     return zeros
-
-
-def name_rows(table: Table, columns: Sequence[str]) -> list[str]:
-    """The names of the columns that `build_rows` makes."""
-    return released_names(table, tuple(columns))
 
 
 def build_rows(
@@ -94,17 +113,7 @@ def build_rows(
     return pa.table(released)
 
 
-def mark_epsilon(rows: pa.Table, epsilon: Fraction) -> pa.Table:
-    """The rows with their epsilon as the first column, for releases of several."""
-    return rows.add_column(0, "epsilon", to_arrow(np.full(rows.num_rows, float(epsilon))))
-
-
-def has_numbers(column: Column) -> bool:
-    """Whether rows hold a number within a bin of `column`."""
-    return isinstance(column.domain, Bins) and not column.extras
-
-
-def tell_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
+def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
     """A sentence for the write-up about where numbers within bins come from, if there are any."""
     numbers = [name for name in columns if has_numbers(table.column(name))]
     if not numbers:
@@ -129,39 +138,27 @@ def _place_in_bins(
     edges = column.domain.edges
     whole = all(edge.denominator == 1 for edge in edges) and max(map(abs, edges)) < 2**53
     if whole:
-        first, count = _whole_numbers([int(edge) for edge in edges])
+        ends = np.array([int(edge) for edge in edges], np.int64)
+        first, count = _clip_outer_bins(ends)
+        if count[-1] == ends[-1] - ends[-2]:
+            count[-1] += 1  # the last bin holds its upper edge
         values = first[codes] + np.floor(places * count[codes]).astype(np.int64)
         return values if public is None else _replace_known(values, codes, places, public)
-    low, width = _widths([float(edge) for edge in edges])
+    ends = np.array([float(edge) for edge in edges])
+    low, width = _clip_outer_bins(ends)
     digits = int(max(0, np.ceil(-np.log10(width.min() / _FINE))))
     numbers = low[codes] + places * width[codes]
     if digits <= 15:
         numbers = np.round(numbers, digits)
-    ends = np.array([float(edge) for edge in edges])
     last = codes == ends.size - 2
     highest = np.where(last, ends[codes + 1], np.nextafter(ends[codes + 1], -np.inf))
     numbers = np.clip(numbers, ends[codes], highest)
     return numbers if public is None else _replace_known(numbers, codes, places, public)
 
 
-def _whole_numbers(edges: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first whole number of every bin, and how many may be drawn."""
-    ends = np.array(edges, np.int64)
-    first, count = ends[:-1].copy(), ends[1:] - ends[:-1]
-    if count.size > 1:
-        if count[0] > count[1]:
-            first[0] += count[0] - count[1]
-            count[0] = count[1]
-        if count[-1] > count[-2]:
-            count[-1] = count[-2]
-            return first, count
-    count[-1] += 1  # the last bin holds its upper edge
-    return first, count
-
-
-def _widths(edges: list[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The lower end of every bin, and how far above it numbers are drawn."""
-    low, width = np.array(edges[:-1]), np.diff(np.array(edges))
+def _clip_outer_bins(ends: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The lower end of every bin, and its width; the outer bins are as wide as their neighbours at most."""
+    low, width = ends[:-1].copy(), np.diff(ends)
     if width.size > 1:
         if width[0] > width[1]:
             low[0] += width[0] - width[1]

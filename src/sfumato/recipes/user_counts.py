@@ -6,203 +6,49 @@ really moves: not one answer, but one in every cell it is counted in.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from sfumato.errors import RecipeError, SourceError
-from sfumato.exact import format_exact
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_whole
 from sfumato.questions import IndividualCounts, Measurement, Request, request_sensitivity
-from sfumato.recipes.base import (
-    MOST_ANSWERS,
-    Conversation,
-    Plan,
-    Product,
-    refuse_clash,
-    refuse_no_delta,
-    released_names,
-)
+from sfumato.recipes.base import MOST_ANSWERS, Conversation, Plan, Product, refuse_no_delta
 from sfumato.recipes.cell_counts import (
+    CountOptions,
     Noise,
+    check_noise,
+    describe_threshold,
     finish_counts,
-    parse_by,
-    parse_noise,
     parse_threshold,
     request_counts,
-    tabulate_counts,
-    tell_threshold,
 )
-from sfumato.recipes.public import encode_public, read_public_table
-from sfumato.schema import Column, Table, Tuples, Values, refuse_unknown_keys
-from sfumato.schema.reading import inflate
-from sfumato.tables.arrays import to_numpy
+from sfumato.recipes.public import (
+    encode_public,
+    locate_rows,
+    number_individuals,
+    open_public,
+    pack_numbers,
+    parse_public,
+    unpack_numbers,
+)
+from sfumato.schema import Column, Table, Tuples, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
 
+Rounding = Literal["after", "before"]
+
 MOST_TIMES = 2**20 - 1
 
-_KEYS = ("file", "sha256", "pairs")
 # A pair is held as one number, cell * _PAIR + times; times 0 stands for the cell alone.
 _PAIR = MOST_TIMES + 1
 _MOST_PACKED = 2**30  # bytes, 2^27 pairs: more questions than a release may have answers
-
-
-def parse_asked(value: object, *, where: str) -> str | dict[str, Any] | None:
-    """The name of a file that is still to be read, or what was read of it."""
-    if value is None or (isinstance(value, str) and value):
-        return value
-    if isinstance(value, Mapping) and set(_KEYS) <= set(value):
-        refuse_unknown_keys(value, _KEYS, where=where)
-        return dict(value)
-    raise RecipeError(f"{where} must name a Parquet, CSV or CSV.gz file that is about nobody in the table")
-
-
-def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
-    """The pairs of a cell and a number of records that an individual of a public table has there.
-
-    Without the unit's column in the public table, every row is an individual of its own.
-    """
-    rows, record = _open(path)
-    cells = _find_cells(table, by, [encode_public(table.column(name), rows) for name in by])
-    unit = table.unit.column
-    if unit is None or unit not in rows.column_names:
-        pairs = cells[cells >= 0] * _PAIR + 1
-    else:
-        encoded = rows[unit].combine_chunks().dictionary_encode()
-        people = to_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
-        known = (cells >= 0) & (people >= 0)
-        size = table.cells(by)
-        met, times = np.unique(people[known] * size + cells[known], return_counts=True)
-        pairs = met % size * _PAIR + np.minimum(times, MOST_TIMES)
-    if not pairs.size:
-        raise RecipeError(f"public table {record['file']!r} has no row in the domains of {' x '.join(by)}")
-    return {**record, "pairs": _pack(np.unique(pairs))}
-
-
-def read_asked(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
-    """The cells that a public list names, in the labels of a release or as the table stores them."""
-    rows, record = _open(path)
-    codes = [_read_labels(table.column(name), rows) for name in by]
-    for name, each in zip(by, codes, strict=True):
-        outside = np.flatnonzero(each < 0)
-        if outside.size:
-            raise RecipeError(
-                f"asked = {record['file']!r}: row {int(outside[0]) + 1} has no value of column {name!r} "
-                "that is in its domain"
-            )
-    if not rows.num_rows:
-        raise RecipeError(f"asked = {record['file']!r} lists no cell")
-    return {**record, "pairs": _pack(np.unique(_find_cells(table, by, codes) * _PAIR))}
-
-
-def list_questions(
-    table: Table,
-    by: tuple[str, ...],
-    *,
-    times: tuple[int, ...],
-    record: Mapping[str, Any] | None,
-    period: str | None,
-    reach: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The cells and times of all questions, ascending by cell, then by times.
-
-    Without a `record` every cell is asked for all `times`. With one, its pairs are asked in their own
-    cell and in those up to `reach` codes of `period` away, and each cell so named for all `times`.
-    """
-    size = table.cells(by)
-    if record is None:
-        cells = np.arange(size, dtype=np.int64)
-        return np.repeat(cells, len(times)), np.tile(np.array(times, np.int64), size)
-    pairs = _unpack(record, size)
-    if period is not None:
-        pairs = _spread(pairs, table, by, period=period, reach=reach)
-    cells = np.unique(pairs // _PAIR) * _PAIR
-    pairs = np.unique(np.concatenate([pairs[pairs % _PAIR > 0], *(cells + each for each in times)]))
-    return pairs // _PAIR, pairs % _PAIR
-
-
-def _open(path: str) -> tuple[pa.Table, dict[str, Any]]:
-    name = Path(path).name
-    rows, content = read_public_table(Path(path))
-    return rows, {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def _read_labels(column: Column, rows: pa.Table) -> NDArray[np.int64]:
-    """The codes of the rows of a list, which names a column as a release does or as the table does."""
-    released = not isinstance(column.domain, Tuples) or column.outside == "other"
-    if released and column.name in rows.column_names:
-        labels = replace(
-            column, stored=(column.name,), domain=Values(column.labels), outside="drop", missing_label=None
-        )
-        codes = encode_public(labels, rows)
-        if (codes >= 0).any() or not set(column.stored) <= set(rows.column_names):
-            return codes
-    return encode_public(column, rows)
-
-
-def _find_cells(table: Table, by: tuple[str, ...], codes: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The cell of every row, -1 where a code is missing."""
-    cells = np.zeros(codes[0].size, np.int64)
-    known = np.ones(codes[0].size, np.bool_)
-    for name, each in zip(by, codes, strict=True):
-        known &= each >= 0
-        cells = cells * table.column(name).size + each
-    return np.where(known, cells, -1)
-
-
-def _spread(
-    pairs: NDArray[np.int64], table: Table, by: tuple[str, ...], *, period: str, reach: int
-) -> NDArray[np.int64]:
-    """`pairs`, and the same up to `reach` codes of `period` away; the code of `other` has no neighbours."""
-    place = by.index(period)
-    domain = table.column(period).domain
-    assert domain is not None
-    size, inner = table.column(period).size, table.cells(by[place + 1 :]) if by[place + 1 :] else 1
-    done = 0
-    while done < min(reach, size):
-        # What reaches `done` codes and is moved by up to one more has no gap, not even next to an end.
-        step = min(reach - done, done + 1)
-        codes = pairs // _PAIR // inner % size
-        moved = [
-            pairs[(codes < domain.size) & (codes + by_codes >= 0) & (codes + by_codes < domain.size)]
-            + by_codes * inner * _PAIR
-            for by_codes in (-step, step)
-        ]
-        pairs = np.unique(np.concatenate([pairs, *moved]))
-        done += step
-    return pairs
-
-
-def _pack(pairs: NDArray[np.int64]) -> str:
-    steps = np.diff(pairs, prepend=0).astype("<i8")
-    return base64.b64encode(zlib.compress(steps.tobytes(), 9)).decode()
-
-
-def _unpack(record: Mapping[str, Any], size: int) -> NDArray[np.int64]:
-    try:
-        packed = base64.b64decode(record["pairs"], validate=True)
-        steps = np.frombuffer(inflate(packed, most=_MOST_PACKED), "<i8").astype(np.int64)
-    except (KeyError, TypeError, ValueError, SourceError, zlib.error):
-        steps = np.empty(0, np.int64)
-    pairs = np.cumsum(steps)
-    wrong = not steps.size or (steps[1:] < 1).any()
-    if wrong or pairs[0] < 0 or pairs[-1] >= size * _PAIR:
-        raise RecipeError("the cells of the public file cannot be read; plan the recipe from its file again")
-    return pairs
-
-
-Rounding = Literal["after", "before"]
-
 _REACH = 3
 _MOST_REACH = 10**6
 _MOST_CELLS = 10**9
@@ -211,7 +57,7 @@ _FAR = 128  # no noise is so many scales away from 0, but with a chance of e^-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserCounts:
+class UserCounts(CountOptions):
     """A histogram of records over the columns `by`, made of noisy counts of individuals.
 
     Individuals are counted by cell and by how many records they have there; each number of individuals,
@@ -229,8 +75,6 @@ class UserCounts:
 
     kind: ClassVar[str] = "user-counts"
 
-    table: str
-    by: Sequence[str]
     max_cells: int | None = None
     noise: Noise = "auto"
     times: Sequence[int] = (1, 2)
@@ -242,13 +86,15 @@ class UserCounts:
     threshold: Any = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by", parse_by(self.by, kind=self.kind))
-        parse_noise(self.noise, kind=self.kind)
-        object.__setattr__(self, "threshold", parse_threshold(self.threshold, kind=self.kind))
+        CountOptions.__post_init__(self)
+        check_noise(self.noise, kind=self.kind)
+        self._keep(threshold=parse_threshold(self.threshold, kind=self.kind))
         if self.max_cells is not None:
-            _whole(self.max_cells, "max_cells", least=1, most=_MOST_CELLS)
-        for key in ("public", "asked"):
-            object.__setattr__(self, key, parse_asked(getattr(self, key), where=f"{self.kind}: {key}"))
+            self._keep(max_cells=parse_whole(self.max_cells, name="user-counts: max_cells", high=_MOST_CELLS))
+        self._keep(
+            public=parse_public(self.public, where="user-counts: public", holds="pairs"),
+            asked=parse_public(self.asked, where="user-counts: asked", holds="pairs"),
+        )
         if self.public is not None and self.asked is not None:
             raise RecipeError("user-counts: cells are asked about by public or by asked, not by both")
         self._set_times()
@@ -259,11 +105,10 @@ class UserCounts:
     def _set_times(self) -> None:
         if not isinstance(self.times, (list, tuple)):
             raise RecipeError("user-counts: times must be a list of numbers of records, such as [1, 2]")
-        for each in self.times:
-            _whole(each, "times", least=1, most=MOST_TIMES)
-        if len(set(self.times)) != len(self.times) or not (self.times or self.public is not None):
+        times = {parse_whole(each, name="user-counts: times", high=MOST_TIMES) for each in self.times}
+        if len(times) != len(self.times) or not (times or self.public is not None):
             raise RecipeError("user-counts: times must list at least one number of records, and none twice")
-        object.__setattr__(self, "times", tuple(sorted(self.times)))
+        self._keep(times=tuple(sorted(times)))
 
     def _set_reach(self) -> None:
         if self.period is None:
@@ -278,30 +123,13 @@ class UserCounts:
             raise RecipeError(
                 "user-counts: period widens what public or asked names; without them every cell is asked"
             )
-        object.__setattr__(self, "reach", _REACH if self.reach is None else self.reach)
-        _whole(self.reach, "reach", least=0, most=_MOST_REACH)
-
-    def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record."""
-        return {
-            "recipe": self.kind,
-            "table": self.table,
-            "by": list(self.by),
-            "max_cells": self.max_cells,
-            "noise": self.noise,
-            "times": list(self.times),
-            "public": self.public,
-            "asked": self.asked,
-            "period": self.period,
-            "reach": self.reach,
-            "rounding": self.rounding,
-            "threshold": format_exact(self.threshold),
-        }
+        reach = _REACH if self.reach is None else self.reach
+        self._keep(reach=parse_whole(reach, name="user-counts: reach", low=0, high=_MOST_REACH))
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One request per epsilon, all with the same questions."""
         by = tuple(self.by)
-        refuse_clash(self.kind, ["epsilon", "count", *released_names(table, by)])
+        self.check_names(table)
         if self.noise == "gaussian":
             refuse_no_delta(self.kind, delta)
         self._refuse_large(table.cells(by) * len(epsilons))
@@ -333,58 +161,39 @@ class UserCounts:
         for measurement in answers:
             assert isinstance(measurement, Measurement)
             counts.append(self._add_up(measurement, plan.table.cells(tuple(self.by))))
-        return Product(table=tabulate_counts(plan, tuple(self.by), counts), varied=("count",))
+        return Product(table=self.tabulate(plan, counts), varied=("count",))
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
         asked_cells = plan.requests[0].counted
         assert isinstance(asked_cells, IndividualCounts)
-        table, asked = plan.table, _starts(asked_cells).size
-        cells = table.cells(tuple(self.by))
-        sizes = ", ".join(f"{name} ({table.column(name).size})" for name in self.by)
-        order = (
-            "Every noisy number of individuals below zero is set to 0, then they are added up, each times "
-            "its records. Clipping before adding biases counts upwards, more so with more numbers to a cell."
-            if self.rounding == "before"
-            else "The noisy numbers of individuals are added up, each times its records, and sums below zero "
-            "are set to 0. That biases small counts upwards."
-        )
-        return {
-            "idea": (
-                f"The release is a histogram of the records of table `{table.name}` over {sizes}, {cells:,} "
-                "cells in all. It is made of counts of individuals: so many individuals have so many records "
-                f"in a cell. {asked_cells.rows:,} such numbers about {asked:,} cells are asked, each gets "
-                "noise of its own, and each, times its records, is added back to its cell."
-            ),
-            "preprocessing": (
-                f"{self._tell_asked()} No record is touched, so the step costs nothing. A cell that is not "
-                "asked about is released as 0. An individual with n records in a cell is counted by the "
-                "question with the largest number of records up to n; what it has beyond that is lost."
-            ),
-            "bounding": (
-                "All records of an individual are read: `max_records` is not what bounds this release. The "
-                "number of cells in which an individual is counted does, as the proof below says."
-            ),
-            "sensitivity": _tell_sensitivity(table, asked_cells.max_cells),
-            "postprocessing": (
-                f"{order}{tell_threshold(self.threshold)} This uses noisy numbers and public facts only, so "
-                "it costs nothing; `measurements.parquet` keeps the numbers as they were."
-            ),
+        table = plan.table
+        facts = {
+            "table": table.name,
+            "sizes": ", ".join(f"{name} ({table.column(name).size})" for name in self.by),
+            "cells": table.cells(tuple(self.by)),
+            "questions": asked_cells.rows,
+            "asked": _starts(asked_cells).size,
+            "laid_out": self._describe_asked(),
+            "order": _ORDER[self.rounding],
+            "threshold": describe_threshold(self.threshold),
         }
+        described = {key: text.format(**facts) for key, text in _TEXTS.items()}
+        return {**described, "sensitivity": _describe_sensitivity(table, asked_cells.max_cells)}
 
-    def _tell_asked(self) -> str:
+    def _describe_asked(self) -> str:
         times = ", ".join(str(each) for each in self.times)
         if self.public is None and self.asked is None:
             return f"Every cell of the described domains is asked about, for {times} records."
         file = self.asked if self.public is None else self.public
         name = f"`{file['file']}` (sha256 {file['sha256']}), which is about nobody in the table"
         if self.public is None:
-            told = f"The cells asked about are those of the public list {name}."
+            text = f"The cells asked about are those of the public list {name}."
         else:
-            told = f"Asked about are the numbers of records by cell that occur in {name}."
+            text = f"Asked about are the numbers of records by cell that occur in {name}."
         if self.period is not None and self.reach:
-            told += f" The same is asked up to {self.reach} codes of `{self.period}` away."
-        return told + (f" Every cell so named is asked about for {times} records." if times else "")
+            text += f" The same is asked up to {self.reach} codes of `{self.period}` away."
+        return text + (f" Every cell so named is asked about for {times} records." if times else "")
 
     def _list_asked(self, table: Table) -> IndividualCounts:
         if self.public is None and self.asked is None:
@@ -430,29 +239,126 @@ class UserCounts:
         return counts
 
 
-def _tell_sensitivity(table: Table, max_cells: int) -> str:
-    if table.unit.column is None:
-        held = "Every row is an individual of its own, in one cell, so it adds 1 to at most one answer."
+def read_occurring(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
+    """The pairs of a cell and a number of records that an individual of a public table has there.
+
+    Without the unit's column in the public table, every row is an individual of its own.
+    """
+    rows, record = open_public(path)
+    cells = locate_rows(table, by, [encode_public(table.column(name), rows) for name in by])
+    unit = table.unit.column
+    if unit is None or unit not in rows.column_names:
+        pairs = cells[cells >= 0] * _PAIR + 1
     else:
-        held = (
-            f"Individuals are held to {max_cells} cells by code, not by assumption: of an individual in more "
-            "of the cells asked about, those are kept in which it counts for most records, and among equals "
-            f"those that come first by a digest of `{table.unit.column}` and the cell. This looks at that "
-            "individual's records alone. In each cell that is kept it is counted by one question at most, so "
-            f"it adds 1 to at most {max_cells} answers and nothing to the others, however many records it "
-            f"has. Records without `{table.unit.column}` are dropped."
+        people = number_individuals(rows, unit)
+        known = (cells >= 0) & (people >= 0)
+        size = table.cells(by)
+        met, times = np.unique(people[known] * size + cells[known], return_counts=True)
+        pairs = met % size * _PAIR + np.minimum(times, MOST_TIMES)
+    if not pairs.size:
+        raise RecipeError(f"public table {record['file']!r} has no row in the domains of {' x '.join(by)}")
+    return {**record, "pairs": _pack(np.unique(pairs))}
+
+
+def read_asked(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
+    """The cells that a public list names, in the labels of a release or as the table stores them."""
+    rows, record = open_public(path)
+    codes = [_read_labels(table.column(name), rows) for name in by]
+    for name, each in zip(by, codes, strict=True):
+        outside = np.flatnonzero(each < 0)
+        if outside.size:
+            raise RecipeError(
+                f"asked = {record['file']!r}: row {int(outside[0]) + 1} has no value of column {name!r} "
+                "that is in its domain"
+            )
+    if not rows.num_rows:
+        raise RecipeError(f"asked = {record['file']!r} lists no cell")
+    return {**record, "pairs": _pack(np.unique(locate_rows(table, by, codes) * _PAIR))}
+
+
+def list_questions(
+    table: Table,
+    by: tuple[str, ...],
+    *,
+    times: tuple[int, ...],
+    record: Mapping[str, Any] | None,
+    period: str | None,
+    reach: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The cells and times of all questions, ascending by cell, then by times.
+
+    Without a `record` every cell is asked for all `times`. With one, its pairs are asked in their own
+    cell and in those up to `reach` codes of `period` away, and each cell so named for all `times`.
+    """
+    size = table.cells(by)
+    if record is None:
+        cells = np.arange(size, dtype=np.int64)
+        return np.repeat(cells, len(times)), np.tile(np.array(times, np.int64), size)
+    pairs = _unpack(record, size)
+    if period is not None:
+        pairs = _spread(pairs, table, by, period=period, reach=reach)
+    cells = np.unique(pairs // _PAIR) * _PAIR
+    pairs = np.unique(np.concatenate([pairs[pairs % _PAIR > 0], *(cells + each for each in times)]))
+    return pairs // _PAIR, pairs % _PAIR
+
+
+def _read_labels(column: Column, rows: pa.Table) -> NDArray[np.int64]:
+    """The codes of the rows of a list, which names a column as a release does or as the table does."""
+    released = not isinstance(column.domain, Tuples) or column.outside == "other"
+    if released and column.name in rows.column_names:
+        labels = replace(
+            column, stored=(column.name,), domain=Values(column.labels), outside="drop", missing_label=None
         )
-    text = (
-        f"{held} Let D and D' be tables that differ by one individual, added or removed with all records. "
-        f"All others are counted as before, so the answers differ by a vector v of at most {max_cells} ones: "
-        f"at most {max_cells} in L1 and sqrt({max_cells}) in L2."
-    )
-    if table.unit.neighbours == "replace":
-        text += (
-            " Here neighbours exchange one individual for another: the difference is v - v', at most twice "
-            "as large in L1, and sqrt(2) times in L2, because v and v' have no negative entries."
-        )
-    return text
+        codes = encode_public(labels, rows)
+        if (codes >= 0).any() or not set(column.stored) <= set(rows.column_names):
+            return codes
+    return encode_public(column, rows)
+
+
+def _spread(
+    pairs: NDArray[np.int64], table: Table, by: tuple[str, ...], *, period: str, reach: int
+) -> NDArray[np.int64]:
+    """`pairs`, and the same up to `reach` codes of `period` away; the code of `other` has no neighbours."""
+    place = by.index(period)
+    domain = table.column(period).domain
+    assert domain is not None
+    size, inner = table.column(period).size, table.cells(by[place + 1 :]) if by[place + 1 :] else 1
+    done = 0
+    while done < min(reach, size):
+        # What reaches `done` codes and is moved by up to one more has no gap, not even next to an end.
+        step = min(reach - done, done + 1)
+        codes = pairs // _PAIR // inner % size
+        moved = [
+            pairs[(codes < domain.size) & (codes + by_codes >= 0) & (codes + by_codes < domain.size)]
+            + by_codes * inner * _PAIR
+            for by_codes in (-step, step)
+        ]
+        pairs = np.unique(np.concatenate([pairs, *moved]))
+        done += step
+    return pairs
+
+
+def _pack(pairs: NDArray[np.int64]) -> str:
+    """Ascending pairs as text: their differences, which pack well."""
+    return pack_numbers(np.diff(pairs, prepend=0), "<i8")
+
+
+def _unpack(record: Mapping[str, Any], size: int) -> NDArray[np.int64]:
+    steps = unpack_numbers(record, "pairs", "<i8", most=_MOST_PACKED)
+    if steps is None:
+        steps = np.empty(0, np.int64)
+    pairs = np.cumsum(steps)
+    wrong = not steps.size or (steps[1:] < 1).any()
+    if wrong or pairs[0] < 0 or pairs[-1] >= size * _PAIR:
+        raise RecipeError("the cells of the public file cannot be read; plan the recipe from its file again")
+    return pairs
+
+
+def _describe_sensitivity(table: Table, max_cells: int) -> str:
+    facts = {"unit": table.unit.column, "most": max_cells}
+    held = _HELD_ROW if table.unit.column is None else _HELD_UNIT.format(**facts)
+    replaced = _REPLACED if table.unit.neighbours == "replace" else ""
+    return held + _SENSITIVITY.format(**facts) + replaced
 
 
 def _starts(asked_cells: IndividualCounts) -> NDArray[np.int64]:
@@ -469,6 +375,53 @@ def _refuse_large_sums(requests: tuple[Request, ...], asked_cells: IndividualCou
         )
 
 
-def _whole(value: object, key: str, *, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise RecipeError(f"user-counts: {key} must be a whole number from {least} to {most:,}")
+_ORDER = {
+    "before": (
+        "Every noisy number of individuals below zero is set to 0, then they are added up, each times its "
+        "records. Clipping before adding biases counts upwards, more so with more numbers to a cell."
+    ),
+    "after": (
+        "The noisy numbers of individuals are added up, each times its records, and sums below zero are set "
+        "to 0. That biases small counts upwards."
+    ),
+}
+
+_TEXTS = {
+    "idea": (
+        "The release is a histogram of the records of table `{table}` over {sizes}, {cells:,} cells in all. "
+        "It is made of counts of individuals: so many individuals have so many records in a cell. "
+        "{questions:,} such numbers about {asked:,} cells are asked, each gets noise of its own, and each, "
+        "times its records, is added back to its cell."
+    ),
+    "preprocessing": (
+        "{laid_out} No record is touched, so the step costs nothing. A cell that is not asked about is "
+        "released as 0. An individual with n records in a cell is counted by the question with the largest "
+        "number of records up to n; what it has beyond that is lost."
+    ),
+    "bounding": (
+        "All records of an individual are read: `max_records` is not what bounds this release. The number of "
+        "cells in which an individual is counted does, as the proof below says."
+    ),
+    "postprocessing": (
+        "{order}{threshold} This uses noisy numbers and public facts only, so it costs nothing; "
+        "`measurements.parquet` keeps the numbers as they were."
+    ),
+}
+
+_HELD_ROW = "Every row is an individual of its own, in one cell, so it adds 1 to at most one answer."
+_HELD_UNIT = (
+    "Individuals are held to {most} cells by code, not by assumption: of an individual in more of the cells "
+    "asked about, those are kept in which it counts for most records, and among equals those that come first "
+    "by a digest of `{unit}` and the cell. This looks at that individual's records alone. In each cell that "
+    "is kept it is counted by one question at most, so it adds 1 to at most {most} answers and nothing to "
+    "the others, however many records it has. Records without `{unit}` are dropped."
+)
+_SENSITIVITY = (
+    " Let D and D' be tables that differ by one individual, added or removed with all records. All others "
+    "are counted as before, so the answers differ by a vector v of at most {most} ones: at most {most} in L1 "
+    "and sqrt({most}) in L2."
+)
+_REPLACED = (
+    " Here neighbours exchange one individual for another: the difference is v - v', at most twice as large "
+    "in L1, and sqrt(2) times in L2, because v and v' have no negative entries."
+)

@@ -329,6 +329,7 @@ def test_nothing_is_charged_without_delta(lay_out, recipe):
         {"seed": -1},
         {"seed": 1.5},
         {"seed": True},
+        {"seed": None},
         {"rows": -1},
         {"rows": 2.5},
         {"public": 7},

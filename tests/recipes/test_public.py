@@ -199,8 +199,8 @@ def test_files_are_read_with_their_bytes(tmp_path):
     ],
 )
 def test_public_files_are_read_within_limits(tmp_path, monkeypatch, name, content, words):
-    for module in ("recipes.public", "tables.read"):
-        monkeypatch.setattr(f"sfumato.{module}._MOST_BYTES", 2**20 + 2)
+    for module in ("sfumato.recipes.public", "sfumato.tables.read"):
+        monkeypatch.setattr(f"{module}._MOST_BYTES", 2**20 + 2)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(RecipeError, match=words):
         read_public_table(tmp_path / name)

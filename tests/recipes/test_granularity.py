@@ -135,7 +135,7 @@ def test_copies_count_by_their_precision():
     built = blocks.build(("a",))
     for value in (10.0, 14.0):
         pool.add(built, np.array([value, 0.0]), sigma=3.0)
-    values, sigma = pool.cells(("a",))
+    values, sigma = pool.average(("a",))
     assert values.tolist() == [12.0, 0.0]
     assert sigma == pytest.approx([3 / math.sqrt(2)] * 2)
 

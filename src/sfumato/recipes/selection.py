@@ -1,0 +1,432 @@
+"""What recipes share that choose privately which marginals they measure.
+
+`Selection` is their base: it charges all that (epsilon, delta) admits of Gaussian privacy beforehand, lets a
+recipe ask until `RemainingBudget` is spent, and draws rows from the model of all answers. `Fitting` is that
+model, over columns whose rare values are joined by `Compression`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from sfumato.accounting import Cost, max_mu, mu_to_pure
+from sfumato.accounting.cost import SMOOTHING
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, round_up
+from sfumato.inference import (
+    LARGEST_TREE,
+    Domain,
+    Model,
+    Sparse,
+    Tree,
+    build_tree,
+    estimate_total,
+    fit_model,
+    merge_measurements,
+    order_mask,
+)
+from sfumato.inference import Measurement as Noisy
+from sfumato.inference.domain import Columns
+from sfumato.inference.files import pack_model, quantise
+from sfumato.inference.model import draw_codes
+from sfumato.questions import (
+    Answer,
+    Ask,
+    Candidate,
+    Marginal,
+    Measurement,
+    Queries,
+    Request,
+    ask_cost,
+    in_records,
+    request_grid,
+    request_sensitivity,
+)
+from sfumato.recipes.base import (
+    Conversation,
+    Plan,
+    Product,
+    is_column_list,
+    label_epsilon,
+    refuse_clash,
+    refuse_no_delta,
+    released_names,
+    stack_epsilons,
+)
+from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, find_zeros, model_domain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.schema import Table
+
+Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
+
+_GRAIN = 10**12  # allowances are whole multiples of 1 / _GRAIN
+_LEAST = Fraction(1, 10**5)
+_MOST_COUNTED = 2**27
+_MOST_ROWS = 2**24  # that noise may ask for; a recipe may state more
+_WHOLE = 2**21  # cells up to which a model is released over the full domain
+_RARE = 3.0  # standard deviations of a count's noise, below which a value is rare
+_EFFORT = 4 * 10**7  # cells that a fit between two rounds may touch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(RowOptions):
+    """The base of recipes with private selection: `columns` are those of the rows, by default all.
+
+    A recipe states which marginals may be counted and how it measures, and what its write-up says.
+    """
+
+    texts: ClassVar[Mapping[str, str]]
+    """The paragraphs idea, preprocessing and privatisation of the write-up."""
+
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns is not None:
+            if not is_column_list(self.columns):
+                raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
+            self._keep(columns=tuple(self.columns))
+        RowOptions.__post_init__(self)
+
+    def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
+        """All marginals that may be counted."""
+        raise NotImplementedError
+
+    def measure(
+        self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
+    ) -> Asking:
+        """The model of what was chosen and measured with `budget`; names of questions begin with `label`."""
+        raise NotImplementedError
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
+        columns = self._find_columns(table)
+        domain = model_domain(table, columns)
+        counted = self.list_counted(domain)
+        recipe = self.with_public(table, columns)
+        refuse_no_delta(self.kind, delta)
+        cells = sum(domain.cells(columns) for columns in counted)
+        if cells > _MOST_COUNTED:
+            raise RecipeError(
+                f"{self.kind}: the marginals that may be chosen have {cells:,} cells together, more than "
+                f"{_MOST_COUNTED:,}; state a smaller workload, fewer columns or coarser domains"
+            )
+        return Plan(
+            recipe=recipe,
+            table=table,
+            requests=(),
+            epsilons=epsilons,
+            delta=delta,
+            allowance=tuple(_allow(table, epsilon, delta) for epsilon in epsilons),
+            counted=counted,
+        )
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """The rows of a model of what was chosen and measured, for one epsilon after the other."""
+        columns = self._find_columns(plan.table)
+        domain = model_domain(plan.table, columns)
+        models: dict[str, Model] = {}
+        tables, facts = [], []
+        for epsilon, cost in zip(plan.epsilons, plan.costs, strict=True):
+            assert cost.mu_squared is not None
+            budget = RemainingBudget(plan.table, mu_squared=cost.mu_squared)
+            label = label_epsilon(plan.epsilons, epsilon)
+            fitting = yield from self.measure(budget, domain, label, progress)
+            assert fitting.model is not None
+            whole = fitting.compression.expand_model(fitting.model, limit=_WHOLE)
+            model = quantise(fitting.model if whole is None else whole)
+            model.seed = self.seed
+            models[format_exact(epsilon)] = model
+            count = min(round(model.total), _MOST_ROWS) if self.rows is None else self.rows
+            codes = model.sample(count, seed=self.seed)
+            if whole is None:
+                codes = fitting.compression.expand(codes, seed=self.seed)
+            tables.append(build_rows(plan.table, columns, codes, seed=self.seed, public=self.within_bins))
+            sizes = fitting.domain
+            facts.append(
+                {
+                    "epsilon": format_exact(epsilon),
+                    "rows": tables[-1].num_rows,
+                    "cliques": [list(clique) for clique in model.tree.cliques],
+                    "compressed_to": {name: sizes[name] for name in columns if sizes[name] != domain[name]},
+                }
+            )
+        return Product(
+            table=stack_epsilons(plan.epsilons, tables),
+            files={"model.parquet": pack_model(models)},
+            facts={"models": facts},
+        )
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        columns = self._find_columns(plan.table)
+        facts = {"columns": ", ".join(columns), "bins": describe_bins(plan.table, columns, self.within_bins)}
+        texts = {**self.texts, "postprocessing": _POSTPROCESSING}
+        return {key: text.format(**facts) for key, text in texts.items()}
+
+    def _find_columns(self, table: Table) -> Columns:
+        """The columns of the rows: those that are listed, or all that have a domain."""
+        if self.columns is not None:
+            names = tuple(self.columns)
+        else:
+            names = tuple(name for name, column in table.columns.items() if column.domain is not None)
+        if not names:
+            raise RecipeError(f"{self.kind}: table {table.name!r} describes no column with a domain")
+        for name in names:
+            table.column(name)
+        refuse_clash(self.kind, ["epsilon", *released_names(table, names)])
+        return names
+
+
+class RemainingBudget:
+    """What is left of a charge in squared Gaussian privacy, mu^2, and how much noise a part of it buys."""
+
+    def __init__(self, table: Table, *, mu_squared: Fraction) -> None:
+        self.table = table
+        self.total = mu_squared
+        self.left = mu_squared
+
+    def spend(self, ask: Ask) -> Ask:
+        """The question, its cost deducted."""
+        cost = ask_cost(self.table, ask).mu_squared
+        if cost is None or cost > self.left:
+            raise RecipeError(f"{ask.name!r} costs more than is left of the recipe's budget")
+        self.left -= cost
+        return ask
+
+    def calibrate_request(
+        self, name: str, columns: Columns, mu_squared: Fraction, *, queries: Queries | None = None
+    ) -> Request:
+        """A request for the counts of a marginal, or for sums of them, that costs at most `mu_squared`."""
+        probe = Request(name=name, counted=Marginal(columns, queries), noise="gaussian", scale=Fraction(1))
+        sensitivity = float(request_sensitivity(self.table, probe))
+        sigma = math.sqrt(sensitivity**2 / float(mu_squared) + SMOOTHING)
+        return replace(probe, scale=round_up(Fraction(sigma * (1 + 1e-9)), places=6))
+
+    def calibrate_choice(self, mu_squared: Fraction) -> Fraction:
+        """The epsilon of a choice that costs at most `mu_squared`."""
+        # The exponential mechanism is as private as a pure one with half its epsilon (docs/proofs/choice.md).
+        return 2 * mu_to_pure(mu_squared)
+
+    def noise_deviation(self, mu_squared: Fraction) -> float:
+        """The standard deviation, in records, of the noise that `mu_squared` buys for counts."""
+        probe = self.calibrate_request("probe", (next(iter(self.table.columns)),), mu_squared)
+        return float(probe.scale) / request_grid(self.table, probe)
+
+
+class Fitting:
+    """The measurements so far, over compressed columns, and the model of them."""
+
+    def __init__(
+        self, table: Table, domain: Domain, singles: Iterable[Answer], progress: Callable[[str], None]
+    ) -> None:
+        known: dict[str, tuple[NDArray[np.float64], float]] = {}
+        for answer in singles:
+            assert isinstance(answer, Measurement)
+            known[answer.request.columns[0]] = in_records(answer)
+        self.zeros = [
+            (domain.order(columns), order_mask(domain, columns, mask))
+            for columns, mask in find_zeros(table, tuple(domain))
+        ]
+        whole = {name for columns, _ in self.zeros for name in columns}
+        self.compression = Compression(domain, known, whole=whole)
+        self.domain = self.compression.domain
+        self.noisy = [self.compression.single(name, *known[name]) for name in domain]
+        self.model: Model | None = None
+        self.progress = progress
+
+    def add(self, answers: Iterable[Answer]) -> None:
+        """Adds measurements of marginals, summed as the compression asks."""
+        for answer in answers:
+            assert isinstance(answer, Measurement)
+            values, sigma = in_records(answer)
+            self.noisy.append(Noisy(columns=answer.request.columns, values=values, sigma=sigma))
+
+    def fit(self, *, effort: int = 1) -> Model:
+        """The model of all measurements, from the last one on."""
+        parts = merge_measurements(self.domain, self.noisy)
+        impossible = [columns for columns, _ in self.zeros]
+        tree = build_tree(self.domain, [*(part.columns for part in parts), *impossible], limit=LARGEST_TREE)
+        total = estimate_total(self.domain, parts)
+        self.model = fit_model(
+            tree,
+            parts,
+            total=total,
+            zeros=self.zeros,
+            start=self.model,
+            evaluations=effort * max(15, min(200, _EFFORT // tree.cells)),
+            progress=self.progress,
+        )
+        return self.model
+
+
+class Compression:
+    """For every column with rare values, a smaller one in which they are the last value together.
+
+    Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion rare values were
+    seen, for rows to be spread over them again. Columns in `whole` stay as they are.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        singles: Mapping[str, tuple[NDArray[np.float64], float]],
+        *,
+        whole: Collection[str] = (),
+    ) -> None:
+        self.full = domain
+        self.maps: dict[str, NDArray[np.int64]] = {}
+        self.shares: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        sizes: dict[str, int] = {}
+        self._queries: dict[Columns, Queries | None] = {}
+        for name, size in domain.items():
+            sizes[name] = size
+            values, sigma = singles[name]
+            rare = np.flatnonzero(values < _RARE * sigma)
+            if rare.size < 2 or name in whole:
+                continue
+            kept = np.flatnonzero(values >= _RARE * sigma)
+            codes = np.full(size, kept.size, np.int64)
+            codes[kept] = np.arange(kept.size)
+            self.maps[name] = codes
+            self.shares[name] = (rare, np.maximum(values[rare], 0.0))
+            sizes[name] = int(kept.size) + 1
+        self.domain = Domain(sizes)
+
+    def queries(self, columns: Columns) -> Queries | None:
+        """The sums over the marginal of `columns` that are the compressed one; None if they are equal."""
+        if columns not in self._queries:
+            self._queries[columns] = self._sum_joined(columns)
+        return self._queries[columns]
+
+    def single(self, name: str, values: NDArray[np.float64], sigma: float) -> Noisy:
+        """The measurement of one full column as one of the compressed column.
+
+        The sum of r rare counts has r times the noise of one, so it is stated divided by the root of r.
+        """
+        if name not in self.maps:
+            return Noisy(columns=(name,), values=values, sigma=sigma)
+        codes = self.maps[name]
+        sums = np.bincount(codes, weights=values, minlength=self.domain[name])
+        weights = 1 / np.sqrt(np.bincount(codes, minlength=self.domain[name]).astype(np.float64))
+        places = np.arange(self.domain[name])
+        queries = Sparse(starts=np.arange(self.domain[name] + 1), members=places, weights=weights)
+        return Noisy(columns=(name,), values=sums * weights, sigma=sigma, queries=queries)
+
+    def expand(self, codes: Mapping[str, NDArray[np.int64]], *, seed: int) -> dict[str, NDArray[np.int64]]:
+        """Codes of the full domain: rare values are drawn in the proportions they were seen in."""
+        expanded = {}
+        for turn, (name, column) in enumerate(codes.items()):
+            if name not in self.maps:
+                expanded[name] = column
+                continue
+            rare, shares = self.shares[name]
+            back = np.full(self.domain[name], -1, np.int64)
+            kept = np.flatnonzero(self.maps[name] < self.domain[name] - 1)
+            back[self.maps[name][kept]] = kept
+            values = back[column]
+            missing = np.flatnonzero(values < 0)
+            values[missing] = rare[draw_codes(shares, missing.size, seed=seed, turn=turn)]
+            expanded[name] = values
+        return expanded
+
+    def expand_model(self, model: Model, *, limit: int) -> Model | None:
+        """The model over the full domain, if it has at most `limit` cells: joined values by their shares."""
+        tree = model.tree
+        if sum(self.full.cells(clique) for clique in tree.cliques) > limit:
+            return None
+        tables = []
+        for place, clique in enumerate(tree.cliques):
+            table = model.table(place).reshape(self.domain.shape(clique))
+            for axis, name in enumerate(clique):
+                if name in self.maps:
+                    part = self._parts(name).reshape(
+                        [-1 if each == axis else 1 for each in range(len(clique))]
+                    )
+                    table = np.take(table, self.maps[name], axis=axis) * part
+            tables.append(table.reshape(-1))
+        whole = Tree(domain=self.full, cliques=tree.cliques, parents=tree.parents, separators=tree.separators)
+        return replace(model, tree=whole, values=np.concatenate(tables))
+
+    def _parts(self, name: str) -> NDArray[np.float64]:
+        """For every value of the full column, its part of the value it became."""
+        rare, shares = self.shares[name]
+        parts = np.ones(self.full[name])
+        total = float(shares.sum())
+        parts[rare] = shares / total if total > 0 else 1 / rare.size
+        return parts
+
+    def _sum_joined(self, columns: Columns) -> Queries | None:
+        if not any(name in self.maps for name in columns):
+            return None
+        # For every cell of the full marginal, its cell of the compressed one.
+        places = np.zeros(1, np.int64)
+        for name in columns:
+            codes = self.maps.get(name, np.arange(self.full[name]))
+            places = np.add.outer(places * self.domain[name], codes).reshape(-1)
+        rows = self.domain.cells(columns)
+        starts = np.concatenate(([0], np.cumsum(np.bincount(places, minlength=rows))))
+        members = np.argsort(places, kind="stable")
+        weights = np.ones(members.size, np.int64)
+        return Queries(cells=places.size, grid=1, starts=starts, members=members, weights=weights)
+
+
+def measure_singles(
+    budget: RemainingBudget,
+    domain: Domain,
+    mu_squared: Fraction,
+    *,
+    label: str,
+    progress: Callable[[str], None],
+) -> Asking:
+    """A fitting of every single column, measured for `mu_squared` in all; names begin with `label`."""
+    share = mu_squared / len(domain)
+    asks = [budget.calibrate_request(f"{label}{name}", (name,), share) for name in domain]
+    answers = yield tuple(budget.spend(ask) for ask in asks)
+    return Fitting(budget.table, domain, answers, progress)
+
+
+def noise_distance(sigma: float, cells: int) -> float:
+    """The L1 distance that noise of `sigma` in each of `cells` adds on average."""
+    return sigma * cells * math.sqrt(2 / math.pi)
+
+
+def offer_marginal(
+    fitting: Fitting, columns: Columns, *, grid: int, weight: int, penalty: float
+) -> Candidate:
+    """A candidate of a choice: scored by its distance from the model, less what noise would add to it."""
+    model = fitting.model
+    assert model is not None
+    return Candidate(
+        columns=columns,
+        estimate=lambda: np.rint(model.flat_marginal(columns) * grid).astype(np.int64),
+        weight=weight,
+        penalty=round(weight * penalty * grid),
+        queries=fitting.compression.queries(columns),
+    )
+
+
+def _allow(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
+    """What is charged for one epsilon."""
+    # A hair less than all, so that no rounding of sums exceeds epsilon.
+    scale = Fraction(int(max_mu(epsilon, delta) * (1 - 1e-9) * _GRAIN), _GRAIN)
+    if scale < _LEAST:
+        raise RecipeError(
+            f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
+        )
+    return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.column or "row")
+
+
+_POSTPROCESSING = (
+    "Values too rare to be told from noise are joined, and rows are spread over them again in the "
+    "proportions that their noisy counts have. Rows are drawn from the model from a public seed. {bins} All "
+    "of it uses noisy answers and public facts only, so it costs nothing."
+)
