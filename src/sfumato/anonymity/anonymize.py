@@ -250,6 +250,7 @@ def write_judged(
         raise AnonymityError(
             "a text file of one column cannot show a missing value; write Parquet, or keep another column"
         )
+    # In the same folder, so that renaming is one step; thread and process keep two writers apart.
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{ending}")
     try:
         _write(table, draft, ending)

@@ -279,7 +279,7 @@ class Intervals:
         ]
         if self.open_above:
             names.append(f"{_plain(edges[-1])}+")
-        near = [_as_kind(edge, 0.0) for edge in edges]
+        near = [_as_kind(edge, 0.0) for edge in edges]  # the edges as floats, for numbers that are
         places = [bisect_right(near if isinstance(number, float) else edges, number) for number in numbers]
         return [names[min(place, len(names)) - 1] for place in places]
 
@@ -450,7 +450,7 @@ def _plain(number: _Exact) -> str:
     if number.denominator == 1:
         return str(number.numerator)
     places = 1
-    while 10**places % number.denominator:
+    while 10**places % number.denominator:  # ends: edges were written as decimals
         places += 1
     digits = str(abs(number.numerator) * 10**places // number.denominator).rjust(places + 1, "0")
     return f"{'-' if number < 0 else ''}{digits[:-places]}.{digits[-places:]}"

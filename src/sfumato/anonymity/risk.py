@@ -136,7 +136,7 @@ def measure_risk(
     if register is not None:
         fitting = match_register(tally, quasi_identifiers, classes, register)
         matched = fitting > 0
-        people = np.maximum(people, fitting)
+        people = np.maximum(people, fitting)  # who is in the table is in the population, listed or not
     elif tally.weights is not None:
         people = np.maximum(people, np.bincount(classes, tally.weights))
     journalist = _attack(sizes, np.where(matched, 1 / people, 0.0), threshold)

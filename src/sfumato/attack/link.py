@@ -173,6 +173,7 @@ def link_tables(
     found = _Found(rows, people, secret)
     records = found.records[people.of_row]
     partner = found.partner[people.of_row]
+    # A link is one record for one person: who shares a record with others is not found by it.
     linked = np.flatnonzero((records == 1) & (found.people[partner] == 1))
     pairs = np.stack([linked, found.first_row[partner[linked]]], axis=1)
     certain = found.certain[people.of_row] & (records > 0)
@@ -244,7 +245,7 @@ def _judge(
     require_columns(register, [identity], side="register")
     names = register[identity].to_pylist()
     owners = identities.cast(pa.string()).to_pylist()
-    row_of = {owner: row for row, owner in enumerate(owners) if owner is not None}
+    row_of = {owner: row for row, owner in enumerate(owners) if owner is not None}  # the last of several
     right = sum(names[person] == owners[row] for person, row in pairs.tolist())
     rows = np.array([row_of.get(name, -1) for name in names], np.int64)
     certain_true = None

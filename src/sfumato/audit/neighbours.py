@@ -24,7 +24,7 @@ MOST_RECORDS = 2000
 
 _MOST_VALUES = 64  # of a column, half of them its first and half its last
 _HUGE = 2**63 - 1
-_CROWD = 24
+_CROWD = 24  # individuals, in threes of equal values
 _START = datetime(2025, 1, 6)  # a Monday
 _TYPES = {
     "integer": pa.int64(),
@@ -223,7 +223,7 @@ def list_individuals(fields: Sequence[Field], table: Table, *, thorough: bool) -
     if not fields:
         return (Individual("one record", ((),)),)
     cap = record_cap(table)
-    over = min(3 * cap + 2, cap + MOST_RECORDS)
+    over = min(3 * cap + 2, cap + MOST_RECORDS)  # records, more than may count
     first = tuple(field.usual[0] for field in fields)
     last = tuple(field.usual[-1] for field in fields)
     odd = _list_odd(fields, first)

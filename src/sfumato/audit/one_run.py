@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sfumato.audit.targets import Harness
 
 _SHARES = (1, 4, 16)  # of the canaries, one in so many is guessed
-_FEWEST = 8
-_MOST_RECORDS = 20_000
+_FEWEST = 8  # canaries: fewer prove next to nothing
+_MOST_RECORDS = 20_000  # of all canaries together
 
 Owned = tuple[Record, ...]
 """The records that one canary owns."""

@@ -411,7 +411,7 @@ class NestedSamples:
 
 def sample_truth(pair: CodedPair, *, seed: int) -> NestedSamples:
     """Samples of all SHARES, of individuals, or of records where none is known, drawn by a public seed."""
-    generator = np.random.default_rng([seed, 4])
+    generator = np.random.default_rng([seed, 4])  # the second number keeps the draws of one seed apart
     truth = pair.truth
     if truth.weights is None or pair.unit is not None:
         unit = np.arange(truth.rows) if pair.unit is None else pair.unit

@@ -291,6 +291,7 @@ def _code_records(
     missing = [name for name in used if name not in stored]
     if missing:
         raise MetricError(f"{side}: no column {missing[0]!r}")
+    # Every record counts: what is compared is the table, not what one individual may add to it.
     plain = replace(table, unit=PrivacyUnit(column=None, max_records=1), columns=named)
     names = frozenset(name.lower() for name in (*map(code_name, columns), *extra))
     with hide_failures(f"{side}: the records"):

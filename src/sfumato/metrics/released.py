@@ -73,7 +73,7 @@ def split_epsilons(released: pa.Table) -> list[tuple[float | None, pa.Table]]:
     if EPSILON not in released.column_names:
         return [(None, released)]
     values = finite_numbers(released, EPSILON, side="release")
-    _, first = np.unique(values, return_index=True)
+    _, first = np.unique(values, return_index=True)  # epsilons come in the order of their first row
     rest = released.drop_columns([EPSILON])
     column = released.column(EPSILON)
     return [(float(values[at]), rest.filter(pc.equal(column, column[int(at)]))) for at in np.sort(first)]

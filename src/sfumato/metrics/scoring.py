@@ -221,7 +221,7 @@ def _score_records(opened: _Opened, part: pa.Table, metric: RecordMetric) -> dic
             places = (*request.place, *request.time)
             options = {"place": places} if places else {}
             if request.bias_cutoff is not None:
-                options["bias_cutoff"] = request.bias_cutoff or None
+                options["bias_cutoff"] = request.bias_cutoff or None  # 0 turns the rule off
         case "taxi":
             options = {
                 "bias_cutoff": request.bias_cutoff or None,
@@ -261,7 +261,7 @@ def score_records(
     unit = unit or _UNITS[metric]
     if unit is not None:
         require_columns(truth, [unit], side="truth")
-    generator = np.random.default_rng([seed, 8])
+    generator = np.random.default_rng([seed, 8])  # the second number keeps the draws of one seed apart
     half = _draw_half(truth, unit, generator)
     tables = {UNIFORM: _draw_uniform(truth, unit, generator), HALF: half, RELEASE: release}
     scored = {name: _METRICS[metric](truth, table, **(options or {})) for name, table in tables.items()}
