@@ -11,7 +11,6 @@ import numpy as np
 
 from sfumato.errors import MetricError
 from sfumato.metrics.columns import (
-    SIDES,
     align_counts,
     code_text,
     is_text,
@@ -22,6 +21,7 @@ from sfumato.metrics.columns import (
     total_variation,
     whole_numbers,
 )
+from sfumato.metrics.k_marginal import require_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,9 +138,7 @@ def match3(
     """
     ours, theirs = read_sides(truth, release)
     names = tuple(ours.column_names)
-    for table, side in zip((ours, theirs), SIDES, strict=True):
-        if table.num_rows == 0 or not names:
-            raise MetricError(f"{side} has no records")
+    require_records(ours, theirs, ())
     true_codes = {name: _true_codes(ours, name) for name in names}
     sizes = _domain_sizes(true_codes, largest)
     codes = {name: _codes(theirs, name, sizes[name]) for name in names if name in theirs.column_names}
