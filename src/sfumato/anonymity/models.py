@@ -247,6 +247,8 @@ def check_people(people: NDArray[np.int64], k: int) -> None:
         ...
     sfumato.errors.AnonymityError: k is 4, but only 3 people are counted in the whole table; ...
     """
+    if k < 1:
+        raise AnonymityError("k must be at least 1")
     everybody = int(people.sum())
     if everybody < k:
         raise AnonymityError(
