@@ -264,9 +264,9 @@ def draw_counts(folder, table, records, runs, *, bound, factor=1):
             "sfumato.noise.add_noise",
             lambda values, *, kind, scale: add_noise(values, kind=kind, scale=scale * factor),
         )
-        (held,) = engine.count(hold_records(table, bound), cells((ask.columns,)), progress=lambda _: None)
-        drawn = [conversation._add_noise(ask, held, sfumato.noise).noisy_values for _ in range(runs)]
-    return np.stack(drawn), held.true_values, ask.scale
+        (counted,) = engine.count(hold_records(table, bound), cells((ask.columns,)), progress=lambda _: None)
+        drawn = [conversation._add_noise(ask, counted, sfumato.noise).noisy_values for _ in range(runs)]
+    return np.stack(drawn), counted.true_values, ask.scale
 
 
 def noise_is_right(drawn, scale):

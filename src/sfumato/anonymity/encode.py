@@ -93,8 +93,7 @@ def encode_quasi_identifier(
             "quasi-identifiers"
         )
     places = np.arange(len(values), dtype=np.float64)
-    nodes = np.zeros((0, len(values)), np.int32)
-    losses = np.zeros((0, len(values)), np.float64)
+    nodes, losses = np.zeros((0, len(values)), np.int32), np.zeros((0, len(values)))
     names: tuple[tuple[str | None, ...], ...] = ()
     kind: Kind = "category"
     if hierarchy is not None:
@@ -116,12 +115,8 @@ def encode_quasi_identifier(
 def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[object, ...]]:
     """The code of every record, and the different values in order; a missing value, None, is the last."""
     kind = value_type(column)
-    if (
-        pa.types.is_nested(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_time(kind)
-        or pa.types.is_duration(kind)
-    ):
+    unfit = (pa.types.is_nested, pa.types.is_binary, pa.types.is_time, pa.types.is_duration)
+    if any(test(kind) for test in unfit):
         raise AnonymityError(f"column {name!r} holds neither numbers, dates nor text; leave it out")
     if pa.types.is_null(kind):
         return np.zeros(len(column), np.int32), (None,)

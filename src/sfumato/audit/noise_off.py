@@ -39,8 +39,8 @@ Answer = tuple["NDArray[np.int64]", "NDArray[np.int64] | None"]
 # Groups that only the records know: those of one individual are never released, all others always.
 _SURE = 2**40
 _MOST_FINDINGS = 6
-_TRIES = 4
-_PURE_HAIR, _GAUSSIAN_HAIR = 1e-9, 1e-3
+_TRIES = 4  # runs with noise, if post-processing fails on exact answers
+_PURE_HAIR, _GAUSSIAN_HAIR = 1e-9, 1e-3  # relative, see compare_neighbours
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -103,7 +103,10 @@ class RecordingNoise:
         scale: ExactLike,
         threshold: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cells that reach the threshold with noise, without, or that did before."""
+        """The cells that reach the `threshold` with noise, without, or that did before.
+
+        `cells` are the occupied ones of `size`, `values` their counts; `scale` is that of the Laplace noise.
+        """
         replayed = self._record(
             NoiseRequest(
                 kind="sparse",
@@ -429,8 +432,7 @@ def _compare_runs(base: BaseRun, noise: RecordingNoise, outcome: Outcome) -> str
         return "neighbours are charged differently"
     if len(noise.requests) != len(base.noise.requests):
         return "neighbours ask for noise a different number of times"
-    differing = _differing(base, noise)
-    if differing:
+    if differing := _differing(base, noise):
         return f"neighbours ask for different noise, answer {differing[0] + 1}"
     if outcome.stages != first.stages:
         return "the progress messages depend on the records"

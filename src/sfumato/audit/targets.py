@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Project, Table
 
-SOMEBODY = 10**6
+SOMEBODY = 10**6  # the first number of an individual beside the crowd
 
-_BUDGET = Fraction(10**6)
+_BUDGET = Fraction(10**6)  # of every run's own ledger: nothing that is audited is refused for its price
 _COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "scale", "sensitivity", "unit")
 
 Progress = Callable[[str], None]
@@ -85,6 +85,7 @@ class RecipeTarget:
         release = curator.release(
             self.recipe, epsilon=list(self.epsilons), delta=self.delta, progress=progress
         )
+        # These have the time of the release in them, or digests of what has.
         timed = {"ledger", "files", "certificate.json", "writeup.md"}
         certificate = {key: value for key, value in release.certificate.items() if key not in timed}
         files = {name: content for name, content in release.files.items() if name not in timed}

@@ -227,7 +227,7 @@ def _count_released(released: pa.Table, table: Table, columns: tuple[str, ...]) 
     """The counts of the released table in every cell."""
     cells = np.zeros(released.num_rows, np.int64)
     for name in columns:
-        codes = code_released(released, table.column(name), side="release")
+        codes = code_released(released, table.column(name))
         if codes is None:
             raise RecipeError(f"the release has no column {name!r}; name columns that it has")
         cells = cells * table.column(name).size + codes

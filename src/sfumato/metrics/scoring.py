@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]
 RecordMetric = Literal["k-marginal", "taxi", "match3"]
 
-_COUNT = "count"
-_LARGEST = 2**27
+_COUNT = "count"  # what recipes call the column of counts
+_LARGEST = 2**27  # cells of all pie charts together: about a gigabyte of counts
 _METRICS: dict[RecordMetric, Callable[..., KMarginal | Taxi | Match3]] = {
     "k-marginal": k_marginal,
     "taxi": taxi,
@@ -163,7 +163,7 @@ def _open(request: Request) -> _Opened:
     if truth is None:
         raise SchemaError("no records to compare with; give --truth or --project")
     if described is not None:
-        stored = stored_names(truth, table=described, side="truth")
+        stored = stored_names(truth, table=described)
     else:
         stored = list(read_side(truth, side="truth").column_names)
     return _Opened(request, released, truth, described, stored)
@@ -221,7 +221,7 @@ def _score_records(opened: _Opened, part: pa.Table, metric: RecordMetric) -> dic
             places = (*request.place, *request.time)
             options = {"place": places} if places else {}
             if request.bias_cutoff is not None:
-                options["bias_cutoff"] = request.bias_cutoff or None
+                options["bias_cutoff"] = request.bias_cutoff or None  # 0 turns the rule off
         case "taxi":
             options = {
                 "bias_cutoff": request.bias_cutoff or None,
@@ -251,17 +251,17 @@ def score_records(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """The scores of the references and, last, of the release itself, as plain records by name.
+    """The scores by `metric` of the references and, last, of `release` itself, as plain records by name.
 
-    The uniform release has as many records as the truth, every value of every column drawn with equal
-    chance among those that occur; the half has half of the individuals (`unit`, by default taxis or
-    records). Both are drawn from `seed`. An all-zero release has no record: it scores nothing but what
-    a metric gives for shares that are zero on both sides. `options` are those of the metric.
+    All are compared with the records `truth`. The uniform release has as many records, every value of every
+    column drawn with equal chance among those that occur; the half has half of the individuals (`unit`, by
+    default taxis or records). Both are drawn from `seed`. An all-zero release has no record: it scores only
+    what a metric gives for shares that are zero on both sides. `options` are those of the metric.
     """
     unit = unit or _UNITS[metric]
     if unit is not None:
         require_columns(truth, [unit], side="truth")
-    generator = np.random.default_rng([seed, 8])
+    generator = np.random.default_rng([seed, 8])  # the second number keeps the draws of one seed apart
     half = _draw_half(truth, unit, generator)
     tables = {UNIFORM: _draw_uniform(truth, unit, generator), HALF: half, RELEASE: release}
     scored = {name: _METRICS[metric](truth, table, **(options or {})) for name, table in tables.items()}
