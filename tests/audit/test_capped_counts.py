@@ -22,7 +22,7 @@ from sfumato.errors import RecipeError
 from sfumato.noise import add_noise, exponential_choice
 from sfumato.questions import CapChoice, CappedMarginal, Request
 from sfumato.recipes import CappedCounts, Plan, Product
-from sfumato.schema import hold_records, parse_table
+from sfumato.schema import cap_records, parse_table
 
 MAX_RECORDS = 6
 EPSILON = Fraction(1)
@@ -189,7 +189,7 @@ def test_records_that_are_not_held_in_the_choice_are_caught(tmp_path, monkeypatc
 
 
 def test_counts_that_are_held_to_the_wrong_bound_are_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfumato.engines.base.hold_records", lambda table, most: table)
+    monkeypatch.setattr("sfumato.engines.base.cap_records", lambda table, most: table)
     table = describe()
     one = record(tmp_path, table, CROWD + HEAVY, monkeypatch, index=2)
     two = record(tmp_path, table, CROWD, monkeypatch, index=2)
@@ -264,9 +264,9 @@ def draw_counts(folder, table, records, runs, *, bound, factor=1):
             "sfumato.noise.add_noise",
             lambda values, *, kind, scale: add_noise(values, kind=kind, scale=scale * factor),
         )
-        (counted,) = engine.count(hold_records(table, bound), cells((ask.columns,)), progress=lambda _: None)
-        drawn = [conversation._add_noise(ask, counted, sfumato.noise).noisy_values for _ in range(runs)]
-    return np.stack(drawn), counted.true_values, ask.scale
+        (capped,) = engine.count(cap_records(table, bound), cells((ask.columns,)), progress=lambda _: None)
+        drawn = [conversation._add_noise(ask, capped, sfumato.noise).noisy_values for _ in range(runs)]
+    return np.stack(drawn), capped.true_values, ask.scale
 
 
 def noise_is_right(drawn, scale):

@@ -14,7 +14,7 @@ from helpers.asking import cells
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SourceError
 from sfumato.questions import CapChoice
-from sfumato.schema import hold_records, parse_table
+from sfumato.schema import cap_records, parse_table
 
 MAX_RECORDS = 6
 
@@ -140,10 +140,10 @@ def test_a_failure_does_not_quote_a_record(tmp_path, monkeypatch):
 @settings(max_examples=60, deadline=None)
 def test_holding_records_never_raises_the_bound(most, bound):
     table = describe(max_records=most)
-    held = hold_records(table, bound)
-    assert held.unit.max_records == min(most, bound)
-    assert held.contribution <= table.contribution
-    assert (held.columns, held.source, held.unit.neighbours) == (
+    capped = cap_records(table, bound)
+    assert capped.unit.max_records == min(most, bound)
+    assert capped.contribution <= table.contribution
+    assert (capped.columns, capped.source, capped.unit.neighbours) == (
         table.columns,
         table.source,
         table.unit.neighbours,
@@ -156,6 +156,6 @@ def test_holding_records_never_raises_the_bound(most, bound):
 def test_held_counts_stay_within_the_held_bound(tmp_path, bounding, bound):
     table = describe(bounding=bounding)
     engine = write(tmp_path, [("ana", i % 4, "xy"[i % 2]) for i in range(40)])
-    (counts,) = engine.count(hold_records(table, bound), cells((("c", "d"),)), progress=lambda _: None)
+    (counts,) = engine.count(cap_records(table, bound), cells((("c", "d"),)), progress=lambda _: None)
     most = min(bound, MAX_RECORDS) * table.grid
     assert 0.99 * most <= counts.true_values.sum() <= most

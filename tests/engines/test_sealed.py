@@ -62,7 +62,7 @@ def read_rows(data, fields, *, folder, suffix=".csv", delimiter=",", encoding="u
     path = folder / f"t{suffix}"
     path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
     names = tuple(f"f{index}" for index in range(fields))
-    batches = read_text(path, columns=names, wanted=names, delimiter=delimiter, encoding=encoding)
+    batches = read_text(path, columns=names, include=names, delimiter=delimiter, encoding=encoding)
     return [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
 
 

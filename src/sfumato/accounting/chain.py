@@ -83,7 +83,9 @@ class Entry:
         recipe = description.get("recipe") or {}
         kind, by = str(recipe.get("recipe", "")), recipe.get("by")
         return str(
-            description.get("statement", f"{kind} by {', '.join(by)}" if isinstance(by, list) else kind)
+            description.get(
+                "statement", f"{kind} by {', '.join(map(str, by))}" if isinstance(by, list) else kind
+            )
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -162,6 +164,9 @@ def make_entry(
     table_version: str = "",
 ) -> Entry:
     """The entry that comes next after `history`, recorded now and sealed; None begins a chain.
+
+    `kind` says what the entry is and `description` all about it, as plain JSON. A charge names the digest of
+    its plan (`plan_digest`), its `table` and the digest of the records (`table_version`).
 
     >>> first = make_entry(history=None, kind="open", description={})
     >>> first.sequence, first.hash == first.seal()

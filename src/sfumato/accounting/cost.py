@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
 from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive, round_up
+from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.schema.table import Neighbours
 
 if TYPE_CHECKING:
@@ -95,10 +95,7 @@ class Cost:
             raise RecipeError(f"neighbours must be one of {get_args(Neighbours)}, got {self.neighbours!r}")
         if not isinstance(self.unit, str) or not self.unit:
             raise RecipeError("unit must name what is protected, such as 'resident' or 'row'")
-        if isinstance(self.count, bool) or not isinstance(self.count, int):
-            raise RecipeError("count must be a whole number")
-        if not 1 <= self.count <= _MOST:
-            raise RecipeError(f"count must lie between 1 and {_MOST}, got {self.count}")
+        object.__setattr__(self, "count", parse_whole(self.count, name="count", high=_MOST))
         object.__setattr__(self, "delta", Fraction(parse_exact(self.delta, name="delta")))
         _check_delta(self)
 

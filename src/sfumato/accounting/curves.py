@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from sfumato.accounting.cost import PLACES, SMOOTHING, bisect_floats, pure_to_mu, pure_to_rho, sqrt_up
 from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, parse_exact, parse_positive
+from sfumato.exact import ExactLike, parse_exact, parse_positive, parse_whole
 from sfumato.schema.table import Neighbours
 
 _GUARD = 1e-13
@@ -61,7 +61,9 @@ def gaussian_sigma(
     >>> round(gaussian_sigma(epsilon=1, delta=2.5e-5, sensitivity=150, count=66), 2)
     4290.24
     """
-    total = math.sqrt(_count(count)) * float(parse_positive(sensitivity, name="sensitivity"))
+    total = math.sqrt(parse_whole(count, name="count")) * float(
+        parse_positive(sensitivity, name="sensitivity")
+    )
     return total / max_mu(epsilon, delta) * (1 + 1e-15)
 
 
@@ -94,7 +96,7 @@ def discrete_gaussian_delta(*, epsilon: ExactLike, sigma: ExactLike, sensitivity
     """
     exact = parse_exact(epsilon, name="epsilon")
     variance = parse_positive(sigma, name="sigma") ** 2
-    if _count(sensitivity) > 10**7 or variance > 10**14:
+    if parse_whole(sensitivity, name="sensitivity") > 10**7 or variance > 10**14:
         raise RecipeError("the sum for discrete Gaussian noise is meant for sigma and sensitivity to 1e7")
     first = math.floor(exact * variance / sensitivity - Fraction(sensitivity, 2)) + 1
     width = 2 * float(variance)
@@ -308,13 +310,7 @@ def _mills(x: float) -> float:
 
 def _mu(sigma: ExactLike, sensitivity: ExactLike, count: int) -> float:
     ratio = parse_positive(sensitivity, name="sensitivity") / parse_positive(sigma, name="sigma")
-    return math.sqrt(_count(count)) * float(ratio)
-
-
-def _count(count: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise RecipeError("a count or a discrete sensitivity must be a whole number of one or more")
-    return count
+    return math.sqrt(parse_whole(count, name="count")) * float(ratio)
 
 
 def _open_delta(delta: ExactLike) -> Fraction:

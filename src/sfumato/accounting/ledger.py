@@ -111,6 +111,8 @@ class Ledger:
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
 
+        `costs` is what is spent and `description`, plain JSON, on what. `plan_digest` and `table_version`
+        are digests of the plan and of the records of `table`; `find_answer` finds the answer by them.
         With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
         `units` has the unit of every private table, the column or "row", where `table` names several;
         otherwise the costs say it.
@@ -205,7 +207,7 @@ class Ledger:
 
     @contextmanager
     def exclusively(self, *, plan_digest: str, table_version: str = "") -> Iterator[None]:
-        """Holds one question, from the look for an answer to its storage, against all who ask the same.
+        """Locks one question, from the look for an answer to its storage, against all who ask the same.
 
         Of equal questions the first is charged; the others wait, and find its answer.
 
@@ -217,9 +219,9 @@ class Ledger:
         True
         """
         key = int.from_bytes(hashlib.sha256(f"{plan_digest} {table_version}".encode()).digest()[:8]) >> 2
-        with take_turn(str(self._store.place), key) as first, ExitStack() as held:
+        with take_turn(str(self._store.place), key) as first, ExitStack() as lock:
             if first:
-                held.enter_context(self._store.hold_question(key, timeout=self._timeout))
+                lock.enter_context(self._store.lock_question(key, timeout=self._timeout))
             yield
 
     def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:

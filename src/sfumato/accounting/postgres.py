@@ -72,30 +72,30 @@ WHERE n.nspname = %s
 # One line for everything that decides what a row written to the schema becomes. Foreign keys and
 # rules, policies, triggers, heirs and further indexes can all run another's code or hide rows.
 _LAYOUT = """
-WITH held AS (
+WITH relations AS (
     SELECT c.* FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s
 )
 SELECT pg_catalog.concat_ws(' ', 'relation', relname, relkind, relpersistence,
         relrowsecurity, relforcerowsecurity)
-    FROM held
+    FROM relations
 UNION ALL
 SELECT pg_catalog.concat_ws(' ', 'column', c.relname, a.attnum, a.attname,
         pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.atthasdef,
         a.attidentity, a.attgenerated)
-    FROM held c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+    FROM relations c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
     WHERE c.relkind <> 'i' AND a.attnum > 0
 UNION ALL
 SELECT pg_catalog.concat_ws(' ', 'constraint', c.relname, pg_catalog.pg_get_constraintdef(k.oid))
-    FROM held c JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid WHERE k.contype <> 'n'
+    FROM relations c JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid WHERE k.contype <> 'n'
 UNION ALL
-SELECT 'trigger' FROM held c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
+SELECT 'trigger' FROM relations c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid
 UNION ALL
-SELECT 'rule' FROM held c JOIN pg_catalog.pg_rewrite r ON r.ev_class = c.oid
+SELECT 'rule' FROM relations c JOIN pg_catalog.pg_rewrite r ON r.ev_class = c.oid
 UNION ALL
-SELECT 'policy' FROM held c JOIN pg_catalog.pg_policy p ON p.polrelid = c.oid
+SELECT 'policy' FROM relations c JOIN pg_catalog.pg_policy p ON p.polrelid = c.oid
 UNION ALL
-SELECT 'heir' FROM held c JOIN pg_catalog.pg_inherits i ON c.oid IN (i.inhrelid, i.inhparent)
+SELECT 'heir' FROM relations c JOIN pg_catalog.pg_inherits i ON c.oid IN (i.inhrelid, i.inhparent)
 """
 _LOST = "the connection was lost; nothing was written; run it again"
 _GONE = "does not exist, is not a ledger, or its tables were changed; restore it from a backup"
@@ -154,7 +154,7 @@ class PostgresStore:
     def exists(self, *, timeout: float) -> bool:
         """Whether the schema holds anything, a whole ledger or not."""
         with self._connect(timeout=timeout) as connection:
-            return self._holds_any(connection)
+            return self._has_relations(connection)
 
     def create(self, *, secret: bytes, first: Entry, timeout: float) -> None:
         """Makes schema and tables in one transaction, or leaves what is already there.
@@ -172,7 +172,7 @@ class PostgresStore:
                 (f"sfumato ledger {schema}",),
             )
             self._check_server(connection)
-            if self._holds_any(connection):
+            if self._has_relations(connection):
                 return
             known = connection.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
             if known.fetchone() is None:
@@ -191,8 +191,8 @@ class PostgresStore:
                 # Lost: it was made whole or not at all, and whoever opens it next sees which.
 
     @contextmanager
-    def hold_question(self, key: int, *, timeout: float) -> Iterator[None]:
-        """Holds one question against all others on this server, by a lock that ends with its connection.
+    def lock_question(self, key: int, *, timeout: float) -> Iterator[None]:
+        """Locks one question on this server, until the block ends; the lock ends with its connection.
 
         The lock is that of a transaction, since a pooler may give every transaction another session.
         """
@@ -354,7 +354,7 @@ class PostgresStore:
         if encoding != "UTF8":
             raise LedgerError(f"ledger {self.name!r}: create its database with ENCODING 'UTF8'")
 
-    def _holds_any(self, connection: psycopg.Connection[Row]) -> bool:
+    def _has_relations(self, connection: psycopg.Connection[Row]) -> bool:
         return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
 
 

@@ -238,10 +238,10 @@ class FileStore:
             raise LedgerError(_explain_creation(path, error)) from error
 
     @contextmanager
-    def hold_question(self, key: int, *, timeout: float) -> Iterator[None]:
-        """Holds one question against other processes on this machine, by a file beside the ledger's."""
+    def lock_question(self, key: int, *, timeout: float) -> Iterator[None]:
+        """Locks one question against other processes on this machine, by a file beside the ledger's."""
         path = self.place.resolve()
-        with hold_byte(path.with_name(path.name + ".lock"), key):
+        with lock_byte(path.with_name(path.name + ".lock"), key):
             yield
 
     @contextmanager
@@ -345,8 +345,8 @@ def take_turn(place: str, key: int) -> Iterator[bool]:
 
 
 @contextmanager
-def hold_byte(path: Path, key: int) -> Iterator[None]:
-    """Holds byte `key` of the lock file at `path`, against other processes."""
+def lock_byte(path: Path, key: int) -> Iterator[None]:
+    """Locks byte `key` of the lock file at `path`, against other processes."""
     if sys.platform == "win32":  # only threads wait for each other
         yield
         return

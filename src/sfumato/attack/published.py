@@ -34,7 +34,7 @@ def open_published(
     if folder:
         from sfumato.release.folder import open_folder
 
-        opened = open_folder(str(source), wanted=("table.parquet",))
+        opened = open_folder(str(source), load=("table.parquet",))
         opened.plan()  # a certificate that could not have been made fails here as it does everywhere
         source = opened.table("table.parquet")
     table = read_text(source, side=side)

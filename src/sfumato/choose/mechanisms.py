@@ -222,11 +222,11 @@ def quantile(
     ledger: Ledger | None = None,
     name: str = "quantile",
 ) -> Pick[ExactLike]:
-    """The candidate, of a public ascending list, that lies nearest in rank to the quantile `q` of `values`.
+    """The candidate, of public ascending `candidates`, nearest in rank to the quantile `q` of `values`.
 
     `values`, or what they return if they are a function, are read after the charge. What is not a number does
-    not count. No individual may have more than `max_records` of them: see to that before. The other keyword
-    arguments are those of `choose`.
+    not count. No individual may have more than `max_records` of them: see to that before. `epsilon`,
+    `mechanism`, `neighbours`, `unit`, `ledger` and `name` are those of `choose`.
 
     Privacy: pure epsilon. For q = a/b a candidate is scored by how far the rank a/b lies from the values
     below it and up to it, in steps of 1/b, which one value moves by at most max(a, b - a), and by b if
@@ -275,6 +275,9 @@ def make_terms(
     unit: str = "row",
 ) -> Terms:
     """The terms, their numbers read exactly, or an error about what cannot be promised.
+
+    One individual, a value of `unit`, added or replaced (`neighbours`), moves a score by at most
+    `sensitivity`, if `monotone` all scores in one direction. `epsilon` is the cost of one choice.
 
     >>> make_terms(epsilon=0.1, sensitivity=2, neighbours="replace").rate
     Fraction(1, 40)

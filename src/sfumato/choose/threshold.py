@@ -150,9 +150,10 @@ def above_threshold(
     an added individual never moves in different directions.
 
     Values are rounded down to multiples of 1 / `grid`, by default to those on which the sensitivity is whole.
+    The `ledger`, if there is one, is charged under `name`; `neighbours` and `unit` say who is protected.
 
-    Privacy: pure epsilon. Each of `count` runs spends epsilon / count = e1 + e2 (`split_epsilon`). With D the
-    sensitivity, the threshold gets discrete Laplace noise of scale D / e1, drawn anew after each yes, and
+    Privacy: pure `epsilon`. Each of `count` runs spends epsilon / count = e1 + e2 (`split_epsilon`). With D
+    the sensitivity, the threshold gets discrete Laplace noise of scale D / e1, drawn anew after each yes, and
     every answer fresh noise of scale 2 D / e2, or D / e2 if monotone (Dwork and Roth 2014, with the constants
     of Lyu, Su and Li 2017; docs/proofs/choice.md).
 

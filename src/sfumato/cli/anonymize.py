@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, progress, say
+from sfumato.cli.output import Force, Json, note, print_json, progress, say, split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,7 @@ def anonymize(
         typer.Option("--target", help="The column to predict; the first sensitive one by default."),
     ] = None,
     report: Annotated[str | None, typer.Option("--report", help="An HTML file to write, INTERNAL.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Make quasi-identifiers so coarse that every record is one of k. Not differential privacy.
@@ -90,11 +90,11 @@ def anonymize(
     from sfumato.tables import write_file
 
     options = Options(
-        quasi_identifiers=_split(quasi),
+        quasi_identifiers=split_names(quasi),
         k=k,
-        sensitive=_split(sensitive),
-        keep=_split(keep),
-        identifiers=_split(identifiers),
+        sensitive=split_names(sensitive),
+        keep=split_names(keep),
+        identifiers=split_names(identifiers),
         individual=individual,
         hierarchies=hierarchies,  # type: ignore[arg-type]  # a path is read and checked there
         method=method,  # type: ignore[arg-type]  # checked there
@@ -144,7 +144,7 @@ def anonymize(
         )
     (summary,) = summaries
     if json:
-        print_json({"out": str(goal), "report": None if page is None else str(page), **summary.to_record()})
+        print_json({"out": goal, "report": page, **summary.to_record()})
         return
     say(f"Wrote {goal}, and measured it as it was written.")
     say(describe_summary(summary))
@@ -190,10 +190,6 @@ def _read_column(table: str, name: str) -> pa.ChunkedArray:
     from sfumato.tables import read_table
 
     return read_table(table, side="table", columns=[name], typed=True).column(name)
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _read_recursive(text: str | None) -> tuple[float, int] | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, say
+from sfumato.cli.output import Json, note, print_json, say, split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ def link(
         read_text,
     )
 
-    columns = [name.strip() for name in on.split(",") if name.strip()]
+    columns = split_names(on)
     people = read_text(register, side="register")
     name = identity or next((each for each in people.column_names if each not in columns), None)
     known = None if truth is None else read_text(truth, side="truth")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, console, print_json, progress
+from sfumato.cli.output import Json, ProjectOption, print_json, progress, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +101,7 @@ def audit(
     if json:
         print_json(result.to_record())
     else:
-        console().print(str(result))
+        say(str(result))
     if result.verdict == "VIOLATED":
         raise typer.Exit(_VIOLATED)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sfumato.cli.output import Json, ProjectOption, note_missing_ledger, print_json, print_table, say
-
-if TYPE_CHECKING:
-    from sfumato.curator import Curator
+from sfumato.cli.output import Json, ProjectOption, open_curator, print_json, print_table, say
 
 
 def budget(
@@ -25,15 +22,12 @@ def budget(
     json: Json = False,
 ) -> None:
     """Show what has been spent, by what, and what is left."""
-    import sfumato
-
     if text is not None and not anchor:
         raise typer.BadParameter("an anchor is checked with --anchor TEXT")
-    curator = sfumato.open(project)
     if anchor:
-        _print_anchor(curator, text, json=json)
+        _print_anchor(project, text, json=json)
         return
-    note_missing_ledger(curator)
+    curator = open_curator(project)
     report = curator.accept_budget() if accept else curator.budget()
     record = report.to_record()
     if json:
@@ -47,10 +41,12 @@ def budget(
         print_table("entry", "when", "table", "by", "epsilon", "rho", rows=rows)
 
 
-def _print_anchor(curator: Curator, text: str | None, *, json: bool) -> None:
+def _print_anchor(project: str, text: str | None, *, json: bool) -> None:
     """Prints an anchor, or that the ledger holds the one in `text`."""
+    import sfumato
     from sfumato.accounting import Ledger
 
+    curator = sfumato.open(project)
     ledger, folder = Ledger.read_only(curator.ledger_path), curator.project.folder
     found = ledger.sign_anchor(folder=folder) if text is None else ledger.check_anchor(text, folder=folder)
     if json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,56 +27,16 @@ def check(
 
     result = sfumato.open(project).check(recipe, epsilon=epsilon, delta=delta)
     if json:
-        print_json(describe_check(result))
+        print_json(result.to_record())
     else:
         show_check(result)
     if not result.admitted:
         raise typer.Exit(3)
 
 
-def describe_check(result: Check) -> dict[str, Any]:
-    """A dry run as a plain record."""
-    from sfumato.exact import format_exact
-    from sfumato.questions import request_cost, request_grid, request_size
-
-    plan = result.plan
-    planned = [
-        (request, request_cost(plan.table, request), request_grid(plan.table, request))
-        for request in plan.requests
-    ]
-    allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
-    return {
-        "recipe": plan.recipe.kind,
-        "table": plan.table.name,
-        "unit": plan.table.unit.column or "row",
-        "max_records": plan.table.unit.max_records,
-        "neighbours": plan.table.unit.neighbours,
-        "bounding": plan.table.bounding,
-        "measurements": [
-            {
-                "name": request.name,
-                "cells": request_size(plan.table, request),
-                "noise": request.noise,
-                "scale": float(request.scale / grid),
-                "sensitivity": float(cost.sensitivity / grid),
-                "norm": cost.norm,
-                "expected_error_95": request.interval / grid,
-                "epsilon": None if cost.epsilon is None else format_exact(cost.epsilon),
-                "rho": float(cost.rho),
-            }
-            for request, cost, grid in planned
-        ],
-        **allowance,
-        "left": str(result.left),
-        "admitted": result.admitted,
-        "answered": result.answered,
-        "begun": result.begun,
-    }
-
-
 def show_check(result: Check) -> None:
     """Prints a dry run for a person."""
-    record = describe_check(result)
+    record = result.to_record()
     say(f"{record['recipe']} of table {record['table']}")
     say(f"  protects   one individual: {result.plan.table.unit.describe()}")
     say(f"  bounding   {record['bounding']}, enforced while counting")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sfumato.cli.output import Json, console, print_json, progress
+from sfumato.cli.output import Force, Json, print_json, progress, say
 from sfumato.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def contest(
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="The submission file; PACK/submission.csv by default.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing submission.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Read a contest pack and write its submission, every epsilon charged to a ledger in the pack."""
@@ -46,13 +46,12 @@ def contest(
     if json:
         print_json({"contest": sprint, "submission": str(target), "total": release.certificate["total"]})
         return
-    show = console()
     spent = (
         "nothing (answered before)"
         if release.repeated
         else f"epsilon {release.certificate['total']['epsilon']}"
     )
-    show.print(f"Wrote {target}; spent {spent}.")
+    say(f"Wrote {target}; spent {spent}.")
 
 
 def make_submission(

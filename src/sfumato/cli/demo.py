@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.output import Json, console, print_json, progress
+from sfumato.cli.output import Force, Json, note, print_json, progress, say
 
 
 def demo(
     out: Annotated[str, typer.Option("--out", "-o", help="The folder to write.")] = "demo",
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier demo.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Simulate a city, release its incidents privately, verify the release. Takes seconds."""
@@ -26,8 +26,9 @@ def demo(
     write_demo(folder, force=force)
     curator = sfumato.open(folder / "sfumato.toml")
     recipe, target = folder / "monthly.toml", folder / "out"
-    show = console(stderr=json)
-    show.print("A SIMULATED city: invented people, drawn from a public seed. Nobody's data is in here.\n")
+    (note if json else say)(
+        "A SIMULATED city: invented people, drawn from a public seed. Nobody's data is in here.\n"
+    )
     if not json:
         show_check(curator.check(recipe))
     with progress(quiet=json) as stage:
@@ -38,9 +39,8 @@ def demo(
     if json:
         print_json({"folder": out, "left": str(report.left), "verified": list(checks.checked)})
         return
-    show.print()
-    show.print(draw_bars(release.table))
-    show.print(f"\nReleased and verified; epsilon {report.left} of {report.total} left. Written to {out}:")
+    say(f"\n{draw_bars(release.table)}")
+    say(f"\nReleased and verified; epsilon {report.left} of {report.total} left. Written to {out}:")
     for name, meaning in (
         ("incidents.parquet", "the simulated records: what would stay secret"),
         ("sfumato.toml", "the described table and its budget"),
@@ -52,6 +52,6 @@ def demo(
         ("out/writeup.md", "the privacy write-up and proof, for a reviewer"),
         ("report.html", "all of it for people who would rather look: open it in a browser"),
     ):
-        show.print(f"  {name:26s} {meaning}")
-    show.print(f"\nnext: sfumato budget --project {folder / 'sfumato.toml'}")
-    show.print("      sfumato init yours.parquet > sfumato.toml")
+        say(f"  {name:26s} {meaning}")
+    say(f"\nnext: sfumato budget --project {folder / 'sfumato.toml'}")
+    say("      sfumato init yours.parquet > sfumato.toml")

@@ -34,11 +34,12 @@ def doctor(
 
 def _show(fit: dict[str, Any]) -> None:
     numbers = ("inside", "outside", "missing", "unread", "changed")
-    headings = (">inside", ">outside", ">missing", ">not read", ">cut or mended")
+    headings = ("inside", "outside", "missing", "not read", "cut or mended")
     print_table(
         "column",
         *headings,
         "what would help",
+        numbers=range(1, 6),
         rows=(
             (each["name"], *(f"{each[key]:,}" for key in numbers), each["advice"]) for each in fit["columns"]
         ),

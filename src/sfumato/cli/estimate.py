@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, console, print_json
+from sfumato.cli.output import Json, print_json, print_table, say
 from sfumato.cli.respond import Bloom, Cohorts, Hashes, ReportEpsilon, Values, ask_mechanism, split_labels
 
 if TYPE_CHECKING:
@@ -140,24 +140,22 @@ def _show(result: Estimate | MeanEstimate, described: Described, *, confidence: 
             document["interval"] = list(result.interval(confidence=confidence))
         print_json(document)
         return
-    out = console()
     if isinstance(result, Estimate):
         _show_shares(result, described, confidence)
     else:
         low, high = result.interval(confidence=confidence)
-        out.print(f"mean {result.mean:.6g}, standard error {result.standard_error:.3g}")
-        out.print(f"{confidence:.0%} interval {low:.6g} to {high:.6g}")
-    out.print(f"{result.people:,} answers by {result.mechanism}, epsilon {float(result.epsilon):.6g} each")
+        say(f"mean {result.mean:.6g}, standard error {result.standard_error:.3g}")
+        say(f"{confidence:.0%} interval {low:.6g} to {high:.6g}")
+    say(f"{result.people:,} answers by {result.mechanism}, epsilon {float(result.epsilon):.6g} each")
 
 
 def _show_shares(result: Estimate, described: Described, confidence: float) -> None:
-    from rich.table import Table
-
-    table = Table("value", "share", f"{confidence:.0%} interval", "people")
     names = described.values or tuple(map(str, range(result.frequencies.size)))
     intervals = result.interval(confidence=confidence)
-    for name, share, (low, high), count in zip(
-        names, result.frequencies, intervals, result.counts, strict=True
-    ):
-        table.add_row(name, f"{share:.4f}", f"{low:.4f} to {high:.4f}", f"{count:,.0f}")
-    console().print(table)
+    rows = (
+        (name, f"{share:.4f}", f"{low:.4f} to {high:.4f}", f"{count:,.0f}")
+        for name, share, (low, high), count in zip(
+            names, result.frequencies, intervals, result.counts, strict=True
+        )
+    )
+    print_table("value", "share", f"{confidence:.0%} interval", "people", rows=rows)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, say
+from sfumato.cli.output import Force, Json, note, print_json, say
 
 
 def explain(
@@ -24,7 +24,7 @@ def explain(
         typer.Option("--read-at", help="The delta at which to read the guarantee as an epsilon; 1e-6."),
     ] = None,
     picture: Annotated[Path | None, typer.Option("--picture", help="An SVG picture to write.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing picture.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Explain what a guarantee lets an adversary learn who knows everybody else's data.
@@ -47,12 +47,12 @@ def explain(
         delta=parse_exact(delta or "0", name="delta"),
         times=times,
     )
-    told = explain_guarantee(guarantee, prior=prior, read_at="1e-6" if read_at is None else read_at)
+    explanation = explain_guarantee(guarantee, prior=prior, read_at="1e-6" if read_at is None else read_at)
     if picture is not None:
-        write_file(picture, draw_explanation(told).encode(), force=force)
+        write_file(picture, draw_explanation(explanation).encode(), force=force)
     if json:
-        print_json({**told.to_record(), "picture": None if picture is None else str(picture)})
+        print_json({**explanation.to_record(), "picture": picture})
         return
-    say(describe_explanation(told))
+    say(describe_explanation(explanation))
     if picture is not None:
         note(f"written: {picture}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.output import Json, console, note, print_json, say
+from sfumato.cli.output import Force, Json, note, print_json, print_table, refuse_inputs, say, split_names
 
 if TYPE_CHECKING:
     from sfumato.grouping import Grouping
@@ -34,13 +34,14 @@ def groups(
     ] = 0.1,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A recipe file to write.")] = None,
     picture: Annotated[Path | None, typer.Option(help="An SVG picture to write.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Find groups of correlated columns in a PUBLIC table, for the recipe field-groups.
 
     Example: sfumato groups survey.csv --project sfumato.toml --picture groups.svg > groups.toml
     """
+    from sfumato.errors import RecipeError, ReleaseError
     from sfumato.exact import parse_positive
     from sfumato.grouping import (
         draft_recipe,
@@ -57,10 +58,13 @@ def groups(
     described = _find_table(source, project, table)
     for path in (out, picture):
         if path is not None:
-            _refuse_inputs(path, (source, Path(project or "sfumato.toml")))
+            refuse_inputs(path, source, Path(project or "sfumato.toml"))
             check_file(path, force=force)
-    _refuse_same(out, picture)
-    chosen = None if columns is None else _split(columns)
+    if out is not None and picture is not None and out.resolve() == picture.resolve():
+        raise ReleaseError(f"{out.name!r} cannot be two files; give --out and --picture different names")
+    chosen = None if columns is None else split_names(columns)
+    if chosen == ():
+        raise RecipeError("--columns names no column; write --columns a,b,c")
     rows = read_columns(source)
     if described is None:
         read = encode_values(rows, columns=chosen)
@@ -89,11 +93,7 @@ def groups(
         write_file(out, recipe.encode(), force=force)
     notes = (*read.notes, *found.note_limits(max_cells))
     if json:
-        files = {
-            "out": None if out is None else str(out),
-            "picture": None if picture is None else str(picture),
-        }
-        print_json({**found.to_record(), "notes": list(notes), **files})
+        print_json({**found.to_record(), "notes": list(notes), "out": out, "picture": picture})
         return
     _show(found, notes=notes)
     for path in (out, picture):
@@ -124,31 +124,6 @@ def _find_table(source: Path, project: str | None, name: str | None) -> Table | 
     return opened.table(next(iter(opened.tables)) if name is None else name)
 
 
-def _refuse_inputs(path: Path, inputs: tuple[Path, ...]) -> None:
-    from sfumato.errors import ReleaseError
-
-    if any(path.resolve() == each.resolve() for each in inputs):
-        raise ReleaseError(
-            f"{path.name!r} is read by this command and cannot be written by it; choose another name"
-        )
-
-
-def _refuse_same(out: Path | None, picture: Path | None) -> None:
-    from sfumato.errors import ReleaseError
-
-    if out is not None and picture is not None and out.resolve() == picture.resolve():
-        raise ReleaseError(f"{out.name!r} cannot be two files; give --out and --picture different names")
-
-
-def _split(columns: str) -> list[str]:
-    from sfumato.errors import RecipeError
-
-    names = [name.strip() for name in columns.split(",") if name.strip()]
-    if not names:
-        raise RecipeError("--columns names no column; write --columns a,b,c")
-    return names
-
-
 def _sensitivity(table: Table) -> float:
     from fractions import Fraction
 
@@ -162,29 +137,28 @@ def _sensitivity(table: Table) -> float:
 
 def _show(found: Grouping, *, notes: tuple[str, ...]) -> None:
     """Prints groups, strong pairs that were kept apart, and notes for a person, on stderr."""
-    from rich.table import Table
-
     from sfumato.pages.words import plain_text
 
-    screen = console(stderr=True)
-
-    def row(table: Table, names: tuple[str, ...], *cells: str) -> None:
-        table.add_row(", ".join(map(plain_text, names)), *cells)
+    def join(names: tuple[str, ...]) -> str:
+        return ", ".join(map(plain_text, names))
 
     several = [group for group in found.groups if len(group.columns) > 1]
     if several:
-        table = Table("group", "cells", "association", "expected error")
-        for group in several:
-            row(table, group.columns, f"{group.cells:,}", f"{group.association:.2f}", f"{group.error:.1%}")
-        screen.print(table)
+        rows = (
+            (join(each.columns), f"{each.cells:,}", f"{each.association:.2f}", f"{each.error:.1%}")
+            for each in several
+        )
+        print_table("group", "cells", "association", "expected error", rows=rows, stderr=True)
     alone = len(found.groups) - len(several)
     note(f"{len(found.groups)} groups: {len(several)} of several columns, {alone} of one column")
     note(f"expected error of a pair of columns: {found.error:.1%}; all alone: {found.error_alone:.1%}")
     if found.apart:
-        table = Table("strong pairs kept apart", "association", "cells together", "reason")
-        for pair in found.apart:
-            row(table, pair.columns, f"{pair.association:.2f}", f"{pair.cells:,}", pair.reason)
-        screen.print(table)
+        headings = ("strong pairs kept apart", "association", "cells together", "reason")
+        pairs = (
+            (join(pair.columns), f"{pair.association:.2f}", f"{pair.cells:,}", pair.reason)
+            for pair in found.apart
+        )
+        print_table(*headings, rows=pairs, stderr=True)
     for text in notes:
         note(text)
     note(f"association: {found.measure}")

@@ -64,18 +64,15 @@ for command in (
 app.add_typer(attack, name="attack")
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if value:
         sys.stdout.write(f"{__version__}\n")
         raise typer.Exit
 
 
 @app.callback()
 def options(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", callback=lambda value: _print_version(wanted=value), is_eager=True),
-    ] = False,
+    _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
     """Publish the picture, not the people: private releases with their proof attached."""
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from sfumato.curator import Curator
@@ -65,15 +67,25 @@ def open_curator(project: str) -> Curator:
     import sfumato
 
     curator = sfumato.open(project)
-    note_missing_ledger(curator)
-    return curator
-
-
-def note_missing_ledger(curator: Curator) -> None:
-    """Says on stderr that no ledger is there yet."""
     if not curator.has_ledger():
         name = curator.ledger_name
         note(f"no ledger {name!r} yet: the first charge makes one. If there was one, put it back first")
+    return curator
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """The names in an option such as a,b,c."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def refuse_inputs(path: Path, *inputs: Path) -> None:
+    """Raises an error if the file to be written is one of the `inputs`."""
+    from sfumato.errors import ReleaseError
+
+    if path.resolve() in {each.resolve() for each in inputs}:
+        raise ReleaseError(
+            f"{path.name!r} is read by this command and cannot be written by it; choose another name"
+        )
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -91,16 +103,25 @@ def console(*, stderr: bool = False) -> Console:
     return Plain(stderr=stderr, soft_wrap=not stream.isatty(), highlight=False, markup=False, emoji=False)
 
 
-def print_table(*headings: str, rows: Iterable[Iterable[str]], title: str | None = None) -> None:
-    """Prints a table on stdout; columns whose heading begins with ">" are set flush right."""
+def print_table(
+    *headings: str,
+    rows: Iterable[Iterable[str]],
+    title: str | None = None,
+    numbers: Container[int] = (),
+    stderr: bool = False,
+) -> None:
+    """Prints a table under its `headings` and `title`; columns at the places `numbers` are set flush right.
+
+    It goes to stdout, or to `stderr` if it is no result.
+    """
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for heading in headings:
-        table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place in numbers else "left")
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    console(stderr=stderr).print(table)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, progress, say
+from sfumato.cli.output import Force, Json, note, print_json, progress, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def report(
     time: Annotated[
         str | None, typer.Option("--time", help="The column to draw as time.", show_default=False)
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Write one HTML file that explains a release: privacy, accuracy, maps, how to use it.
@@ -63,16 +63,16 @@ def report(
     check_file(target, force=force)
     ledger = sfumato.open(project).budget() if project is not None else None
     comparison, maps = None, None
-    with progress(quiet=json) as tell:
-        tell("reading the release")
-        open_folder(release, wanted=()).plan()
+    with progress(quiet=json) as stage:
+        stage("reading the release")
+        open_folder(release, load=()).plan()
         facts = read_facts(release)
         if ledger is not None:
             check_charge(facts.certificate, [entry.hash for entry in ledger.entries])
         if truth is not None:
             axes = choose_axes(facts.shown, place=place, time=time)
-            comparison, maps = _compare(facts, axes, Path(truth), tell)
-        tell("drawing the report")
+            comparison, maps = _compare(facts, axes, Path(truth), stage)
+        stage("drawing the report")
         content = build_report(
             release, ledger=ledger, comparison=comparison, maps=maps, place=place, time=time
         )
@@ -101,7 +101,7 @@ def _refuse_inside(target: Path, folder: Path) -> None:
 
 
 def _compare(
-    facts: Facts, axes: Axes, truth: Path, tell: Callable[[str], None]
+    facts: Facts, axes: Axes, truth: Path, stage: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any] | None]:
     """The comparison with the truth, one per epsilon if there are several, and the map of the truth."""
     from sfumato.schema import parse_table
@@ -109,20 +109,22 @@ def _compare(
     (name, spec), *_ = facts.certificate["plan"]["table"].items()
     table = parse_table(name, spec)
     if not facts.has_epsilon or facts.best is None:
-        record, maps = _compare_one(facts, axes, truth, table, facts.table, tell)
+        record, maps = _compare_one(facts, axes, truth, table, facts.table, stage)
         return record, maps
     import pyarrow.compute as pc
 
-    told, maps = [], None
-    for epsilon in sorted(facts.epsilons, key=_number):
-        mine = facts.table.filter(pc.equal(facts.table["epsilon"], _number(epsilon)))
-        record, maps = _compare_one(facts, axes, truth, table, mine.drop_columns(["epsilon"]), tell)
-        told.append({"epsilon": epsilon, "comparison": record})
-    return told, maps
+    from sfumato.report.facts import read_epsilon
+
+    comparisons, maps = [], None
+    for epsilon in sorted(facts.epsilons, key=read_epsilon):
+        mine = facts.table.filter(pc.equal(facts.table["epsilon"], read_epsilon(epsilon)))
+        record, maps = _compare_one(facts, axes, truth, table, mine.drop_columns(["epsilon"]), stage)
+        comparisons.append({"epsilon": epsilon, "comparison": record})
+    return comparisons, maps
 
 
 def _compare_one(
-    facts: Facts, axes: Axes, truth: Path, table: Table, released: pa.Table, tell: Callable[[str], None]
+    facts: Facts, axes: Axes, truth: Path, table: Table, released: pa.Table, stage: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     import numpy as np
 
@@ -132,7 +134,7 @@ def _compare_one(
         pair = encode_pair(truth, released, table=table, weight=facts.weight, unit=table.unit.column)
     except MetricError:  # the truth may have no column of individuals
         pair = encode_pair(truth, released, table=table, weight=facts.weight)
-    record = compare_pair(pair, progress=tell).to_record()
+    record = compare_pair(pair, progress=stage).to_record()
     drawn = [field for field in (axes.place, axes.time) if field is not None]
     if axes.place is None or any(field.name not in pair.columns for field in drawn):
         return record, None
@@ -142,9 +144,3 @@ def _compare_one(
     shape = tuple(field.size for field in drawn)
     counts = np.bincount(cells, pair.truth.weights, minlength=int(np.prod(shape)))
     return record, {"truth": counts.reshape(shape).tolist()}
-
-
-def _number(text: str) -> float:
-    from fractions import Fraction
-
-    return float(Fraction(text))

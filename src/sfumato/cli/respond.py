@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json
+from sfumato.cli.output import Force, Json, note, print_json, refuse_inputs
 
 if TYPE_CHECKING:
     from sfumato.local import FrequencyMechanism, MeanMechanism
@@ -45,7 +45,7 @@ def respond(
     bloom: Bloom = None,
     hashes: Hashes = None,
     cohorts: Cohorts = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Answer a column with local privacy: every row is randomised on its own.
@@ -54,7 +54,6 @@ def respond(
 
     Example: sfumato respond poll.csv --column vote --epsilon 1 --values yes,no -o answers.parquet
     """
-    from sfumato.errors import ReleaseError
     from sfumato.local.files import is_csv, pack_responses, read_column, side_file
     from sfumato.tables import check_file, write_file
 
@@ -75,10 +74,7 @@ def respond(
         raise typer.BadParameter("answers are written as .parquet or .csv")
     written = (target, side_file(target)) if csv else (target,)
     for path in written:
-        if path.resolve() == source.resolve():
-            raise ReleaseError(
-                f"{path.name!r} is read by this command and cannot be written by it; choose another name"
-            )
+        refuse_inputs(path, source)
         check_file(path, force=force)
     answers = _answer(described, read_column(source, column), default)
     content, beside = pack_responses(answers, described, column=column or "response", csv=csv)

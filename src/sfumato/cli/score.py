@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sfumato.cli.output import Json, console, note, note_missing_ledger, print_json, progress
+from sfumato.cli.output import Json, note, open_curator, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sfumato.metrics.scoring import Scores
 
 _SHOWN = 10
@@ -109,22 +107,19 @@ def score(
     if json:
         print_json(scores.to_record())
         return
-    out = console()
-    out.print(INTERNAL)
-    _show(out, scores)
+    say(INTERNAL)
+    _show(scores)
 
 
 def _publish(
     release: str, project: str | None, *, metric: str, epsilon: str, columns: tuple[str, ...], json: bool
 ) -> None:
     """Charges the ledger of the project and prints a noisy score."""
-    import sfumato
     from sfumato.exact import format_exact
 
     if project is None:
         raise typer.BadParameter("--publish-epsilon needs --project FILE: the score is charged to its ledger")
-    curator = sfumato.open(project)
-    note_missing_ledger(curator)
+    curator = open_curator(project)
     with progress(quiet=json) as stage:
         found = curator.publish_score(
             release, metric=metric, epsilon=epsilon, columns=columns or None, progress=stage
@@ -132,61 +127,53 @@ def _publish(
     if json:
         print_json(found.to_record())
         return
-    out = console()
     for each in found.scores:
         label = f"epsilon {each['epsilon']:g}: " if "epsilon" in each else ""
-        out.print(f"{label}{metric} {each['score']:.4g} (95 %: {each['low']:.4g} to {each['high']:.4g})")
+        say(f"{label}{metric} {each['score']:.4g} (95 %: {each['low']:.4g} to {each['high']:.4g})")
     spent = "nothing: it was published before" if found.repeated else f"epsilon {format_exact(found.spent)}"
-    out.print(f"Noisy, so it may be published. Compared with bounded records. Spent {spent}.")
+    say(f"Noisy, so it may be published. Compared with bounded records. Spent {spent}.")
 
 
-def _show(out: Console, scores: Scores) -> None:
+def _show(scores: Scores) -> None:
     for epsilon, record in scores.results:
         if epsilon is not None:
-            out.print(f"\nepsilon {epsilon:g}")
+            say(f"\nepsilon {epsilon:g}")
         if scores.metric == "general":
-            _show_general(out, record)
+            _show_general(record)
         else:
-            _show_official(out, scores.metric, record)
+            _show_official(scores.metric, record)
     if scores.overall is not None:
-        out.print(
-            "\nall epsilons: " + ", ".join(f"{name} {value:.6g}" for name, value in scores.overall.items())
-        )
+        say("\nall epsilons: " + ", ".join(f"{name} {value:.6g}" for name, value in scores.overall.items()))
 
 
-def _show_official(out: Console, metric: str, record: dict[str, Any]) -> None:
+def _show_official(metric: str, record: dict[str, Any]) -> None:
     rows = [(row["name"], *(_figure(row[part]) for part in _PARTS[metric])) for row in record["references"]]
-    _print_table(out, (metric, *_PARTS[metric]), rows)
+    _print_table((metric, *_PARTS[metric]), rows)
 
 
-def _show_general(out: Console, record: dict[str, Any]) -> None:
+def _show_general(record: dict[str, Any]) -> None:
     rows = record["rows"]
-    out.print(
-        f"records: truth {rows['truth']:,}, release {rows['release']:,.10g}; distances from 0 (equal) to 1"
-    )
+    say(f"records: truth {rows['truth']:,}, release {rows['release']:,.10g}; distances from 0 (equal) to 1")
     _print_table(
-        out,
         ("mean distance of", "one column", "two columns", "three columns"),
         [(row["name"], *(_figure(row[f"tvd{n}"]) for n in (1, 2, 3))) for row in record["references"]],
     )
     share = record["ladder"]["share"]
     percent = "less than 1 %" if share is None else f"{100 * share:.3g} %"
-    out.print(f"pairs of columns are as close as in a plain sample of {percent} of the individuals")
+    say(f"pairs of columns are as close as in a plain sample of {percent} of the individuals")
     listed = record["marginals"]["list"][:_SHOWN]
     _print_table(
-        out, ("worst marginals", "distance"), [(" x ".join(m["columns"]), _figure(m["tvd"])) for m in listed]
+        ("worst marginals", "distance"), [(" x ".join(m["columns"]), _figure(m["tvd"])) for m in listed]
     )
     _print_table(
-        out,
         ("most changed associations (Cramer's V)", "truth", "release"),
         [
             (" x ".join(pair["columns"]), _figure(pair["truth"]), _figure(pair["release"]))
             for pair in record["associations"]["worst"][: _SHOWN // 2]
         ],
     )
-    _show_classifiers(out, record)
+    _show_classifiers(record)
     _print_table(
-        out,
         ("worst groups", "value", "truth", "release", "distance"),
         [
             (g["column"], str(g["value"]), f"{g['truth']:,}", f"{g['release']:,.10g}", _figure(g["tvd"]))
@@ -195,15 +182,14 @@ def _show_general(out: Console, record: dict[str, Any]) -> None:
     )
 
 
-def _show_classifiers(out: Console, record: dict[str, Any]) -> None:
+def _show_classifiers(record: dict[str, Any]) -> None:
     found = record["propensity"]
     if found is not None:
-        out.print(
+        say(
             f"told apart by a classifier: AUC {found['auc']:.3f} (0.5: not at all), "
             f"pMSE {found['pmse']:.3g}, {found['ratio']:.3g} times what chance gives"
         )
     _print_table(
-        out,
         ("a classifier of", "trained on release", "trained on truth", "most frequent value"),
         [
             (
@@ -215,14 +201,9 @@ def _show_classifiers(out: Console, record: dict[str, Any]) -> None:
     )
 
 
-def _print_table(out: Console, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    from rich.table import Table
-
+def _print_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     if rows:
-        table = Table(*header)
-        for row in rows:
-            table.add_row(*row)
-        out.print(table)
+        print_table(*header, rows=rows)
 
 
 def _figure(value: float | None) -> str:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sfumato.cli.output import (
+    Force,
     Json,
     ProjectOption,
-    console,
     note,
-    note_missing_ledger,
+    open_curator,
     print_json,
+    print_table,
     progress,
     say,
 )
@@ -46,7 +47,7 @@ def sql(
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="Write the last answer to this file.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Answer private SQL: one statement, those of a file, or in a shell with history.
@@ -108,10 +109,7 @@ class _Curated:
     welcome = "DP-SELECT epsilon ... FROM table;  EXPLAIN ... spends nothing;  .budget  .tables  .help  .quit"
 
     def __init__(self, project: str) -> None:
-        import sfumato
-
-        self._curator = sfumato.open(project)
-        note_missing_ledger(self._curator)
+        self._curator = open_curator(project)
         self.history: Path | None = self._curator.project.folder / ".sfumato_history"
 
     def run(self, text: str, *, quiet: bool) -> Answer:
@@ -204,17 +202,12 @@ def _print(answer: Answer, output: Format) -> None:
 
 
 def _print_table(answer: Answer) -> None:
-    from rich.table import Table
-
-    table = Table(*answer.table.column_names)
-    for row in answer.table.slice(0, _MOST_SHOWN).to_pylist():
-        table.add_row(*map(_show, row.values()))
-    show = console()
-    show.print(table)
+    shown = answer.table.slice(0, _MOST_SHOWN).to_pylist()
+    print_table(*answer.table.column_names, rows=(map(_show, row.values()) for row in shown))
     if answer.table.num_rows > _MOST_SHOWN:
-        show.print(f"({answer.table.num_rows:,} rows; --format csv shows all)")
+        say(f"({answer.table.num_rows:,} rows; --format csv shows all)")
     if answer.synthetic:
-        show.print("SYNTHETIC rows: drawn from a private model, none is a record")
+        say("SYNTHETIC rows: drawn from a private model, none is a record")
 
 
 def _show(value: object) -> str:

@@ -15,7 +15,8 @@ from sfumato.curator.conversation import Conversation
 from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.engines import find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
-from sfumato.exact import parse_delta
+from sfumato.exact import format_exact, parse_delta
+from sfumato.questions import request_cost, request_grid, request_size
 from sfumato.recipes import (
     Plan,
     Recipe,
@@ -60,6 +61,39 @@ class Check:
     left: Amount
     answered: bool = False
     begun: bool = False
+
+    def to_record(self) -> dict[str, Any]:
+        """The dry run as plain data: what is asked, its noise, expected error and cost."""
+        plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
+        planned = [(each, request_cost(table, each), request_grid(table, each)) for each in plan.requests]
+        allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
+        return {
+            "recipe": plan.recipe.kind,
+            "table": table.name,
+            "unit": unit.column or "row",
+            "max_records": unit.max_records,
+            "neighbours": unit.neighbours,
+            "bounding": table.bounding,
+            "measurements": [
+                {
+                    "name": request.name,
+                    "cells": request_size(table, request),
+                    "noise": request.noise,
+                    "scale": float(request.scale / grid),
+                    "sensitivity": float(cost.sensitivity / grid),
+                    "norm": cost.norm,
+                    "expected_error_95": request.interval / grid,
+                    "epsilon": None if cost.epsilon is None else format_exact(cost.epsilon),
+                    "rho": float(cost.rho),
+                }
+                for request, cost, grid in planned
+            ],
+            **allowance,
+            "left": str(self.left),
+            "admitted": self.admitted,
+            "answered": self.answered,
+            "begun": self.begun,
+        }
 
 
 class Curator:

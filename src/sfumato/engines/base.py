@@ -19,7 +19,7 @@ from sfumato.questions import (
     NormChoice,
     OccupiedCells,
 )
-from sfumato.schema import IntegerRange, Table, hold_records
+from sfumato.schema import IntegerRange, Table, cap_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -87,7 +87,7 @@ class CountingEngine(ABC):
             found |= zip(map(id, clipped), self._count_clipped(table, clipped, progress), strict=True)
         for each in questions:
             if isinstance(each, CappedMarginal):
-                capped = hold_records(table, each.max_records)
+                capped = cap_records(table, each.max_records)
                 (found[id(each)],) = self._count_cells(capped, (each.columns,), (), progress)
             elif isinstance(each, IndividualCounts):
                 found[id(each)] = self._count_individuals(table, each, progress)

@@ -61,7 +61,7 @@ class FileSource:
                 yield from read_text(
                     path,
                     columns=tuple(self.columns),
-                    wanted=tuple(names),
+                    include=tuple(names),
                     delimiter=self.delimiter,
                     encoding=self.encoding,
                 )

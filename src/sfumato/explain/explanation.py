@@ -25,7 +25,7 @@ from sfumato.explain.guarantee import (
 from sfumato.pages.words import amount, at_least, at_most
 
 FALSE_ALARMS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 20), Fraction(1, 10))
-"""The rates of false alarms at which tests are told."""
+"""The rates of false alarms at which tests are described."""
 
 READ_AT = Fraction(1, 10**6)
 """The delta at which a guarantee is read as an epsilon, if none is given."""

@@ -256,7 +256,7 @@ def randomised_posterior(prior: float, *, p: float, answer: bool = True) -> floa
 def randomised_rate(observed: float, *, p: float) -> float:
     """The true rate of yes behind a rate `observed` among flipped answers: (observed - p) / (1 - 2 p).
 
-    It is not held to 0 .. 1, so that means of several groups stay right.
+    It is not clipped to 0 .. 1, so that means of several groups stay right.
 
     >>> randomised_rate(0.4, p=0.25) == 2 * 0.4 - 0.5
     True

@@ -144,10 +144,10 @@ def _associate(
     if not min(entropies) > 0:
         return 0.0
     shape = (first.distinct, second.distinct)
-    told = _entropy(count_joint(first.labels, second.labels, shape=shape))
+    joint = _entropy(count_joint(first.labels, second.labels, shape=shape))
     # The shuffle that shows most is taken, so that a pair must show more than chance did in any of them.
     chance = min(_entropy(count_joint(first.labels, second.labels[order], shape=shape)) for order in orders)
-    return _ratio(told, chance, entropies)
+    return _ratio(joint, chance, entropies)
 
 
 def _associate_known(first: Partition, second: Partition, orders: Sequence[NDArray[np.int64]]) -> float:
@@ -160,21 +160,21 @@ def _associate_known(first: Partition, second: Partition, orders: Sequence[NDArr
     if not min(entropies) > 0:
         return 0.0
     shape = (first.distinct, second.distinct)
-    told = _entropy(count_joint(left, right, shape=shape))
+    joint = _entropy(count_joint(left, right, shape=shape))
     chance = min(
         _entropy(count_joint(left, second.labels[order[known[order]]], shape=shape)) for order in orders
     )
-    return _ratio(told, chance, entropies)
+    return _ratio(joint, chance, entropies)
 
 
-def _ratio(told: float, chance: float, entropies: tuple[float, float]) -> float:
-    """What the columns share beyond chance, of what they could; `told` and `chance` are joint entropies."""
+def _ratio(joint: float, chance: float, entropies: tuple[float, float]) -> float:
+    """What the columns share beyond chance, of what they could; `joint` and `chance` are joint entropies."""
     most = min(entropies)
     expected = sum(entropies) - chance
     room = most - expected
     if room < _LEAST_ROOM * most:
         return 0.0
-    return min(1.0, max(0.0, (chance - told) / room))
+    return min(1.0, max(0.0, (chance - joint) / room))
 
 
 def _entropy(counts: NDArray[np.int64]) -> float:

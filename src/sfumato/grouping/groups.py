@@ -113,13 +113,14 @@ def find_groups(
     max_columns: int | None = None,
     least: float = 0.1,
 ) -> Grouping:
-    """Groups of associated columns, each with at most `max_cells` combinations of values.
+    """Groups of associated columns, each of at most `max_cells` combinations of values and `max_columns`.
 
     `codes` holds, per column of a public table, a code for every row, negative where a row has no value
     of the domain; `sizes` the sizes of the domains. Two groups may be joined if the mean association between
     their columns is at least `least`. Of these joins the best is made, and then the next, as long as they
     help a release of `records` records (as many as the public table has, unless stated) at `epsilon`,
-    where each group has an equal share and counts under `cut` x scale x log10(cells) are cut.
+    where each group has an equal share, one individual moves its counts by at most `sensitivity` (L1), and
+    counts under `cut` x scale x log10(cells) are cut.
 
     Privacy: groups are part of the recipe, so they must not depend on the private table. The codes must
     come from a table that is public and about nobody in the private one.

@@ -40,7 +40,7 @@ def draft_recipe(
     table: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """A recipe `field-groups` in TOML, with one group per line.
+    """A recipe `field-groups` in TOML, with the groups of `found` one per line, at `epsilon`.
 
     `source` names the public table. Without `table`, the file says what is still to be written. With
     `columns`, only these are released.

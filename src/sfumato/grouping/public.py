@@ -91,7 +91,7 @@ def encode_values(rows: pa.Table, *, columns: Sequence[str] | None = None) -> Pu
         (own, "nearly a value of its own for every row; leave identifiers out (--columns)"),
         (_constant(codes), "one value in all rows: nothing to group, yet each takes a share of the budget"),
     )
-    return PublicCodes(codes=codes, sizes=sizes, notes=_tell(notes))
+    return PublicCodes(codes=codes, sizes=sizes, notes=_list_notes(notes))
 
 
 def encode_described(rows: pa.Table, table: Table, *, columns: Sequence[str] | None = None) -> PublicCodes:
@@ -119,7 +119,7 @@ def encode_described(rows: pa.Table, table: Table, *, columns: Sequence[str] | N
         ),
         (_constant(codes), "one value in all rows: nothing to group, yet each takes a share of the budget"),
     )
-    return PublicCodes(codes=codes, sizes=sizes, notes=_tell(notes), unknown=tuple(unknown))
+    return PublicCodes(codes=codes, sizes=sizes, notes=_list_notes(notes), unknown=tuple(unknown))
 
 
 def _choose(names: Sequence[str], chosen: Sequence[str] | None, *, where: str) -> list[str]:
@@ -209,5 +209,5 @@ def _constant(codes: Mapping[str, NDArray[np.int64]]) -> list[str]:
     return [name for name, each in codes.items() if each.max() >= 0 and each.max() == each.min()]
 
 
-def _tell(notes: Sequence[tuple[Sequence[str], str]]) -> tuple[str, ...]:
+def _list_notes(notes: Sequence[tuple[Sequence[str], str]]) -> tuple[str, ...]:
     return tuple(f"{list_names(names)}: {text}" for names, text in notes if names)

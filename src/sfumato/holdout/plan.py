@@ -215,15 +215,17 @@ def plan_holdout(
     tolerance: ExactLike | None = None,
     failure: ExactLike = Fraction(1, 20),
 ) -> HoldoutPlan:
-    """The plan for a holdout of so many rows and so many adaptive questions.
+    """The plan for a holdout of so many `rows` and so many adaptive `questions`.
+
+    At most `budget` questions are answered from the holdout. `constants` are one of two kinds:
 
     "practical": threshold 4 / sqrt(rows) and Gaussian noise of sigma 1 / sqrt(rows), as in the published
     experiment. It works from a few hundred rows on, and little is proved about it.
 
     "theorem": threshold 3/4 tolerance and Laplace noise of sigma tolerance / (96 ln(4 questions / failure)),
     as in the theorem of Dwork and others (2015). With probability 1 - `failure` all answers about means are
-    within the tolerance; the least one that can be proved for so many rows is taken if none is given. Too few
-    rows are refused.
+    within the `tolerance`; the least one that can be proved for so many rows is taken if none is given. Too
+    few rows are refused.
 
     >>> plan = plan_holdout(10_000, questions=500, budget=50)
     >>> float(plan.threshold), float(plan.sigma), plan.noise

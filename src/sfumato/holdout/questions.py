@@ -322,10 +322,11 @@ def check_row_by_row(
     *,
     timeout: float | None,
 ) -> None:
-    """Raises a refusal if the value of a public row depends on the rows around it.
+    """Raises QuestionRefused if the value of a public row depends on the rows around it.
 
-    The rows at `probe_places` are evaluated again, together in reverse order and some of them alone. Values
-    that differ by rounding pass, and so do one in fifty that lie on an edge.
+    `values` are those of the `question` on `rows`. Its `probes`, the rows at `probe_places`, are evaluated
+    again, all together and some alone, for at most `timeout` seconds each. Values that differ by rounding
+    pass, and so do one in fifty that lie on an edge.
     """
     expected = values[probe_places(len(rows))].astype(np.float64)
     some = range(0, expected.size, max(1, expected.size // _SINGLE))

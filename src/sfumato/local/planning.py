@@ -121,11 +121,11 @@ def estimate_frequencies(
     project: Projection = "none",
     **parameters: Any,  # noqa: ANN401
 ) -> Estimate:
-    """The shares of the categories behind the responses, with standard errors.
+    """The shares of the categories behind the `responses`, with standard errors.
 
-    `mechanism` is a name (krr, oue, sue, olh, hadamard, rappor, coin) or the object that made the
-    responses. Epsilon, categories and further parameters must be those of the clients. Shares are unbiased;
-    with `project="simplex"` they are the nearest ones that are not negative and sum to 1.
+    `mechanism` is a name (krr, oue, sue, olh, hadamard, rappor, coin) or the object that made the responses.
+    `epsilon`, the number of `categories` and further parameters must be those of the clients. Shares are
+    unbiased; with `project` = "simplex" they are the nearest ones that are not negative and sum to 1.
 
     >>> estimate_frequencies([0] * 60 + [1] * 40, epsilon=1).frequencies.round(3).tolist()
     [0.716, 0.284]
@@ -173,8 +173,9 @@ def plan(
     share: float | None = None,
     **parameters: Any,  # noqa: ANN401
 ) -> Plan:
-    """The number of people for which an estimate lies within `margin` of the truth with this confidence.
+    """The number of people for which an estimate lies within `margin` of the truth with this `confidence`.
 
+    `mechanism` is an object, or a name with its `epsilon`, number of `categories` and further parameters.
     For a frequency the margin is a share, and the worst share counts unless `share` is stated; for a
     mean it is in the unit of the values (give `low` and `high`), and the worst place counts.
 
@@ -293,9 +294,10 @@ def compare_models(
 ) -> Comparison:
     """The standard errors of an average, such as a salary, in the local and in the central model.
 
-    Locally each person adds noise of scale (high - low) / epsilon; a trusted curator adds noise of scale
-    (high - low) / (people epsilon) once, to the average: private if one person's value is replaced and the
-    number of people is public. Any mechanism for means can stand in for the local noise, at its worst value.
+    Values lie between `low` and `high`. Locally each person adds noise of scale (high - low) / `epsilon`; a
+    trusted curator adds noise of scale (high - low) / (`people` epsilon) once, to the average: private if one
+    person's value is replaced and the number of people is public. Any `mechanism` for means can stand in for
+    the local noise, at its worst value.
 
     >>> result = compare_models(people=10_000, low=0, high=300_000, epsilon=1)
     >>> round(result.local), round(result.central, 1), round(result.ratio)

@@ -58,7 +58,7 @@ def open_release(path: Path | str) -> Released:
     path = Path(path)
     if not path.is_dir():
         return Released(read_side(path, side="release"))
-    opened = open_folder(path, wanted=("table.parquet",))
+    opened = open_folder(path, load=("table.parquet",))
     plan = opened.plan()
     return Released(opened.table("table.parquet"), plan.table, tuple(plan.columns))
 

@@ -7,7 +7,6 @@ for (`draw_wide`). The proof that both are exact is docs/proofs/noise.md.
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from sfumato.errors import RecipeError
+from sfumato.exact import parse_whole
 from sfumato.noise.entropy import BitSource, KeyStream, draw_word
 from sfumato.noise.laws import (
     WORD_BITS,
@@ -55,7 +55,7 @@ def discrete_laplace(*, scale: ExactLike, size: int) -> NDArray[np.int64]:
     >>> discrete_laplace(scale=20, size=3).shape
     (3,)
     """
-    return draw(make_law("laplace", scale), _parse_size(size), KeyStream())
+    return draw(make_law("laplace", scale), parse_whole(size, name="size", low=0), KeyStream())
 
 
 def discrete_gaussian(*, sigma: ExactLike, size: int) -> NDArray[np.int64]:
@@ -70,11 +70,11 @@ def discrete_gaussian(*, sigma: ExactLike, size: int) -> NDArray[np.int64]:
     >>> discrete_gaussian(sigma="895.42", size=3).dtype
     dtype('int64')
     """
-    return draw(make_law("gaussian", sigma), _parse_size(size), KeyStream())
+    return draw(make_law("gaussian", sigma), parse_whole(size, name="size", low=0), KeyStream())
 
 
 def add_noise(values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
-    """`values` plus independent noise, each sum held at the ends of the 64-bit integers.
+    """`values` plus independent noise, each sum clamped to the ends of the 64-bit integers.
 
     Holding the exact sum at fixed ends is post-processing, so it costs no privacy; an error or
     a wrapped sum would tell whether a value lay near an end.
@@ -110,7 +110,10 @@ class NoiseSource(Protocol):
         scale: ExactLike,
         threshold: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cells whose noisy value reaches `threshold`, and these values."""
+        """The cells whose noisy value reaches `threshold`, and these values.
+
+        `values` are those of the occupied `cells`, of `size` in all; `scale` is that of the noise.
+        """
 
     def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
         """An index for every row of `scores`."""
@@ -149,9 +152,10 @@ def draw_wide(
     bits: int = WORD_BITS,
     block_bits: int | None = None,
 ) -> None:
-    """Fill `out` with draws from `law`, in blocks.
+    """Fills `out` with draws from `law`, in blocks, from the words of `source`.
 
-    Many blocks make a draw cheap and their table dear, so few draws take few. The law is the same.
+    The scale is about 2^`block_bits` blocks long. Many blocks make a draw cheap and their table dear, so few
+    draws take few. The table's thresholds have `bits` bits. The law is the same.
 
     A negative zero is drawn again, like a pair that is not kept: otherwise zero, which has two
     signs, would come up twice as often as its weight allows.
@@ -354,13 +358,3 @@ def _add_saturating(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArra
     total = left + right  # wraps; a sum overflowed iff its sign differs from both its terms'
     overflowed = ((left ^ total) & (right ^ total)) < 0
     return np.where(overflowed, np.where(left < 0, limits.min, limits.max), total)
-
-
-def _parse_size(size: object) -> int:
-    try:
-        number = -1 if isinstance(size, bool | np.bool_) else operator.index(size)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise RecipeError(f"size must be a whole number, zero or more, got {str(size)[:40]!r}")
-    return number

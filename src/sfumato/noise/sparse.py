@@ -38,8 +38,8 @@ def add_sparse_noise(
     """The cells, ascending, whose noisy value is at least `threshold`, and these values.
 
     `values` are those of the occupied `cells` of a histogram of `size` cells, ascending; all others are
-    0. The result has the law of: discrete Laplace noise on every one of the `size` cells, then the cells
-    below the threshold left out.
+    0. The result has the law of: discrete Laplace noise of this `scale` on every one of the `size` cells,
+    then the cells below the threshold left out.
 
     Privacy: that of `discrete_laplace` at this scale on the whole histogram; leaving out by noisy
     value is post-processing.

@@ -279,10 +279,10 @@ def draw_tiles(
     middle: bool = False,
     plain: bool = False,
 ) -> Markup:
-    """A map without geography: one labelled tile per value, in their order.
+    """A map without geography: one tile for each of `values`, with its one of the `labels`.
 
-    Of very many values, or if `plain`, an image without labels. Colours go from 0 to `limit`, or with
-    `middle` from -limit to limit.
+    `label` describes the whole. Of very many values, or if `plain`, an image without labels. Colours go from
+    0 to `limit`, or with `middle` from -limit to limit.
     """
     if values.size > _MOST_LABELLED or plain:
         width = -(-values.size // _MOST_PIXELS)
@@ -319,7 +319,10 @@ def draw_tiles(
 def draw_multiples(
     values: NDArray[np.float64], names: Sequence[str], label: str, *, limit: float, middle: bool = False
 ) -> list[tuple[str, Markup]]:
-    """One small grid of tiles per column of `values` (places by times), with its name."""
+    """One small grid of tiles per column of `values` (places by times), with its one of the `names`.
+
+    `label` describes them; colours go from 0 to `limit`, or with `middle` from -limit to limit.
+    """
     steps = step_of(values, limit=limit, middle=middle)
     drawn = []
     for turn, name in enumerate(names):
@@ -347,7 +350,10 @@ def draw_heat(values: NDArray[np.float64], label: str, *, limit: float, middle: 
 def draw_matrix(
     values: NDArray[np.float64], names: Sequence[str], label: str, *, limit: float, middle: bool = False
 ) -> Markup:
-    """A square of tiles with the names of its rows; of very many, an image without names."""
+    """A square of tiles for `values`, with the `names` of its rows; of very many, an image without names.
+
+    `label` describes it; colours go from 0 to `limit`, or with `middle` from -limit to limit.
+    """
     count = len(names)
     steps = step_of(values, limit=limit, middle=middle)
     if count > 40:

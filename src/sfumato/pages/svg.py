@@ -117,7 +117,10 @@ def draw_picture(width: float, height: float, label: str, *children: object, cla
 def draw_file(
     width: float, height: float, *children: object, title: str, description: str, sheet: str
 ) -> str:
-    """An SVG file of its own that follows light and dark screens, under a heading; `sheet` adds styles."""
+    """An SVG file of its own, of `width` by `height` pixels, that follows light and dark screens.
+
+    Its `title` is also its heading, `description` is for who cannot see it; `sheet` adds styles.
+    """
     style = (
         f":root{{{colour_rules('light')}}}"
         f"@media (prefers-color-scheme:dark){{:root{{{colour_rules('dark')}}}}}{_SHEET}{sheet}"
@@ -143,20 +146,26 @@ def draw_file(
 def write(
     x: float, y: float, words: object, *, at: str = "start", size: float = 11, class_: str | None = None
 ) -> Markup:
-    """Words at a place, which is where they start, their middle or their end."""
+    """`words` at the place `x`, `y`, which is their start, middle or end (`at`).
+
+    `size` is that of the letters in pixels, `class_` their style.
+    """
     anchor = None if at == "start" else at
     return element("text", words, x=x, y=y, text_anchor=anchor, font_size=size, class_=class_)
 
 
 def draw_line(x1: float, y1: float, x2: float, y2: float, *, class_: str = "axis") -> Markup:
-    """A straight line."""
+    """A straight line from (`x1`, `y1`) to (`x2`, `y2`) in the style `class_`."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def draw_frame(
     left: float, top: float, side: float, *, x: str, y: str, falling: bool = False
 ) -> list[Markup]:
-    """The axes of a square from 0 to 100 % both ways, with the diagonal on which nothing is learned."""
+    """The axes of a square from 0 to 100 % both ways, with the diagonal on which nothing is learned.
+
+    `left`, `top` and `side` place it, in pixels; `x` and `y` name the axes; the diagonal may be `falling`.
+    """
     parts = []
     for tick in (0, 0.25, 0.5, 0.75, 1):
         across, down = left + tick * side, top + (1 - tick) * side

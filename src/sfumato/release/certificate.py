@@ -42,9 +42,10 @@ def build_certificate(
     facts: Mapping[str, Any],
     notes: list[str],
 ) -> dict[str, Any]:
-    """The certificate of a release of `plan`, charged as the `ledger` entry says, with these files.
+    """The certificate of a release: its `plan`, noisy `answers`, and the `ledger` entry of its charge.
 
-    `facts` is what the recipe states of its post-processing, `notes` what `list_notes` finds.
+    `files` are the release's other files by name, `facts` what the recipe states of its post-processing,
+    `notes` what `list_notes` finds.
     """
     table = plan.table
     return {
@@ -100,16 +101,16 @@ def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
 def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
     cost = ask_cost(table, ask)
     if isinstance(ask, Request):
-        told: dict[str, Any] = {"columns": list(ask.columns), "cells": table.cells(ask.columns)}
+        facts: dict[str, Any] = {"columns": list(ask.columns), "cells": table.cells(ask.columns)}
         for key, fact in ask.counted.facts().items():
-            told[_FACTS.get(key, key)] = _text(fact) if isinstance(fact, Fraction) else fact
+            facts[_FACTS.get(key, key)] = _text(fact) if isinstance(fact, Fraction) else fact
         if ask.threshold is not None:
-            told["threshold"] = ask.threshold
+            facts["threshold"] = ask.threshold
     else:
-        told = {"candidates": ask.options}
+        facts = {"candidates": ask.options}
     return {
         "name": ask.name,
-        **told,
+        **facts,
         **{key: _text(value) for key, value in cost.to_record().items()},
         "epsilon": _text(cost.epsilon),
         "rho": _text(cost.rho),

@@ -108,8 +108,10 @@ class PackedAnswers:
         return tuple(self._take(ask) for ask in asks)
 
     def _take(self, ask: Ask) -> Answer:
-        sparse = isinstance(ask, Request) and ask.threshold is not None
-        size = self._run(ask.name) if sparse else _fixed_size(self._table, ask)
+        if isinstance(ask, Request):
+            size = request_size(self._table, ask) if ask.threshold is None else self._run(ask.name)
+        else:
+            size = 1
         if size > self.left:
             raise ReleaseError(f"measurements.parquet ends before the answer to {ask.name!r}")
         part = self._rows.slice(self._start, size)
@@ -168,10 +170,6 @@ def _cells(answer: Answer, size: int) -> NDArray[np.int64]:
     if not isinstance(answer, Measurement) or answer.cells is None:
         return np.arange(size, dtype=np.int64)
     return answer.cells if answer.cells.size else np.array([-1], np.int64)
-
-
-def _fixed_size(table: Table, ask: Ask) -> int:
-    return request_size(table, ask) if isinstance(ask, Request) else 1
 
 
 def _whole_numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.int64]:

@@ -65,7 +65,7 @@ class OpenedRelease:
             return read_parquet(self.files[file], rows=self.cells)
 
     def described(self) -> Table:
-        """The table that the certificate describes, held to its plan if the recipe is known here."""
+        """The table that the certificate describes, compared with its plan if the recipe is known here."""
         with failing_closed("certificate.json does not describe the table and its measurements"):
             (name, spec), *_ = self.certificate["plan"]["table"].items()
             table = parse_table(name, spec)
@@ -84,30 +84,30 @@ class OpenedRelease:
         return plan
 
 
-def open_folder(folder: Path | str, *, wanted: tuple[str, ...] = (*FILES, *EXTRA_FILES)) -> OpenedRelease:
-    """The release in `folder` with its `wanted` files; all are held to the digests of the certificate.
+def open_folder(folder: Path | str, *, load: tuple[str, ...] = (*FILES, *EXTRA_FILES)) -> OpenedRelease:
+    """The release in `folder` with the files to `load`; all are compared with the certificate's digests.
 
     A folder without a certificate is no release (ReleaseError); one that holds another thing than its
     certificate describes fails verification.
     """
     folder = Path(folder)
     name = folder.resolve().name
-    held = _list_files(folder, name)
+    present = _list_files(folder, name)
     content = _read_file(folder / _CERTIFICATE, name, most=MOST_TEXT)
     with failing_closed(f"{name!r}: certificate.json is not valid JSON"):
         certificate = json.loads(content)
     stated = _check_form(certificate, name)
-    others = sorted(held - {_CERTIFICATE, *stated})
+    others = sorted(present - {_CERTIFICATE, *stated})
     if others:
         raise VerificationFailed(f"{name!r} holds {others[0]!r}, which is not part of this release")
     files = {_CERTIFICATE: content}
     for file, digest in stated.items():
-        if file not in held:
+        if file not in present:
             raise VerificationFailed(f"{file} is missing from the release {name!r}")
         content = _read_file(folder / file, name, most=_MOST_BYTES)
         if hashlib.sha256(content).hexdigest() != digest:
             raise VerificationFailed(f"{file} in {name!r} is not the file that its certificate describes")
-        if file in wanted:
+        if file in load:
             files[file] = content
     return OpenedRelease(name=name, certificate=certificate, files=files)
 
@@ -117,14 +117,14 @@ def check_folder(out: Path, *, force: bool, keep: tuple[Path, ...] = ()) -> None
 
     `keep` names files, such as the ledger, that a replaced folder must not hold.
     """
-    held = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    present = {path.name for path in out.iterdir()} if out.is_dir() else set()
     # A folder of a release that was only begun holds nothing to lose.
-    if out.exists() and not force and held != {RESUME}:
+    if out.exists() and not force and present != {RESUME}:
         raise ReleaseError(f"{out.name!r} exists already; choose another folder, or --force to replace it")
     if out.exists() and not out.is_dir():
         raise ReleaseError(f"{out.name!r} is a file, not a folder")
     # Only a release is ever replaced: never a folder that holds anything else.
-    if not held <= {*FILES, *EXTRA_FILES, RESUME}:
+    if not present <= {*FILES, *EXTRA_FILES, RESUME}:
         raise ReleaseError(
             f"{out.name!r} holds something that is not part of a release; choose another folder"
         )
@@ -205,14 +205,14 @@ def failing_closed(what: str) -> Iterator[None]:
 
 def _list_files(folder: Path, name: str) -> set[str]:
     try:
-        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     except OSError as error:
         raise ReleaseError(f"{name!r} cannot be read ({type(error).__name__})") from None
-    if held == {RESUME}:
+    if present == {RESUME}:
         raise ReleaseError(f"{name!r} holds a release that is not finished; run `sfumato release --resume`")
-    if _CERTIFICATE not in held:
+    if _CERTIFICATE not in present:
         raise ReleaseError(f"{name!r} is not a release: it has no {_CERTIFICATE}")
-    return held
+    return present
 
 
 def _read_file(path: Path, name: str, *, most: int) -> bytes:

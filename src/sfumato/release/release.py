@@ -72,7 +72,7 @@ def derive_files(
     ledger: Mapping[str, Any],
     notes: list[str],
 ) -> dict[str, bytes]:
-    """The files that follow from the answers: a function of plan, noisy answers and ledger entry.
+    """The files that follow from the `plan`, its noisy `answers` and the `ledger` entry, and nothing else.
 
     `product` is what the recipe made of the answers, `notes` what `list_notes` finds in them.
     """
@@ -93,7 +93,10 @@ def build_release(
     ledger: Mapping[str, Any],
     packed: Callable[[], bytes],
 ) -> Release:
-    """The release of `plan`; `packed` gives the packed answers once they are stored."""
+    """The release of `plan`: its noisy `answers`, and the `product` that the recipe made of them.
+
+    `ledger` describes the entry of its charge; `packed` gives the packed answers once they are stored.
+    """
     notes = list_notes(plan.table, answers)
     files = derive_files(plan, answers, product, ledger=ledger, notes=notes)
     files["measurements.parquet"] = packed()

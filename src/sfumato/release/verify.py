@@ -100,9 +100,8 @@ def check_charge(certificate: Mapping[str, Any], charges: Iterable[str]) -> None
 def _is_from_before_notes(certificate: Mapping[str, Any]) -> bool:
     """Whether a release states a version before 0.2.0, the first that notes a total within its noise."""
     versions = certificate.get("versions")
-    stated = (
-        re.match(r"0\.([0-9]{1,9})\.", str(versions.get("sfumato"))) if isinstance(versions, dict) else None
-    )
+    text = str(versions.get("sfumato")) if isinstance(versions, dict) else ""
+    stated = re.match(r"0\.([0-9]{1,9})\.", text)
     return stated is not None and int(stated[1]) < 2
 
 

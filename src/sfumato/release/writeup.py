@@ -26,7 +26,10 @@ def build_writeup(
     ledger: Mapping[str, Any],
     notes: list[str],
 ) -> bytes:
-    """The write-up of a release of `plan` as Markdown: its `total` cost, its `ledger` entry, its `notes`."""
+    """The write-up of a release of `plan` as Markdown.
+
+    It describes the noisy `answers`, their `total` cost, the `ledger` entry of the charge, and the `notes`.
+    """
     asks = tuple(answer.ask for answer in answers)
     described = plan.recipe.describe(plan)
     sections = [
@@ -147,15 +150,15 @@ def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
         cost = ask_cost(table, ask)
         epsilon = "-" if cost.epsilon is None else format_exact(cost.epsilon)
         if not isinstance(ask, Request):
-            candidates = ask.options
             lines.append(
-                f"| {ask.name} | one of {candidates:,} | exponential mechanism | - | - "
+                f"| {ask.name} | one of {ask.options:,} | exponential mechanism | - | - "
                 f"| {epsilon} | {_up(cost.rho)} | - |"
             )
             continue
         grid = request_grid(table, ask)
+        cells = request_size(table, ask) if ask.threshold is None else table.cells(ask.columns)
         lines.append(
-            f"| {ask.name} | {_cells(table, ask):,} | discrete {ask.noise} "
+            f"| {ask.name} | {cells:,} | discrete {ask.noise} "
             f"| {_short(ask, grid)} | {float(cost.sensitivity) / grid:.6g} "
             f"({cost.norm}) | {epsilon} | {_up(cost.rho)} "
             f"| +-{ask.interval / grid:.4g} in 95 % of cells |"
@@ -205,10 +208,6 @@ def _checking(ledger: Mapping[str, Any]) -> str:
         "table again, from `certificate.json` and `measurements.parquet` alone, and compares. The charge is "
         f"entry {ledger['sequence']} of the ledger, with digest `{ledger['hash'][:16]}`."
     )
-
-
-def _cells(table: Table, request: Request) -> int:
-    return request_size(table, request) if request.threshold is None else table.cells(request.columns)
 
 
 def _short(request: Request, grid: int) -> str:

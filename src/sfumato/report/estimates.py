@@ -49,18 +49,17 @@ def matches(measured: Measured, epsilon: str | None) -> bool:
     return epsilon is None or measured.epsilon is None or measured.epsilon == epsilon
 
 
-def estimate_counts(facts: Facts, fields: tuple[Field, ...], *, epsilon: str | None = None) -> Estimate:
-    """The counts of every combination of `fields`, at `epsilon` or the best one.
+def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
+    """The counts of every combination of `fields`, at the best epsilon.
 
     A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
     where one holds all cells, and of the table else. Rows are counted as they are.
     """
-    epsilon = epsilon or facts.best
-    wanted = tuple(field.name for field in fields)
+    names = tuple(field.name for field in fields)
     best: tuple[float, Measured] | None = None
     if facts.weight is not None:
         for measured in facts.measured:
-            if measured.is_plain and matches(measured, epsilon) and set(wanted) <= set(measured.columns):
+            if measured.is_plain and matches(measured, facts.best) and set(names) <= set(measured.columns):
                 cells = math.prod(field.size for field in fields)
                 deviation = measured.deviation * math.sqrt(measured.cells / cells)
                 if best is None or deviation < best[0]:
@@ -76,11 +75,11 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...], *, epsilon: str | N
         sizes.append(field.size)
     if math.prod(sizes) != measured.cells:
         return Estimate(values=facts.count(fields), source="table")
-    others = tuple(axis for axis, name in enumerate(measured.columns) if name not in wanted)
+    others = tuple(axis for axis, name in enumerate(measured.columns) if name not in names)
     summed = measured.values.reshape(sizes).sum(axis=others)
-    left = [name for name in measured.columns if name in wanted]
+    left = [name for name in measured.columns if name in names]
     return Estimate(
-        values=np.transpose(summed, [left.index(name) for name in wanted]),
+        values=np.transpose(summed, [left.index(name) for name in names]),
         source="measurements",
         half=NORMAL_95 * deviation if others else measured.half,
     )

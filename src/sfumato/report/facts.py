@@ -22,7 +22,7 @@ from sfumato.report.fields import Field, encode_column, read_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-About = Literal["cells", "held", "sums", "individuals", "large cells", "choice"]
+About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]
 
 _UNKNOWN_UNIT = {"column": "row", "max_records": 1, "neighbours": "unknown", "bounding": "unknown"}
 _EPSILON = re.compile(r"\bepsilon ([0-9][0-9./e-]*[0-9]|[0-9])")
@@ -128,7 +128,7 @@ class Facts:
         """The largest epsilon of a release of several; None if there is one only."""
         if len(self.epsilons) < 2:
             return None
-        return max(self.epsilons, key=_number)
+        return max(self.epsilons, key=read_epsilon)
 
     @property
     def described(self) -> frozenset[str]:
@@ -153,8 +153,8 @@ class Facts:
     @property
     def shown(self) -> tuple[Field, ...]:
         """The described columns that the table holds."""
-        held = set(self.table.column_names)
-        return tuple(field for field in self.fields if set(field.released) <= held)
+        released = set(self.table.column_names)
+        return tuple(field for field in self.fields if set(field.released) <= released)
 
     def field(self, name: str) -> Field | None:
         """The described column `name`, if there is one."""
@@ -170,7 +170,7 @@ class Facts:
         mine = None
         if self.has_epsilon and self.best is not None:
             values = self.table["epsilon"].to_numpy()
-            mine = np.isclose(values, _number(self.best), rtol=1e-12)
+            mine = np.isclose(values, read_epsilon(self.best), rtol=1e-12)
         weights = None
         if self.weight is not None:
             weights = self.table[self.weight].cast(pa.float64()).to_numpy()
@@ -205,8 +205,8 @@ class Facts:
 
 
 def read_facts(folder: Path | str) -> Facts:
-    """The release in `folder`, with every file held to the digest that the certificate states."""
-    opened = open_folder(folder, wanted=("table.parquet", "measurements.parquet"))
+    """The release in `folder`, with every file compared with the digest that the certificate states."""
+    opened = open_folder(folder, load=("table.parquet", "measurements.parquet"))
     certificate = dict(opened.certificate)
     with failing_closed("certificate.json does not describe the table and its measurements"):
         spec: dict[str, Any] = next(iter((certificate["plan"].get("table") or {}).values()), {})
@@ -276,7 +276,7 @@ def _about(record: Mapping[str, Any]) -> About:
     if record.get("individuals") is not None:
         return "individuals"
     if record.get("records") is not None:
-        return "held"
+        return "bounded"
     return "cells" if record.get("threshold") is None else "large cells"
 
 
@@ -304,7 +304,12 @@ def _cut(answers: pa.Table) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np
         yield str(names[which[start]]), values[start:stop], places[start:stop]
 
 
-def _number(text: str) -> float:
+def read_epsilon(text: str) -> float:
+    """The number that an epsilon of a certificate stands for, 0 if it is none.
+
+    >>> read_epsilon("0.5"), read_epsilon("1/4")
+    (0.5, 0.25)
+    """
     try:
         top, _, bottom = text.partition("/")
         return float(top) / float(bottom or 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from sfumato.accounting.posterior import RARITIES, posterior_bounds
 from sfumato.errors import RecipeError
 from sfumato.pages.render import render_page
 from sfumato.report.estimates import matches
-from sfumato.report.facts import read_facts
+from sfumato.report.facts import read_epsilon, read_facts
 from sfumato.report.fields import Axes, choose_axes
 from sfumato.report.sections import SECTIONS, describe_total
 
@@ -142,7 +141,7 @@ def _read_comparisons(
         if not isinstance(entry, Mapping) or not isinstance(entry.get("comparison"), Mapping):
             raise RecipeError("a list of comparisons holds {'epsilon': ..., 'comparison': {...}} entries")
         read.append(Comparison(epsilon=str(entry.get("epsilon")), record=entry["comparison"]))
-    return tuple(sorted(read, key=lambda each: _number(each.epsilon)))
+    return tuple(sorted(read, key=lambda each: read_epsilon(each.epsilon or "")))
 
 
 def _read_map(given: Mapping[str, Any] | None, axes: Axes) -> NDArray[np.float64] | None:
@@ -156,10 +155,3 @@ def _read_map(given: Mapping[str, Any] | None, axes: Axes) -> NDArray[np.float64
     if counts.shape != shape:
         raise RecipeError(f"the map of the truth has the shape {counts.shape}, and the release {shape}")
     return counts
-
-
-def _number(text: str | None) -> Fraction:
-    try:
-        return Fraction(text or 0)
-    except (ValueError, ZeroDivisionError):
-        return Fraction(0)

@@ -155,21 +155,18 @@ def _ledger(given: ReportInput) -> Record:
         "budget": budget,
         "share": min(1.0, float(budget.spent / budget.total)) if budget.total else 0.0,
         "charges": len(charges),
-        "held": any(each.hash == entry.get("hash") for each in charges[-_MOST_CHARGES:]),
+        "listed": any(each.hash == entry.get("hash") for each in charges[-_MOST_CHARGES:]),
         "rows": [_describe_charge(each, entry.get("hash")) for each in charges[-_MOST_CHARGES:]],
     }
 
 
 def _describe_charge(entry: Entry, mine: object) -> Record:
     spent = add_costs(Spent(), entry.costs)
-    recipe = entry.description.get("recipe") or {}
-    by = recipe.get("by")
-    what = str(recipe.get("recipe", "")) + (f" by {', '.join(map(str, by))}" if isinstance(by, list) else "")
     return {
         "sequence": entry.sequence,
         "time": _show_time(entry.recorded_at),
         "table": entry.table,
-        "what": entry.description.get("statement", what),
+        "what": entry.subject,
         "epsilon": spent.epsilon,
         "rho": spent.rho,
         "mine": entry.hash == mine,
@@ -191,14 +188,14 @@ def _accuracy(given: ReportInput) -> Record:
         "chosen": chosen,
         "largest": None,
         "spread": charts.draw_spread(chosen.values, chosen.half, "noisy values and the range of the noise"),
-        "kinds": {each.about for each in measured} & {"sums", "large cells", "individuals", "held"},
+        "kinds": {each.about for each in measured} & {"sums", "large cells", "individuals", "bounded"},
         "bound": facts.unit["max_records"],
         "chosen_bound": {"records": "?", "scaled_by": "1", **bounds[-1]},
         "choices": sum(each.about == "choice" for each in facts.measured),
     }
     if len(measured) > _FEW_MEASUREMENTS:
-        groups = [list(held) for _, held in groupby(sorted(measured, key=_group), key=_group)]
-        record["groups"] = [_describe_group(held) for held in groups[:_MOST_MEASUREMENTS]]
+        groups = [list(members) for _, members in groupby(sorted(measured, key=_group), key=_group)]
+        record["groups"] = [_describe_group(members) for members in groups[:_MOST_MEASUREMENTS]]
     if chosen.about in ("cells", "large cells"):
         points, names = _find_largest(facts, chosen, measured)
         record["points"] = len(points)
@@ -220,7 +217,7 @@ def _choose_measurement(given: ReportInput, measured: list[Measured]) -> Measure
 
 
 def _group(each: Measured) -> tuple[str, int, str, float]:
-    """What is told in one line; the exact deviation keeps different epsilons apart, too."""
+    """What is described in one line; the exact deviation keeps different epsilons apart, too."""
     return each.epsilon or "", len(each.columns), each.about, each.deviation
 
 
@@ -383,8 +380,8 @@ def _draw_maps(maps: list[Map], draw: Callable[..., object]) -> list[Record]:
 
 def _limit(*arrays: NDArray[np.float64] | None) -> float:
     """A round number that all but the very largest values stay below."""
-    held = [np.quantile(each, 0.97, method="higher") for each in arrays if each is not None and each.size]
-    return round_limit(float(max(held, default=1.0)))
+    tops = [np.quantile(each, 0.97, method="higher") for each in arrays if each is not None and each.size]
+    return round_limit(float(max(tops, default=1.0)))
 
 
 def _truth(given: ReportInput) -> Record | None:
@@ -516,7 +513,7 @@ def _describe_zeros(facts: Facts, mine: list[Measured]) -> Record:
     hidden = [
         max(each.half, threshold * each.deviation)
         for each in mine
-        if each.about in ("cells", "held", "individuals")
+        if each.about in ("cells", "bounded", "individuals")
     ]
     return {
         "share": float((counts == 0).mean()) if counts.size else 0.0,
@@ -553,8 +550,8 @@ def _count_pairs(facts: Facts, mine: list[Measured]) -> Record | None:
     names = [field.name for field in facts.shown[:200]]
     measured = [set(each.columns) for each in mine if each.about != "choice"]
     pairs = [(a, b) for at, a in enumerate(names) for b in names[at + 1 :]]
-    held = sum(any({a, b} <= each for each in measured) for a, b in pairs) if len(pairs) <= 4000 else 0
-    return {"measured": held, "all": len(pairs)} if 0 < held < len(pairs) else None
+    covered = sum(any({a, b} <= each for each in measured) for a, b in pairs) if len(pairs) <= 4000 else 0
+    return {"measured": covered, "all": len(pairs)} if 0 < covered < len(pairs) else None
 
 
 def _dictionary(given: ReportInput) -> Record:

@@ -16,7 +16,7 @@ from sfumato.schema.project import (
     read_toml,
     refuse_private_file,
 )
-from sfumato.schema.table import PublicTable, Table, hold_records, parse_table, table_spec
+from sfumato.schema.table import PublicTable, Table, cap_records, parse_table, table_spec
 
 __all__ = [
     "OTHER",
@@ -33,9 +33,9 @@ __all__ = [
     "Table",
     "Tuples",
     "Values",
+    "cap_records",
     "column_spec",
     "draft_project",
-    "hold_records",
     "parse_column",
     "parse_project",
     "parse_table",

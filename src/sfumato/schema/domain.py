@@ -30,7 +30,7 @@ _MOST_EDGES = 2001
 class Values:
     """Listed values, all whole numbers or all text, with optional display names.
 
-    `runs` tells that whole numbers were listed as ranges, and are told so again.
+    `runs` tells that whole numbers were listed as ranges, and are written so again.
 
     >>> Values(("north", "south")).size
     2

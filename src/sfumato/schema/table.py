@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from sfumato.errors import SchemaError
+from sfumato.exact import parse_whole
 from sfumato.schema.column import Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import read_parameters
 
@@ -81,10 +82,9 @@ class PrivacyUnit:
             raise SchemaError("max_records must be a whole number")
         if not 1 <= self.max_records <= 10**9:
             raise SchemaError(f"max_records must lie between 1 and 10^9, got {self.max_records}")
-        if self.max_groups is not None and (
-            isinstance(self.max_groups, bool) or not isinstance(self.max_groups, int) or self.max_groups < 1
-        ):
-            raise SchemaError("max_groups must be a whole number above zero")
+        if self.max_groups is not None:
+            groups = parse_whole(self.max_groups, name="max_groups", error=SchemaError)
+            object.__setattr__(self, "max_groups", groups)
         if self.column is None and self.max_records != 1:
             raise SchemaError("with unit = 'row' every row is an individual, so max_records must be 1")
 
@@ -107,7 +107,7 @@ class PublicTable:
 class Table:
     """A described table of people's records.
 
-    `bounding` says how an individual's records are held to `max_records`: `truncate` keeps at most
+    `bounding` says how an individual's records are bounded by `max_records`: `truncate` keeps at most
     that many, `weight` keeps all and gives each the weight min(1, max_records / records). `impossible`
     lists what no record can be, by public knowledge: each entry gives columns values that never meet.
 
@@ -130,11 +130,9 @@ class Table:
             raise SchemaError(f"table {self.name!r}: sealed must be 'memory' or 'file'")
         if self.encoding not in _ENCODINGS:
             raise SchemaError(f"table {self.name!r}: encoding must be one of {', '.join(_ENCODINGS)}")
-        whole = isinstance(self.text_limit, int) and not isinstance(self.text_limit, bool)
-        if not whole or not 1 <= self.text_limit <= _LONGEST_TEXT:
-            raise SchemaError(
-                f"table {self.name!r}: text_limit must be a whole number from 1 to {_LONGEST_TEXT:,}"
-            )
+        name = f"table {self.name!r}: text_limit"
+        limit = parse_whole(self.text_limit, name=name, high=_LONGEST_TEXT, error=SchemaError)
+        object.__setattr__(self, "text_limit", limit)
         if self.bounding not in ("truncate", "weight"):
             raise SchemaError(f"table {self.name!r}: bounding must be 'truncate' or 'weight'")
         folded: dict[str, str] = {}
@@ -255,13 +253,13 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def hold_records(table: Table, most: int) -> Table:
-    """`table` with every individual held to `most` records, or to max_records if these are fewer."""
+def cap_records(table: Table, most: int) -> Table:
+    """`table` with every individual capped at `most` records, or at max_records if these are fewer."""
     return replace(table, unit=replace(table.unit, max_records=min(most, table.unit.max_records)))
 
 
 def find_place(location: str) -> Place:
-    """The kind of place that `location` names, told by how it begins.
+    """The kind of place that `location` names, by how it begins.
 
     >>> find_place("postgresql://db.example.org/city?table=public.trips"), find_place("trips.parquet")
     ('postgres', 'file')

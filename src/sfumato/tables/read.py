@@ -41,7 +41,6 @@ def read_table(
     columns: Iterable[str] | None = None,
     typed: bool = False,
     numbered: bool = False,
-    encoding: str = "utf-8",
 ) -> pa.Table:
     """`source` as an Arrow table.
 
@@ -54,7 +53,7 @@ def read_table(
     """
     if isinstance(source, (str, Path)):
         pieces = [
-            _read_file(path, side=side, columns=columns, numbered=numbered, encoding=encoding)
+            _read_file(path, side=side, columns=columns, numbered=numbered)
             for path in _find_files(Path(source), side)
         ]
         table = pieces[0] if len(pieces) == 1 else _concatenate(pieces, side=side)
@@ -183,18 +182,16 @@ def _is_text_file(source: TableLike) -> bool:
     return isinstance(source, (str, Path)) and str(source).lower().endswith(TEXT_FILES)
 
 
-def _read_file(
-    path: Path, *, side: str, columns: Iterable[str] | None, numbered: bool, encoding: str
-) -> pa.Table:
+def _read_file(path: Path, *, side: str, columns: Iterable[str] | None, numbered: bool) -> pa.Table:
     if _is_text_file(path):
         with _hidden_failures(path, side):
-            header = read_header(path, encoding=encoding)
+            header = read_header(path, encoding="utf-8")
             if header is None or "\ufffd" in header:
                 raise SourceError(
-                    f"{side}: the first line of {path.name!r} is not {encoding}, or longer than "
+                    f"{side}: the first line of {path.name!r} is not utf-8, or longer than "
                     f"{LONGEST_RECORD:,} bytes; a header line is needed"
                 )
-            return _read_csv(path, header, encoding=encoding)
+            return _read_csv(path, header)
     if path.name.lower().endswith(".parquet"):
         with _hidden_failures(path, side):
             schema = pq.read_schema(path)
@@ -205,11 +202,10 @@ def _read_file(
     raise SourceError(f"{side}: {path.name!r} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz")
 
 
-def _read_csv(source: Path | pa.BufferReader, header: str, *, encoding: str = "utf-8") -> pa.Table:
+def _read_csv(source: Path | pa.BufferReader, header: str) -> pa.Table:
     delimiter = find_delimiter(header)
     names = next(csv.reader([header], delimiter=delimiter), [])
     options = csv_options(dict.fromkeys(names, pa.string()), delimiter=delimiter)
-    options["read_options"] = pyarrow.csv.ReadOptions(encoding=encoding)
     if isinstance(source, Path) and source.suffix == ".gz":
         with gzip.open(source) as file:
             return pyarrow.csv.read_csv(file, **options)

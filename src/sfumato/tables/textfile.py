@@ -48,15 +48,18 @@ def read_header(path: Path, *, encoding: str) -> str | None:
 
 
 def read_text(
-    path: Path, *, columns: tuple[str, ...], wanted: tuple[str, ...], delimiter: str, encoding: str
+    path: Path, *, columns: tuple[str, ...], include: tuple[str, ...], delimiter: str, encoding: str
 ) -> Iterator[pa.RecordBatch]:
-    """The `wanted` columns of all records, in order, as bytes; an empty field is missing."""
+    """The columns to `include` of all records of the file at `path`, as bytes; an empty field is missing.
+
+    `columns` are all its columns in order, parted by `delimiter`; `encoding` is that of its text.
+    """
     options = csv_options(dict.fromkeys(columns, pa.binary()), delimiter=delimiter)
     options["read_options"] = pyarrow.csv.ReadOptions(
         column_names=list(columns), block_size=4 * LONGEST_RECORD, use_threads=True
     )
     options["parse_options"].invalid_row_handler = lambda _: "skip"
-    options["convert_options"].include_columns = list(wanted) or [columns[0]]
+    options["convert_options"].include_columns = list(include) or [columns[0]]
     for block in _split_records(_read_chunks(path, encoding), delimiter.encode()[0], fields=len(columns)):
         if block:
             yield from pyarrow.csv.read_csv(pa.BufferReader(block), **options).to_batches()
@@ -72,7 +75,7 @@ def find_delimiter(header: str) -> str:
 
 
 def csv_options(kinds: dict[str, pa.DataType], *, delimiter: str) -> dict[str, Any]:
-    """What Arrow is told about a text file whose columns are of these `kinds`; an empty field is missing."""
+    """The options of Arrow for a text file whose columns are of these `kinds`; an empty field is missing."""
     return {
         "parse_options": pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         "convert_options": pyarrow.csv.ConvertOptions(

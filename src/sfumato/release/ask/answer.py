@@ -51,7 +51,7 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
     The files are compared with the digests in the certificate; that they follow from the measurements is
     for `verify` to say.
     """
-    opened = open_folder(folder, wanted=(_MODEL, _MEASUREMENTS))
+    opened = open_folder(folder, load=(_MODEL, _MEASUREMENTS))
     if _MODEL not in opened.files:
         raise ReleaseError(f"the release {opened.name!r} has no {_MODEL}; its recipe makes no model")
     table = opened.described()
@@ -198,10 +198,10 @@ class _Evidence:
 
 
 def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
-    held = ", ".join(models)
+    known = ", ".join(models)
     if epsilon is None:
         if len(models) > 1:
-            raise RecipeError(f"the release holds models at epsilon {held}; choose one with --epsilon")
+            raise RecipeError(f"the release holds models at epsilon {known}; choose one with --epsilon")
         return next(iter(models.items()))
     chosen = parse_positive(epsilon, name="epsilon")
     for key, model in models.items():
@@ -210,7 +210,7 @@ def _choose(models: Mapping[str, Model], epsilon: object) -> tuple[str, Model]:
                 return key, model
         except RecipeError:
             continue
-    raise RecipeError(f"the release holds no model at that epsilon; it has {held}")
+    raise RecipeError(f"the release holds no model at that epsilon; it has {known}")
 
 
 def _read_requests(table: Table, asks: list[Any]) -> tuple[Request, ...]:
@@ -279,12 +279,12 @@ class _Groups:
         for key, span in zip(question.keys, spans, strict=True):
             groups = groups * span + self._place(key)
         # Without keys there is one group, even of no cell; with them, those that have a cell.
-        held = np.unique(groups) if question.keys else np.zeros(1, np.int64)
-        self._inverse = np.searchsorted(held, groups)
-        self.rows = held.size
+        present = np.unique(groups) if question.keys else np.zeros(1, np.int64)
+        self._inverse = np.searchsorted(present, groups)
+        self.rows = present.size
         self._keys: dict[Field, NDArray[np.int64]] = {}
         for key, span in reversed(list(zip(question.keys, spans, strict=True))):
-            held, self._keys[key] = np.divmod(held, span)
+            present, self._keys[key] = np.divmod(present, span)
 
     def values(self, output: Output) -> _Numbers:
         """An output per group; a key by the place of its label."""
