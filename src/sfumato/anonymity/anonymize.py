@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sfumato.anonymity.check import Anonymity, find_shortfalls, measure_anonymity
 from sfumato.anonymity.divide import divide_tuples
@@ -39,11 +41,6 @@ from sfumato.anonymity.labels import (
 from sfumato.anonymity.options import Options
 from sfumato.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
 from sfumato.tables import TableLike, give_back, is_text, read_table, to_arrow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
 _FORMATS = (".parquet", ".csv", ".csv.gz")
 

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.anonymity.tally import check_names, match_register, tally_rows
 from sfumato.errors import AnonymityError
 from sfumato.exact import parse_whole
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.tables import TableLike
 
 

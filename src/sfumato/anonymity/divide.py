@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import Partition, encode_values, value_type
+from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, encode_values, value_type
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
@@ -33,12 +35,8 @@ from sfumato.errors import AnonymityError
 from sfumato.tables import is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from sfumato.anonymity.encode import Quasi, Space, Tuples
     from sfumato.anonymity.options import Options
 
 

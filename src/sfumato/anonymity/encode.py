@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.anonymity.hierarchy import Hierarchy, check_nested, write_value
 from sfumato.errors import AnonymityError
 from sfumato.tables import is_text, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 NUMBER, CATEGORY, TREE = range(3)
 """The kinds as compiled loops know them."""

@@ -5,22 +5,19 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import format_value
+from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, format_value
 from sfumato.anonymity.hierarchy import TOP
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples
     from sfumato.anonymity.options import Options
 
 

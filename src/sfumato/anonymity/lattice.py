@@ -13,24 +13,17 @@ each node that is good enough without them, and give up nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import Partition, number_rows
+from sfumato.anonymity.encode import Partition, Quasi, Tuples, number_rows
 from sfumato.anonymity.kernels.group import Groups, judge_classes, merge_groups, number_prefixes
-from sfumato.anonymity.models import check_people
+from sfumato.anonymity.models import Models, Values, check_people
 from sfumato.errors import AnonymityError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.anonymity.encode import Quasi, Tuples
-    from sfumato.anonymity.models import Models, Values
 
 _ROOM = 2**62  # numbers of prefixes stay below it, so that none leaves 64 bits
 _CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order

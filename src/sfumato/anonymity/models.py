@@ -7,19 +7,16 @@ are fractions, and logarithms with a margin far below the 1e-9 that is allowed w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import number_rows
 from sfumato.errors import AnonymityError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
 """The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""

@@ -8,21 +8,19 @@ counts successes. Each picks at random among those who fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.anonymity.check import NOT_DP
 from sfumato.anonymity.tally import check_names, match_register, tally_rows
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from sfumato.tables import TableLike
 
 Basis = Literal["register", "weights", "table"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.anonymity.check import NOT_DP, Anonymity
 from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measure_risk
@@ -18,8 +19,6 @@ from sfumato.pages.words import percent, short
 from sfumato.tables import TableLike, read_table, spell_table, to_arrow
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.anonymity.anonymize import Released
     from sfumato.anonymity.labels import Loss
     from sfumato.anonymity.options import Options

@@ -8,21 +8,17 @@ value is the same as a missing value only, and so is NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.attack.matching import MOST_NUMBERS, build_classes, join_classes, number_rows
 from sfumato.errors import AnonymityError
 from sfumato.tables import TableLike, is_text, read_pieces, read_table, spell_table, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

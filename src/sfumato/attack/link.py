@@ -8,21 +8,18 @@ on what is sensitive, nobody need be found to be exposed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.attack.matching import Classes, build_classes, join_classes
 from sfumato.errors import AttackError
 from sfumato.pages.words import percent
 from sfumato.tables import TableLike, read_table, require_columns, spell_table, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
 INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
 

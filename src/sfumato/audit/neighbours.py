@@ -10,14 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
-
-if TYPE_CHECKING:
-    from sfumato.schema import Column, Table
+from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values
 
 MOST_RECORDS = 2000
 """The most records that a made-up individual has: an audit writes thousands of tables."""

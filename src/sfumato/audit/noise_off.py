@@ -15,22 +15,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.accounting import Spent, add_costs, mu_to_epsilon
-from sfumato.audit.neighbours import list_individuals
+from sfumato.accounting import Cost, Spent, add_costs, mu_to_epsilon
+from sfumato.audit.neighbours import Individual, list_individuals
 from sfumato.audit.result import Finding
 from sfumato.errors import AuditError
-from sfumato.exact import parse_positive
-from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
+from sfumato.exact import ExactLike, parse_positive
+from sfumato.noise import Kind, add_noise, add_sparse_noise, exponential_choice
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.accounting import Cost
-    from sfumato.audit.neighbours import Individual
     from sfumato.audit.targets import Harness, Outcome
-    from sfumato.exact import ExactLike
-    from sfumato.noise import Kind
 
 Mode = Literal["off", "on"]
 Answer = tuple["NDArray[np.int64]", "NDArray[np.int64] | None"]

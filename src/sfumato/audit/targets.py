@@ -18,18 +18,16 @@ import pyarrow.parquet as pq
 from sqlglot import exp
 
 from sfumato.accounting import Cost
-from sfumato.audit.neighbours import Record, list_crowd, list_fields, make_table
+from sfumato.audit.neighbours import Field, Individual, Record, list_crowd, list_fields, make_table
 from sfumato.curator import Curator, describe_source
 from sfumato.errors import AuditError, SfumatoError, SourceError
 from sfumato.questions import Measurement
-from sfumato.recipes import Plan, Product
+from sfumato.recipes import Plan, Product, Recipe
 from sfumato.sql import read_statement
 from sfumato.tables import TEXT_FILES
 
 if TYPE_CHECKING:
-    from sfumato.audit.neighbours import Field, Individual
     from sfumato.audit.noise_off import RecordingNoise
-    from sfumato.recipes import Recipe
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Project, Table
 

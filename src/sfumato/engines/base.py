@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,9 +24,6 @@ from sfumato.questions import (
 from sfumato.schema import IntegerRange, Table, cap_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray

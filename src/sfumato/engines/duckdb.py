@@ -7,6 +7,7 @@ bound take the slower road through a window.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,8 @@ import pyarrow as pa
 
 from sfumato.engines.base import (
     CountingEngine,
+    Fetched,
+    Question,
     TrueCounts,
     all_columns,
     check_columns,
@@ -28,6 +31,7 @@ from sfumato.engines.base import (
 )
 from sfumato.engines.counts import (
     OccupiedTally,
+    ServerEngine,
     Tally,
     bound_records,
     clip_counts,
@@ -58,23 +62,17 @@ from sfumato.engines.sealed import (
 from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
-from sfumato.schema import PublicTable, table_spec
+from sfumato.schema import Label, PublicTable, Table, table_spec
 from sfumato.schema.table import find_place
-from sfumato.sql import UNIT, code_name
+from sfumato.sql import UNIT, QueryPlan, code_name
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from sqlglot import exp
 
-    from sfumato.engines.base import Fetched, Question
-    from sfumato.engines.counts import ServerEngine
     from sfumato.engines.examine import TableFit
     from sfumato.engines.query import TrueAggregates
     from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
-    from sfumato.schema import Label, Table
-    from sfumato.sql import QueryPlan
 
 _BATCH_ROWS = 2**20
 _PUBLIC_TEXT = 100_000

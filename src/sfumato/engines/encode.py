@@ -11,7 +11,9 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -20,9 +22,6 @@ from sfumato.errors import SourceError
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from fractions import Fraction
-
     from sfumato.engines.source import Kind, Stored
 
 

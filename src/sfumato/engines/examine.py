@@ -6,6 +6,7 @@ into a release; they help whoever holds the records to describe them rightly bef
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,13 @@ from sfumato.engines.encode import (
     value_column,
 )
 from sfumato.engines.sealed import clean_batch, clean_schema
-from sfumato.schema import Bins, Period
+from sfumato.schema import Bins, Column, Period, Table
 from sfumato.schema.domain import IntegerRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import duckdb
 
     from sfumato.engines.base import Fetched
-    from sfumato.schema import Column, Table
 
 _FORMATS = (
     "%d.%m.%Y",

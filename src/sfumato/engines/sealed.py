@@ -13,6 +13,7 @@ import json
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,16 +21,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.engines.encode import connect, create_list_type, encode_column, quote_name, value_column
 from sfumato.sql import UNIT, code_name
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     import duckdb
-    from numpy.typing import NDArray
 
     from sfumato.engines.source import Stored
     from sfumato.schema import Table

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +15,6 @@ import pyarrow.parquet as pq
 from sfumato.engines.base import Fetched
 from sfumato.errors import SourceError
 from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.classifiers import Downstream, Propensity, measure_downstream, measure_propensity
-from sfumato.metrics.columns import align_counts, pack_codes, renumber, total_variation
+from sfumato.metrics.columns import Label, align_counts, pack_codes, renumber, total_variation
 from sfumato.metrics.encode import CodedPair, Side, encode_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.metrics.columns import Label
     from sfumato.schema import Table
     from sfumato.tables import TableLike
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.engines import find_files
 from sfumato.engines.base import Fetched
@@ -38,9 +39,6 @@ from sfumato.schema import Column, IntegerRange, Period, Table
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql import code_name
 from sfumato.tables import TableLike, require_columns, to_numpy
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ROW = "row of the table"
 

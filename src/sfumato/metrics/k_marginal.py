@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.columns import (
@@ -19,15 +21,10 @@ from sfumato.metrics.columns import (
     read_sides,
     renumber,
 )
-from sfumato.tables import require_columns
+from sfumato.tables import TableLike, require_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from sfumato.tables import TableLike
 
 FARTHEST = 2.0
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.columns import (
@@ -25,7 +26,6 @@ from sfumato.metrics.k_marginal import require_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from sfumato.tables import TableLike
 

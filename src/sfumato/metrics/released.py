@@ -5,13 +5,14 @@ Nothing here sees a record of the truth.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.columns import (
@@ -26,14 +27,7 @@ from sfumato.metrics.columns import (
 )
 from sfumato.recipes.base import column_labels
 from sfumato.release.folder import open_folder
-from sfumato.schema import OTHER, Bins, IntegerRange, Period, Tuples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.schema import Column, Table
+from sfumato.schema import OTHER, Bins, Column, IntegerRange, Period, Table, Tuples
 
 EPSILON = "epsilon"
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError, SchemaError
 from sfumato.metrics.columns import code_column, pack_codes, read_side
 from sfumato.metrics.compare import HALF, INTERNAL, RELEASE, UNIFORM, ZEROS, compare_pair, sample_truth
-from sfumato.metrics.encode import ROW, encode_pair, encode_wide, stored_names
+from sfumato.metrics.encode import ROW, CodedPair, Side, encode_pair, encode_wide, stored_names
 from sfumato.metrics.k_marginal import KMarginal, k_marginal
 from sfumato.metrics.match3 import Match3, match3
 from sfumato.metrics.pie import PieChart, pie_chart
@@ -21,13 +23,6 @@ from sfumato.metrics.released import EPSILON, Released, open_release, split_epsi
 from sfumato.metrics.taxi import Taxi, taxi
 from sfumato.schema import IntegerRange, Table, read_project
 from sfumato.tables import require_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.metrics.encode import CodedPair, Side
 
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]
 RecordMetric = Literal["k-marginal", "taxi", "match3"]

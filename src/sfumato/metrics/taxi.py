@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.metrics.columns import (
     SIDES,
@@ -22,7 +23,6 @@ from sfumato.metrics.k_marginal import FARTHEST, Coded, code_column_pair, measur
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from sfumato.tables import TableLike
 

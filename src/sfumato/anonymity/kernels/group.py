@@ -4,13 +4,11 @@
 # ruff: noqa: ANN001, ANN201, ANN202
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 # Odd numbers without a pattern in their bits: a product's highest bits then depend on all bits of a key.
 _MIX = np.uint64(0x9E3779B97F4A7C15)

@@ -7,16 +7,14 @@
 # ruff: noqa: ANN001, ANN201, ANN202, FBT003
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import CATEGORY, NUMBER
 from sfumato.anonymity.kernels.mondrian import join_nodes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads keys over a hash table
 _PLACE_TAKEN = 1 << 40  # added to the people of a hash place, so that one without people is taken too

@@ -17,17 +17,13 @@ scratch        room for the loops, a `Scratch`, made once because a part may be 
 # ruff: noqa: ANN001, ANN201, ANN202
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import CATEGORY, NUMBER, TREE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.anonymity.encode import Space
+from sfumato.anonymity.encode import CATEGORY, NUMBER, TREE, Space
 
 _LOOKED_AT = 256  # tuples of a part that decide where it is cut: more cost time and hardly lower the loss
 _MOST_SINGLES = 64  # one value against the rest is tried for columns with at most so many values

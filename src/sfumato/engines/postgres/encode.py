@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 
 from sfumato.engines.encode import encode_clamped, encode_range, quote_name, quote_text, refuse_period
 from sfumato.engines.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
-from sfumato.engines.source import Stored
+from sfumato.engines.source import Kind, Stored
 from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sfumato.engines.source import Kind
-
 
 _SPACE = r"[ \t\n\v\f\r]"
 _DIGITS = "[0-9]+(_[0-9]+)*"

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.engines.base import (
     Fetched,
@@ -28,7 +31,7 @@ from sfumato.engines.base import (
     refuse_reading_keys,
     sign_version,
 )
-from sfumato.engines.counts import ServerEngine, counted_query, render
+from sfumato.engines.counts import Ask, Beside, ServerEngine, counted_query, render
 from sfumato.engines.encode import quote_name
 from sfumato.engines.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
 from sfumato.engines.source import Stored, describe_stored
@@ -36,13 +39,8 @@ from sfumato.errors import RecipeError, SfumatoError, SourceError
 from sfumato.schema.table import check_location, public_location
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     import psycopg
-    from numpy.typing import NDArray
 
-    from sfumato.engines.counts import Ask, Beside
     from sfumato.schema import Table
 
 

@@ -12,23 +12,17 @@ values is joined, which is faster than any expression.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 import duckdb
 import numpy as np
 
 from sfumato.engines.encode import encode_bins, encode_clamped, encode_range, refuse_period
 from sfumato.engines.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
-from sfumato.engines.source import Stored
+from sfumato.engines.source import Kind, Stored
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from fractions import Fraction
-
-    from sfumato.engines.source import Kind
-
 
 # Possessive (++ and *+), so that a long text is matched in a loop and not by recursion.
 _DIGITS = r"[0-9]++(?:_[0-9]++)*+"

@@ -8,13 +8,16 @@ DP-SELECT, the columns that it names are fetched, and DuckDB aggregates them as 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.engines.base import (
     Fetched,
@@ -26,22 +29,16 @@ from sfumato.engines.base import (
     refuse_reading_keys,
     sign_version,
 )
-from sfumato.engines.counts import ServerEngine, bounded_query, fill_counts, number_table, render
+from sfumato.engines.counts import Ask, Beside, ServerEngine, bounded_query, fill_counts, number_table, render
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.engines.spark.encode import describe_type, encode_spark_column, identify, quote_spark_name
-from sfumato.engines.spark.session import open_room
+from sfumato.engines.spark.session import SparkRoom, open_room
 from sfumato.errors import SourceError
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-    from sfumato.engines.counts import Ask, Beside
-    from sfumato.engines.spark.session import SparkRoom
     from sfumato.schema import Table
 
 
