@@ -161,7 +161,7 @@ def test_any_table_and_any_k(made, method):
 @settings(max_examples=40, deadline=None)
 def test_any_model_holds_or_cannot(seed, k, model):
     table = people(80, seed=seed)
-    wish = {"l": {"l": 3}, "entropy_l": {"entropy_l": 2.0}, "t": {"t": 0.3}, "delta": {"delta": 2.5}}.get(
+    required = {"l": {"l": 3}, "entropy_l": {"entropy_l": 2.0}, "t": {"t": 0.3}, "delta": {"delta": 2.5}}.get(
         model, {}
     )
     if model == "individual":
@@ -172,16 +172,16 @@ def test_any_model_holds_or_cannot(seed, k, model):
             classes.setdefault(tuple(row.values()), set()).add(owner)
         assert min(map(len, classes.values())) >= k
         return
-    released = anonymize(table, quasi_identifiers=QUASI, k=k, sensitive="ill", **wish)
+    released = anonymize(table, quasi_identifiers=QUASI, k=k, sensitive="ill", **required)
     found = measure_anonymity(released, quasi_identifiers=QUASI, sensitive="ill")
     assert found.k >= k
     measured = {"l": found.l, "entropy_l": found.entropy_l, "t": found.t, "delta": found.delta_disclosure}[
         model
     ]
     if model in ("l", "entropy_l"):
-        assert measured >= wish[model] - 1e-9
+        assert measured >= required[model] - 1e-9
     else:
-        assert measured <= wish[model] + 1e-9
+        assert measured <= required[model] + 1e-9
 
 
 def test_a_register_is_what_k_counts():
@@ -490,13 +490,13 @@ def test_whole_numbers_stay_whole_in_a_frame():
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
-@pytest.mark.parametrize("wish", [{}, {"l": 2}, {"t": 0.5, "distance": "ordered"}])
-def test_other_kinds_of_sensitive_columns_are_judged(tmp_path, ending, wish):
+@pytest.mark.parametrize("required", [{}, {"l": 2}, {"t": 0.5, "distance": "ordered"}])
+def test_other_kinds_of_sensitive_columns_are_judged(tmp_path, ending, required):
     days = [datetime.date(1990, 1, 1 + number % 9) for number in range(40)]
     table = pa.table({"age": list(range(40)), "day": days, "sum": pa.array(range(40), pa.decimal128(8, 2))})
     for name in ("day", "sum"):
         out = tmp_path / f"{name}{ending}"
-        anonymize(table, quasi_identifiers="age", sensitive=name, k=5, out=out, **wish)
+        anonymize(table, quasi_identifiers="age", sensitive=name, k=5, out=out, **required)
         assert measure_anonymity(out, quasi_identifiers="age", sensitive=name).k >= 5
     days_of = pa.table({"day": days, "n": list(range(40))})
     anonymize(

@@ -186,9 +186,9 @@ def test_files_are_read_as_they_are_written(tmp_path):
     (tmp_path / "t.csv").write_text(text)
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     (tmp_path / "spelled.csv").write_text("age\n1\n1.0\n01\n")
-    wanted = measure_anonymity(table, quasi_identifiers=["age"], sensitive="ill")
+    expected = measure_anonymity(table, quasi_identifiers=["age"], sensitive="ill")
     for name in ("it's [1].parquet", "t.csv", "t.csv.gz"):
-        assert measure_anonymity(tmp_path / name, quasi_identifiers=["age"], sensitive="ill") == wanted
+        assert measure_anonymity(tmp_path / name, quasi_identifiers=["age"], sensitive="ill") == expected
     assert measure_anonymity(str(tmp_path / "spelled.csv"), quasi_identifiers=["age"]).classes == 3
 
 
@@ -240,7 +240,7 @@ def test_what_cannot_be_measured_is_refused(options, words):
         measure_anonymity(table, **options)
 
 
-def test_bad_files_are_told(tmp_path):
+def test_bad_files_are_reported(tmp_path):
     (tmp_path / "t.parquet").write_text("no parquet")
     for name in ("t.parquet", "none.parquet"):
         with pytest.raises(SourceError, match=name):
@@ -250,7 +250,7 @@ def test_bad_files_are_told(tmp_path):
         measure_anonymity(tmp_path / "twice.csv", quasi_identifiers=["a"])
 
 
-def test_asking_for_diversity_without_a_sensitive_column_is_told():
+def test_asking_for_diversity_without_a_sensitive_column_is_reported():
     found = measure_anonymity({"a": [1, 1]}, quasi_identifiers=["a"])
     assert (found.l, found.t, found.entropy_l, found.delta_disclosure) == (None, None, None, None)
     with pytest.raises(AnonymityError, match="sensitive"):
@@ -287,22 +287,22 @@ ROWS = st.lists(
 def test_every_measure_is_that_of_plain_dictionaries(rows, c, least):
     kinds = {"p": pa.string(), "q": pa.int64(), "s": pa.int64(), "r": pa.string()}
     table = pa.Table.from_pylist(rows, schema=pa.schema(kinds.items()))
-    k, classes, wanted = judge(rows, ["p", "q"], ["s", "r"])
+    k, classes, expected = judge(rows, ["p", "q"], ["s", "r"])
     equal = measure_anonymity(table, quasi_identifiers=["p", "q"], sensitive=["s", "r"])
     ordered = measure_anonymity(
         table, quasi_identifiers=["p", "q"], sensitive=["r", "s"], distance={"s": "ordered"}
     )
     assert (equal.k, equal.classes, equal.records) == (k, classes, len(rows))
-    for name, (least_values, entropy, total, _, delta) in wanted.items():
+    for name, (least_values, entropy, total, _, delta) in expected.items():
         found = equal.by_column[name]
         assert found.l == least_values
         assert found.entropy_l == pytest.approx(entropy)
         assert found.t == pytest.approx(total, abs=1e-12)
         assert found.delta_disclosure == pytest.approx(delta, abs=1e-12)
         assert found.is_recursive(c, least) == is_recursive(rows, ["p", "q"], name, c, least)
-    assert ordered.by_column["s"].t == pytest.approx(wanted["s"][3], abs=1e-12)
-    assert equal.l == min(each[0] for each in wanted.values())
-    assert equal.t == pytest.approx(max(each[2] for each in wanted.values()), abs=1e-12)
+    assert ordered.by_column["s"].t == pytest.approx(expected["s"][3], abs=1e-12)
+    assert equal.l == min(each[0] for each in expected.values())
+    assert equal.t == pytest.approx(max(each[2] for each in expected.values()), abs=1e-12)
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,8 +32,8 @@ def make(rows):
         encode_quasi_identifier("code", pa.chunked_array([codes]), hierarchy=Prefixes(keep=[1])),
     ]
     tuples = collapse_rows([column.codes for column in columns], [column.size for column in columns])
-    held = count_values("s", tuples.tuple_of_row, np.array(sensitive, np.int32), tuples=tuples.size)
-    return tuples, build_space(columns), held
+    counted = count_values("s", tuples.tuple_of_row, np.array(sensitive, np.int32), tuples=tuples.size)
+    return tuples, build_space(columns), counted
 
 
 def satisfies(model, values, table):
@@ -84,12 +84,12 @@ MODELS = st.sampled_from(
 @given(rows=ROWS, models=MODELS, k=st.integers(1, 6))
 def test_every_class_holds(rows, models, k):
     rows = SEED + rows
-    tuples, space, held = make(rows)
+    tuples, space, counted = make(rows)
     table = [row[3] for row in rows]
     if not all(satisfies(model, table, table) for model in models):
         return
     try:
-        ready = Models(models, (held,))
+        ready = Models(models, (counted,))
     except AnonymityError:  # a recursive tie
         return
     found = cut_with_models(tuples, tuples.rows, space, k, ready)
@@ -124,8 +124,8 @@ def test_the_order_of_rows_does_not_matter(rows, data):
     shuffled = data.draw(st.permutations(range(len(rows))))
     results = []
     for each in (range(len(rows)), range(len(rows)), shuffled):
-        tuples, space, held = make([rows[row] for row in each])
-        found = cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("s", 2),), (held,)))
+        tuples, space, counted = make([rows[row] for row in each])
+        found = cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("s", 2),), (counted,)))
         results.append(found.classes.tolist())
     assert results[0] == results[1] == results[2]
 
@@ -137,24 +137,24 @@ def test_a_cut_that_fits_is_found_behind_many_that_do_not():
         for number in range(10)
         for word in "ab"
     ]
-    tuples, space, held = make(rows)
-    found = cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("s", 2),), (held,)))
+    tuples, space, counted = make(rows)
+    found = cut_with_models(tuples, tuples.rows, space, 2, Models((DistinctL("s", 2),), (counted,)))
     assert found.count == 10
 
 
 def test_k_may_count_people_of_a_register():
-    tuples, space, held = make(SEED + [(number, "a", "10", number % 2) for number in range(8)])
+    tuples, space, counted = make(SEED + [(number, "a", "10", number % 2) for number in range(8)])
     people = np.zeros(tuples.size, np.int64)
     people[[0, -1]] = 5
-    found = cut_with_models(tuples, people, space, 5, Models((DistinctL("s", 2),), (held,)))
+    found = cut_with_models(tuples, people, space, 5, Models((DistinctL("s", 2),), (counted,)))
     assert np.bincount(found.classes, people).min() >= 5
     with pytest.raises(AnonymityError, match="only 10 people"):
         cut_with_models(tuples, people, space, 11, Models((), ()))
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     rows = SEED + [(number, "a", "10", 0) for number in range(1200)]
     tuples, space, _ = make(rows)
-    told = []
-    cut_with_models(tuples, tuples.rows, space, 1, Models((), ()), told.append)
-    assert told == ["1,000 classes"]
+    messages = []
+    cut_with_models(tuples, tuples.rows, space, 1, Models((), ()), messages.append)
+    assert messages == ["1,000 classes"]

@@ -116,8 +116,8 @@ def measure(columns, tuples, found, units):
 
 def collapse(columns, values):
     tuples = collapse_rows([column.codes for column in columns], [column.size for column in columns])
-    held = count_values("s", tuples.tuple_of_row, np.array(values, np.int32), tuples=tuples.size)
-    return tuples, held
+    counted = count_values("s", tuples.tuple_of_row, np.array(values, np.int32), tuples=tuples.size)
+    return tuples, counted
 
 
 MODELS = st.sampled_from(
@@ -146,8 +146,8 @@ def test_no_node_is_better(table, k, models, share, weighted):
     units = [1.0, 0.5, 2.0, 1.0][: len(columns)] if weighted else [1.0] * len(columns)
     if not all(satisfies(model, values, values) for model in models):
         return
-    tuples, held = collapse(columns, values)
-    found = find_optimum(tuples, tuples.rows, columns, k, Models(models, (held,)), share, np.array(units))
+    tuples, counted = collapse(columns, values)
+    found = find_optimum(tuples, tuples.rows, columns, k, Models(models, (counted,)), share, np.array(units))
     limit = math.floor(Fraction(str(share)) * len(values))
     best = try_every_node(columns, values, k, models, limit, units)
     assert measure(columns, tuples, found, units) == pytest.approx(best, abs=1e-9)
@@ -170,12 +170,12 @@ def test_no_node_is_better(table, k, models, share, weighted):
 def test_keys_that_are_full_are_numbered_anew(table, k):
     columns, values = table
     tuples, _ = collapse(columns, values)
-    wanted = find_optimum(tuples, tuples.rows, columns, k, NONE, 0.1)
+    expected = find_optimum(tuples, tuples.rows, columns, k, NONE, 0.1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lattice, "_ROOM", 4)
         found = find_optimum(tuples, tuples.rows, columns, k, NONE, 0.1)
-    assert found.levels == wanted.levels
-    assert found.classes.tolist() == wanted.classes.tolist()
+    assert found.levels == expected.levels
+    assert found.classes.tolist() == expected.classes.tolist()
 
 
 @settings(max_examples=40, deadline=None)
@@ -207,8 +207,8 @@ def test_a_finer_level_may_satisfy_where_a_coarser_one_does_not():
     codes = [0] * 6 + [1] * 3 + [2] * 11
     values = [0, 1] * 3 + [0] * 3 + [0] * 5 + [1] * 6
     column = make_column("a", codes, [[0, 0, 1]])
-    tuples, held = collapse([column], values)
-    models = Models((EntropyL("s", 1.9),), (held,))
+    tuples, counted = collapse([column], values)
+    models = Models((EntropyL("s", 1.9),), (counted,))
     found = find_optimum(tuples, tuples.rows, [column], 2, models, 0.15)
     assert found.levels == (0,)
     assert found.classes.tolist() == [0, -1, 1]
@@ -226,9 +226,9 @@ def test_what_is_left_is_compared_with_what_is_left():
     codes = [0] * 10 + [1] * 10 + [2] * 4
     values = [0] * 5 + [1] * 5 + [0] * 5 + [1] * 5 + [1] * 4
     column = make_column("a", codes, [[0, 1, 2]])
-    tuples, held = collapse([column], values)
+    tuples, counted = collapse([column], values)
     model = (Closeness("s", 0.1),)
-    found = find_optimum(tuples, tuples.rows, [column], 2, Models(model, (held,)), 0.2)
+    found = find_optimum(tuples, tuples.rows, [column], 2, Models(model, (counted,)), 0.2)
     assert found.classes.tolist() == [0, 1, -1]
     left = [value for value, code in zip(values, codes, strict=True) if code < 2]
     assert satisfies(model[0], left[:10], left)

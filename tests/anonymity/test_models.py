@@ -81,9 +81,9 @@ def test_every_class_is_judged_as_by_definition(rows, model, classes):
     judged = models.find_satisfied(np.array(classes, np.int32), 3)
     for each in range(3):
         values = [value for tuple_, value in rows if classes[tuple_] == each]
-        wanted = not values or holds(model, values, table)
-        assert judged[each] == wanted
-        assert models.satisfied_by(np.flatnonzero(np.array(classes) == each)) == wanted
+        expected = not values or holds(model, values, table)
+        assert judged[each] == expected
+        assert models.satisfied_by(np.flatnonzero(np.array(classes) == each)) == expected
 
 
 @settings(max_examples=100, deadline=None)

@@ -18,8 +18,8 @@ PEOPLE = {
 REGISTER = {"age": [61, 72, 66, 40, 35, 44, 65, 36], "<b>sex": list("fmffmfmm")}
 
 
-def page(register=None, name="coarse.csv", **wishes):
-    plan = Options(**{"quasi_identifiers": ["age", "<b>sex"], "k": 3, "sensitive": "ill", **wishes})
+def page(register=None, name="coarse.csv", **required):
+    plan = Options(**{"quasi_identifiers": ["age", "<b>sex"], "k": 3, "sensitive": "ill", **required})
     return build_page(summarise(release_table(PEOPLE, plan), register=register), name=name).decode()
 
 
@@ -64,7 +64,7 @@ def test_tags_are_closed_and_contents_lead_to_sections():
     assert re.findall(r'href="#([\w-]+)"', text)[1:] == re.findall(r'<h2 id="([\w-]+)"', text)
 
 
-def test_names_are_escaped_and_no_value_is_told():
+def test_names_are_escaped_and_no_value_is_reported():
     text = page(REGISTER, name="<i>.csv")
     assert "<b>sex" not in text
     assert "&lt;b&gt;sex" in text
@@ -74,7 +74,7 @@ def test_names_are_escaped_and_no_value_is_told():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "section", "there"),
+    ("required", "section", "there"),
     [
         ({}, "Linkage with the register", False),
         ({"register": REGISTER}, "Linkage with the register", True),
@@ -83,8 +83,8 @@ def test_names_are_escaped_and_no_value_is_told():
         ({}, "What this does not protect against", True),
     ],
 )
-def test_sections_without_anything_to_tell_are_left_out(wishes, section, there):
-    assert (section in page(**wishes)) is there
+def test_sections_without_anything_to_tell_are_left_out(required, section, there):
+    assert (section in page(**required)) is there
 
 
 def test_a_class_that_agrees_is_a_warning():

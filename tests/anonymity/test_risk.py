@@ -106,16 +106,16 @@ def test_subsets_are_those_of_plain_counting(rows, limit, largest):
     names = ["a", "b", "c", "d"]
     columns = {name: pa.array([row[at] for row in rows], pa.int64()) for at, name in enumerate(names)}
     found = find_identifying_subsets(pa.table(columns), quasi_identifiers=names, largest=largest, limit=limit)
-    wanted = {}
+    expected = {}
     for size in range(1, min(4, largest) + 1):
         for chosen in combinations(range(4), size):
             counts = Counter(tuple(row[at] for at in chosen) for row in rows).values()
-            wanted[tuple(names[at] for at in chosen)] = (
+            expected[tuple(names[at] for at in chosen)] = (
                 sum(count == 1 for count in counts) / len(rows),
                 sum(count for count in counts if count < limit) / len(rows),
                 len(counts),
             )
-    assert {each.columns: (each.unique, each.small, each.classes) for each in found} == wanted
+    assert {each.columns: (each.unique, each.small, each.classes) for each in found} == expected
     ranks = [(-each.unique, -each.small, len(each.columns)) for each in found]
     assert ranks == sorted(ranks)
 
@@ -128,7 +128,7 @@ def test_a_column_of_many_values_costs_no_table_of_all_pairs():
     assert [each.unique for each in found] == [1.0] * 6 + [0.0]
 
 
-def test_too_many_subsets_are_told():
+def test_too_many_subsets_are_reported():
     rows = {f"c{place}": [1] for place in range(60)}
     with pytest.raises(AnonymityError, match="subsets"):
         find_identifying_subsets(rows, quasi_identifiers=list(rows))

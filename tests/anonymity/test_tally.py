@@ -57,15 +57,15 @@ def test_a_file_in_pieces_is_counted_as_a_table_in_memory(rows, tmp_path, monkey
     monkeypatch.setattr("sfumato.tables.read._PIECE", 4)
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=7)
-    wanted, weights = Counter(), Counter()
+    expected, weights = Counter(), Counter()
     for row in rows:
         flag = None if row["flag"] is None else str(row["flag"]).lower()
         key = (row["word"], row["group"], row["number"], flag, None)
-        wanted[key] += 1
+        expected[key] += 1
         weights[key] += row["weight"]
     for source in (table, tmp_path / "t.parquet"):
         found = tally_rows(source, NAMES, side="table", weights="weight")
-        assert listed(found) == {key: (count, weights[key]) for key, count in wanted.items()}
+        assert listed(found) == {key: (count, weights[key]) for key, count in expected.items()}
         assert found.records == len(rows)
         for values in found.values:
             known = values.drop_null().to_pylist()

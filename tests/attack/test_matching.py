@@ -127,10 +127,10 @@ CELLS = st.one_of(
 @given(st.lists(CELLS, min_size=1, max_size=12, unique=True), CELLS)
 def test_an_index_says_what_comparing_each_says(cells, other):
     patterns = list(dict.fromkeys(map(parse_pattern, cells)))
-    wanted = parse_pattern(other)
+    pattern = parse_pattern(other)
     index = ValueIndex(patterns)
-    expected = [compatible(each, wanted) for each in patterns]
-    assert index.fits(wanted).tolist() == expected
-    spans = index.spans([wanted])
+    expected = [compatible(each, pattern) for each in patterns]
+    assert index.fits(pattern).tolist() == expected
+    spans = index.spans([pattern])
     if spans is not None:
         assert [spans.starts[0] <= rank < spans.stops[0] for rank in spans.ranks] == expected

@@ -108,8 +108,8 @@ def measure_loss(bench, records, others, recipe):
     ], "neighbours ask for different noise"
     assert release.certificate["total"] == again.certificate["total"]
     assert Fraction(release.certificate["total"]["epsilon"]) == EPSILON
-    for noised, told in zip(one, release.certificate["measurements"], strict=True):
-        assert Fraction(told["scale"]) == noised.scale
+    for noised, entry in zip(one, release.certificate["measurements"], strict=True):
+        assert Fraction(entry["scale"]) == noised.scale
     return sum(
         Fraction(int(np.abs(first.values - second.values).sum())) / first.scale
         for first, second in zip(one, two, strict=True)

@@ -59,8 +59,8 @@ def test_control_an_error_that_one_record_decides_about_is_noticed(monkeypatch):
         return found
 
     monkeypatch.setattr(DuckDBEngine, "aggregate", fail_for_some)
-    told = "the outcome depends on the records"
-    assert any(told in fault.what for fault in fuzz.run_cases(100, seed="odd", broken=0))
+    message = "the outcome depends on the records"
+    assert any(message in fault.what for fault in fuzz.run_cases(100, seed="odd", broken=0))
 
 
 def outcome(*vectors):
@@ -72,7 +72,7 @@ def outcome(*vectors):
 
 
 @pytest.mark.parametrize(
-    ("one", "two", "told"),
+    ("one", "two", "message"),
     [
         (([1, 2],), ([3, 2],), None),
         (([1, 2],), ([3, 3],), "L1 distance 3"),
@@ -80,11 +80,11 @@ def outcome(*vectors):
         (([1, 2],), ([1, 2], [1]), "charged differently"),
     ],
 )
-def test_control_vectors_too_far_apart_are_told(one, two, told):
+def test_control_vectors_too_far_apart_are_reported(one, two, message):
     what = fuzz.find_fault(outcome(*one), outcome(*two), opened=0, is_statement=True)
-    assert what is None if told is None else told in what
+    assert what is None if message is None else message in what
 
 
-def test_control_what_the_order_of_rows_changes_is_told():
+def test_control_what_the_order_of_rows_changes_is_reported():
     assert fuzz.find_change(outcome([1, 2]), outcome([1, 2]), opened=0) is None
     assert "the order of rows" in fuzz.find_change(outcome([1, 2]), outcome([2, 1]), opened=0)

@@ -19,7 +19,7 @@ from helpers.asking import cells
 from helpers.cli import run_process
 from sfumato.curator import Curator
 from sfumato.engines import DuckDBEngine, open_engine
-from sfumato.engines.postgres import source
+from sfumato.engines.postgres import engine
 from sfumato.errors import SchemaError, SourceError
 from sfumato.schema import parse_table, read_project
 
@@ -170,7 +170,7 @@ def test_what_a_user_may_not_read_is_told(server, place):
 
 def test_a_locked_table_is_told_in_time(server, place, monkeypatch):
     _, file = place
-    monkeypatch.setitem(source._SETTINGS, "lock_timeout", "200ms")
+    monkeypatch.setitem(engine._SETTINGS, "lock_timeout", "200ms")
     with server.connect() as other, other.transaction():
         other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(SourceError, match="is locked"):
@@ -260,11 +260,11 @@ def test_the_command_line_tells_the_same(place):
 
 
 def test_without_the_package_the_remedy_is_told(place, monkeypatch):
-    from sfumato.engines import router
+    from sfumato.engines import duckdb
 
     source, _ = place
     missing = {"postgres": ("sfumato.engines.postgres.engine", "PostgresEngine", "no_such_package")}
-    monkeypatch.setattr(router, "_ENGINES", missing)
+    monkeypatch.setattr(duckdb, "_SERVERS", missing)
     with pytest.raises(SourceError, match=r"pip install 'sfumato\[postgres\]'"):
         open_engine(Path()).check(describe(source), (("region",),))
 
@@ -310,7 +310,7 @@ def test_it_is_read_in_one_transaction_that_cannot_write(place):
     table, engine = describe(source), open_engine(Path())
     engine.check(table, (("region",),))
     with engine.snapshot(table):
-        (room,) = engine._remotes["postgres"]._rooms.values()
+        (room,) = engine._servers["postgres"]._rooms.values()
         row = room.connection.execute(
             "SELECT current_setting('transaction_read_only'), current_setting('transaction_isolation'), "
             "current_setting('search_path'), current_setting('application_name')"
@@ -509,7 +509,6 @@ def test_any_text_is_read_as_by_duckdb(write_table, texts):
 
 
 def test_many_weights_do_not_fit_into_a_statement(place, monkeypatch):
-    from sfumato.engines.postgres import engine
     from sfumato.errors import RecipeError
     from sfumato.questions import IndividualCounts
 

@@ -83,12 +83,12 @@ def test_the_truth_is_coded_by_its_domains(form, tmp_path):
     elif form == "pandas":
         given = pytest.importorskip("pandas").DataFrame(truth.to_pydict())
     pair = encode_pair(given, truth, table=TABLE, unit="person")
-    wanted = [codes for row in truth.to_pylist() if (codes := expected_codes(row)) is not None]
-    assert pair.truth.rows == len(wanted) > 20
+    expected = [codes for row in truth.to_pylist() if (codes := expected_codes(row)) is not None]
+    assert pair.truth.rows == len(expected) > 20
     for name in TABLE.columns:
-        assert pair.truth.codes[name].tolist() == [codes[name] for codes in wanted], name
+        assert pair.truth.codes[name].tolist() == [codes[name] for codes in expected], name
         assert pair.sizes[name] == TABLE.column(name).size
-    assert pair.unit.size == len(wanted)
+    assert pair.unit.size == len(expected)
     # A release that has the columns as they are stored is coded as the truth is.
     assert pair.release.codes["weekday"].tolist() == pair.truth.codes["weekday"].tolist()
 

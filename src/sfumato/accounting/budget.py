@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -26,8 +27,6 @@ from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import ExactLike, format_exact, format_short, parse_exact, parse_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from sfumato.accounting.chain import Entry
 
 Accounting = Literal["any", "zcdp", "gaussian"]

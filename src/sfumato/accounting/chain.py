@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +24,6 @@ from sfumato.errors import LedgerError, RecipeError, VerificationFailed
 from sfumato.exact import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from sfumato.schema.table import Neighbours

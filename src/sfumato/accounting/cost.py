@@ -8,18 +8,16 @@ proofs are in docs/proofs/accounting.md and docs/proofs/partition-selection.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.schema.table import Neighbours
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection", "filter"]
 Norm = Literal["L1", "L2", "none"]

@@ -9,18 +9,16 @@ up for costs and down for limits. The proof is docs/proofs/filter.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Context, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sfumato.accounting.cost import PLACES, Cost, bisect_floats, pure_to_mu, to_decimal
 from sfumato.accounting.curves import largest_mu, log_of, mu_to_delta
 from sfumato.exact import round_up
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 UNIT: int = 10**PLACES
 """Amounts in this module are whole numbers of 1 / UNIT."""

@@ -10,21 +10,17 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from sfumato.accounting import chain
 from sfumato.accounting.budget import Budget, BudgetReport, admits, explain_refusal
 from sfumato.accounting.chain import Anchor, Entry, History, refuse_other_neighbours, refuse_other_units
 from sfumato.accounting.cost import Cost
-from sfumato.accounting.store import find_store, parse_row, take_turn, try_again
+from sfumato.accounting.store import Row, Session, find_store, parse_row, take_turn, try_again
 from sfumato.errors import LedgerError, RecipeError, VerificationFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from sfumato.accounting.store import Row, Session
 
 
 class Ledger:

@@ -31,20 +31,17 @@ power <= delta + (1 - delta) power(a / (1 - delta)).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.accounting.curves import rho_to_delta
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 RARITIES = (Fraction(1, 20), Fraction(1, 1000), Fraction(1, 10**6))
 """How rare evidence is without the individual, where no output by itself is bounded."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from sfumato.accounting.store import Row, Session, wait_until
 from sfumato.errors import Conflict, LedgerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import psycopg
 
 _DEFAULT_SCHEMA = "sfumato"

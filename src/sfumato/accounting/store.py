@@ -29,9 +29,9 @@ from sfumato.exact import canonical_json
 if sys.platform != "win32":
     import fcntl
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator
 
+if TYPE_CHECKING:
     from sfumato.accounting.postgres import PostgresStore
 
 Row = tuple[object, ...]

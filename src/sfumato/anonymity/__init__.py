@@ -4,7 +4,7 @@ quasi-identifier   a column that others may know of a person, such as age or pos
 equivalence class  the records whose quasi-identifiers are all released the same; k-anonymity: k at least
 generalization     coarser values: a range, a set of values, or a node of a hierarchy; `*` is any value
 suppression        a record that is left out, or a cell that is `*`
-l-diversity, t-closeness, delta-disclosure   what a class may tell of a sensitive column
+l-diversity, t-closeness, delta-disclosure   what a class may disclose of a sensitive column
 tuple              a combination of codes of the quasi-identifiers; algorithms see each once, with its rows
 
 The methods by the names of the literature: `strict` and `relaxed` are Mondrian's, `cuts` is Mondrian with

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sfumato.anonymity.check import Anonymity, find_shortfalls, measure_anonymity
 from sfumato.anonymity.divide import divide_tuples
@@ -40,11 +42,6 @@ from sfumato.anonymity.options import Options
 from sfumato.errors import AnonymityError, ReleaseError, SfumatoError, VerificationFailed
 from sfumato.tables import TableLike, give_back, is_text, read_table, to_arrow
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
 _FORMATS = (".parquet", ".csv", ".csv.gz")
 
 
@@ -69,9 +66,9 @@ def _make_release(
     by_class: bool,
     progress: Callable[[str], None],
 ) -> Anonymized:
-    """The table as the options want it, in the order of its rows or, `by_class`, of what it says.
+    """The table as the options require it, in the order of its rows or, `by_class`, of its released cells.
 
-    In the order of what it says, nothing tells where a row stood before.
+    In the order of its cells, nothing shows where a row stood before.
     """
     if options.k > table.num_rows and not options.k_map:
         raise AnonymityError(f"k is {options.k}, but the table has {table.num_rows} records; ask for less")
@@ -84,7 +81,7 @@ def _make_release(
     labels = label(columns, tuples, space, partition)
     partition, starred = suppress_classes(options, partition, labels)
     loss = measure_loss(columns, tuples, partition, labels, k=options.k)
-    class_of_row = _deal(tuples, partition, table.num_rows)
+    class_of_row = _deal(tuples, partition)
     rows = np.flatnonzero(class_of_row >= 0)
     if by_class:
         rows = _sort_rows(table, options, labels, class_of_row, rows)
@@ -127,7 +124,7 @@ def _append(name: str, column: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Ch
         ) from None
 
 
-def _deal(tuples: Tuples, partition: Partition, rows: int) -> NDArray[np.int32]:
+def _deal(tuples: Tuples, partition: Partition) -> NDArray[np.int32]:
     """The class of every row."""
     if partition.tuple_of_entry.size == tuples.size:
         class_of_tuple = np.empty(tuples.size, np.int32)
@@ -138,7 +135,6 @@ def _deal(tuples: Tuples, partition: Partition, rows: int) -> NDArray[np.int32]:
     dealt: NDArray[np.int32] = deal_rows(
         tuples.tuple_of_row, partition.tuple_of_entry, partition.weights, partition.classes, tuples.size
     )
-    assert dealt.size == rows
     return dealt
 
 
@@ -149,9 +145,10 @@ def _sort_rows(
     class_of_row: NDArray[np.int32],
     rows: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The rows in the order of their released cells, so that no row's place tells where it was."""
+    """The rows in the order of their released cells, so that no row's place shows where it was."""
     from sfumato.anonymity.kernels.group import sort_by_code
 
+    # Each sort keeps the order of equals, so that the last sort decides first.
     for name in reversed((*options.sensitive, *options.keep)):
         codes, values = encode_values(name, table.column(name))
         rows = sort_by_code(rows, codes, len(values))
@@ -239,16 +236,18 @@ def write_judged(
     force: bool,
     before: Callable[[Anonymity], None],
 ) -> Anonymity:
-    """How anonymous the file at `path` is, once it is written, read again and found to be what was asked.
+    """Writes `table` to `path`, reads it again, and measures how anonymous it is.
 
-    A file that is not stays nowhere: it is written under another name first, and gets its own after `before`
-    was called with what was found.
+    The file must have what the `options` require, with the people of the `register` if k counts them. It is
+    written under another name first and gets its own after `before` was called with what was found, so that
+    a file that fails is never there; `force` replaces one that is. Raises VerificationFailed or ReleaseError.
     """
     ending = next(each for each in _FORMATS if path.name.lower().endswith(each))
     if ending != ".parquet" and table.num_columns == 1 and table.column(0).null_count:
         raise AnonymityError(
             "a text file of one column cannot show a missing value; write Parquet, or keep another column"
         )
+    # In the same folder, so that renaming is one step; thread and process keep two writers apart.
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{ending}")
     try:
         _write(table, draft, ending)
@@ -307,8 +306,8 @@ def _write(table: pa.Table, path: Path, ending: str) -> None:
 def compact_text(table: pa.Table) -> pa.Table:
     """The table with numbered text that knows only the texts of its rows, in their order.
 
-    A file keeps the list of texts as it is given, so that one of a record that was left out, or the order
-    in which they came, would be told by it.
+    A file keeps the list of texts as it is given: it would disclose the text of a record that was left out,
+    and the order in which they came.
     """
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -368,6 +367,7 @@ def anonymize(
     whose rows are in the order of what they say. Only the named columns come out. This is not differential
     privacy: whoever knows more than the quasi-identifiers may still find people.
 
+    table                 an Arrow table, a frame, a mapping of columns, or the path of a file
     quasi_identifiers, k  the columns that are made coarser, and how many records must look the same
     sensitive             columns that are released as they are, and that l, t and the like are about
     register              a table of the population: k then counts its people, not records (k-map)
@@ -401,10 +401,11 @@ def release_table(
     progress: Callable[[str], None] | None = None,
     before: Callable[[Released], None] = lambda _: None,
 ) -> Released:
-    """The release of a table, judged; with `out`, it is the written file that was judged.
+    """The release of the table `source` by `options`, judged; with `out`, it is the written file that was.
 
-    A `register` is needed where `options.k_map` says that k counts its people. `before` is called with
-    what was judged before the file gets its name: if it fails, there is no file.
+    A `register` is needed where `options.k_map` says that k counts its people. `before` is called with what
+    was judged before the file gets its name: if it fails, there is no file. `force` replaces a file at `out`;
+    `progress` is called with a few words at every step. Raises VerificationFailed if it is less than asked.
     """
     report = progress or (lambda _: None)
     path = None if out is None else refuse_target(out, force=force, apart=(source, register))

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.anonymity.tally import check_names, match_register, tally_rows
 from sfumato.errors import AnonymityError
+from sfumato.exact import parse_whole
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.tables import TableLike
 
 
@@ -85,7 +85,10 @@ def measure_spread(
     *,
     distance: Distance = "equal",
 ) -> Diversity:
-    """The measures of a column whose values, in their order, have the `codes` 0, 1, ... in these classes.
+    """The measures of the sensitive `column`, from tallied rows.
+
+    By row, `classes` are the equivalence classes, `codes` the values as 0, 1, ... in their order, and
+    `counts` the numbers of records; `distance` is that of t.
 
     >>> found = measure_spread("ill", np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([1, 1, 2]))
     >>> found.l, found.t, found.delta_disclosure
@@ -103,6 +106,7 @@ def measure_spread(
             delta_disclosure=0.0,
             dominance=(),
         )
+    # Different rows may share class and value: they differ in other columns.
     keys, place = np.unique(classes * values + codes, return_inverse=True)
     found = np.bincount(place.reshape(-1), counts).astype(np.int64)
     of_class, of_value = np.divmod(keys, values)
@@ -111,7 +115,10 @@ def measure_spread(
     table = np.bincount(of_value, found, minlength=values) / found.sum()
     shares = found / sizes[of_class]
     entropies = np.bincount(of_class, -shares * np.log(shares))
-    apart = _ordered if distance == "ordered" else _equal
+    if distance == "ordered":
+        apart = _measure_order(of_class, of_value, found, sizes, table)
+    else:  # the total variation distance: only a value that a class has can be too frequent
+        apart = np.minimum(np.bincount(of_class, np.maximum(shares - table[of_value], 0)), 1.0)
     full = bool((different == values).all())
     ratios = np.abs(np.log(shares / table[of_value]))
     return Diversity(
@@ -119,26 +126,14 @@ def measure_spread(
         values=values,
         l=int(different.min()),
         entropy_l=math.exp(float(entropies.min())),
-        t=float(apart(of_class, of_value, found, sizes, table).max()),
+        t=float(apart.max()),
         distance=distance,
         delta_disclosure=float(ratios.max()) if full else math.inf,
         dominance=_find_dominance(of_class, found, int(different.min())),
     )
 
 
-def _equal(
-    of_class: NDArray[np.int64],
-    of_value: NDArray[np.int64],
-    found: NDArray[np.int64],
-    sizes: NDArray[Any],
-    table: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """The total variation distance of each class: only a value that a class has can be too frequent."""
-    excess = np.maximum(found / sizes[of_class] - table[of_value], 0)
-    return np.minimum(np.bincount(of_class, excess), 1.0)
-
-
-def _ordered(
+def _measure_order(
     of_class: NDArray[np.int64],
     of_value: NDArray[np.int64],
     found: NDArray[np.int64],
@@ -160,6 +155,7 @@ def _ordered(
     running = np.cumsum(found)
     before = np.repeat(running[first] - found[first], np.diff(np.append(first, found.size)))
     share = (running - before) / sizes[of_class]
+    # A share stays from its value to the class's next one, or to the end.
     stop = np.append(of_value[1:], values)
     stop[np.append(first[1:], found.size) - 1] = values
     cross = np.clip(np.searchsorted(below, share), of_value, stop)
@@ -283,7 +279,8 @@ def measure_anonymity(
 ) -> Anonymity:
     """How anonymous `table` is: an Arrow table, a frame, a mapping of columns, or the path of a file.
 
-    A missing sensitive value is a value of its own. `distance`, for all sensitive columns or by column, is
+    Records whose `quasi_identifiers` are written the same are a class; `sensitive` names one column or more,
+    in which a missing value is a value of its own. `distance`, for all sensitive columns or by column, is
     that of t: `equal` is the total variation distance, `ordered` the earth mover's distance over the
     values in order. Numbers and dates have an order; for text, `order` lists the values of a column from
     the lowest to the highest. A missing value comes after all others.
@@ -407,8 +404,9 @@ class Requirements:
     k_map: bool = False
 
     def __post_init__(self) -> None:
-        _require_count(self.k, "k")
-        _require_count(self.l, "l")
+        object.__setattr__(self, "k", parse_whole(self.k, name="k", error=AnonymityError))
+        if self.l is not None:
+            object.__setattr__(self, "l", parse_whole(self.l, name="l", error=AnonymityError))
         _require(self.entropy_l is None or 1 <= self.entropy_l < math.inf, "entropy l must be at least 1")
         _require(self.t is None or 0 <= self.t <= 1, "t must be from 0 to 1")
         _require(self.delta is None or 0 < self.delta < math.inf, "delta must be above 0")
@@ -416,7 +414,8 @@ class Requirements:
         if self.recursive is not None:
             c, number = self.recursive
             _require(0 < c <= _LARGEST_C, "c of recursive diversity must be above 0 and at most 1000")
-            _require_count(number, "l of recursive diversity")
+            number = parse_whole(number, name="l of recursive diversity", error=AnonymityError)
+            object.__setattr__(self, "recursive", (c, number))
 
     @property
     def needs_sensitive(self) -> bool:
@@ -471,11 +470,6 @@ def _find_faults(measured: Diversity, required: Requirements) -> Iterator[str]:
             yield f"t is {measured.t:.6g}, asked {required.t:g}"
     if required.delta is not None and measured.delta_disclosure >= required.delta:
         yield f"delta is {measured.delta_disclosure:.6g}, asked below {required.delta:g}"
-
-
-def _require_count(number: int | None, name: str) -> None:
-    fine = number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= 1)
-    _require(fine, f"{name} must be a whole number of at least 1")
 
 
 def _require(fine: bool, message: str) -> None:  # noqa: FBT001 - read as a sentence

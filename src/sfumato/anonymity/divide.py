@@ -1,16 +1,23 @@
-"""The methods that divide tuples into equivalence classes, and the choice of one."""
+"""The methods that divide tuples into equivalence classes, and the choice of one.
+
+What all of them take: `tuples`, the different rows of codes; `people`, how many people k counts in each tuple
+(its records, or those of a register); `space`, what codes mean and lose; `k`, the least people of a class.
+`progress` is called with a few words now and then.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import Partition, encode_values, value_type
+from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, encode_values, value_type
 from sfumato.anonymity.models import (
     Closeness,
     DeltaDisclosure,
@@ -28,12 +35,8 @@ from sfumato.errors import AnonymityError
 from sfumato.tables import is_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from sfumato.anonymity.encode import Quasi, Space, Tuples
     from sfumato.anonymity.options import Options
 
 
@@ -52,17 +55,17 @@ _REPORTED = 1000  # classes between two reports of progress
 def find_classes(
     tuples: Tuples, people: NDArray[np.int64], space: Space, *, k: int, progress: Callable[[str], None]
 ) -> Partition:
-    """Local recoding: classes of at least k people with little loss.
+    """Local recoding: classes of `tuples` with at least `k` of the `people`, with little loss in `space`.
 
     Where every column has a hierarchy, records that share cheap nodes become classes, cheapest first.
     Elsewhere the tuples are cut into blocks by the cuts with the lowest loss, and in every block classes
     are grown one tuple at a time.
 
     Every class has k people, because a class ends with the tuple that brings it to k, and who is left
-    joins one that has.
+    joins one that has. `progress` is called with a few words.
     """
     nodes = math.prod(int(count) for count in space.levels)
-    # What tells nodes apart is one number of 64 bits.
+    # A node is looked up by one number of 64 bits, made of the nodes of all columns.
     fits = nodes <= MOST_NODES and math.prod(int(size) for size in space.sizes) <= 2**63
     if (space.levels > 0).all() and fits:
         progress(f"looking for classes at {nodes:,} nodes of the hierarchies")
@@ -103,7 +106,10 @@ def _grow(
 def cut_classes(
     tuples: Tuples, people: NDArray[np.int64], space: Space, *, k: int, lowest: bool
 ) -> Partition:
-    """Classes by cuts alone: those with the lowest loss, or the classic ones near the median."""
+    """Classes of `tuples` with at least `k` of the `people`, by cuts alone.
+
+    The cuts are those that lose least in `space` (`lowest`), or Mondrian's near the median.
+    """
     order, starts = _cut(tuples.codes, people, tuples.rows, space, k, lowest=lowest)
     classes = np.empty(tuples.size, np.int32)
     sizes = np.diff(np.append(starts, tuples.size))
@@ -124,7 +130,7 @@ def _cut(
     from sfumato.anonymity.kernels.mondrian import cut_tuples, make_cuts, make_scratch
 
     order, starts = cut_tuples(codes, people, rows, space, k, lowest, make_scratch(space), make_cuts(space))
-    return order, np.sort(starts)
+    return order, starts
 
 
 def _peel(tuples: Tuples, people: NDArray[np.int64], space: Space, k: int) -> Partition:
@@ -189,6 +195,7 @@ def _fold(tuples: Tuples, space: Space, group: list[int]) -> _Fold:
         nodes = space.nodes[start : start + size * levels].reshape(levels, size).astype(np.uint64)
         lost = space.losses[start : start + size * levels].reshape(levels, size) * space.units[column]
         codes = codes * size + tuples.codes[:, column]
+        # All levels and codes so far with all of this column: levels are rows, codes are columns.
         wide = keys[:, None, :, None] * np.uint64(size) + nodes[None, :, None, :]
         keys = wide.reshape(keys.shape[0] * levels, -1)
         summed = losses[:, None, :, None] + np.rint(lost * _UNIT).astype(np.int64)[None, :, None, :]
@@ -243,11 +250,12 @@ def cut_with_models(
     models: Models,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Partition:
-    """Classes of at least k people that satisfy all models, by the cuts with the lowest loss.
+    """Classes of `tuples` with at least `k` of the `people` that satisfy all `models`.
 
-    A part's cuts are tried in the order of their loss, all of them if need be; of equal losses the first
-    column's and lowest code's is first. A part without a cut that fits is a class. The whole table
-    satisfies the models, or they could not have been made, so every part does.
+    They come from the cuts that lose least in `space`; `progress` gets the number of classes. A part's cuts
+    are tried in the order of their loss, all of them if need be; of equal losses the first column's and
+    lowest code's is first. A part without a cut that fits is a class. The whole table satisfies the models,
+    or they could not have been made, so every part does.
 
     >>> from sfumato.anonymity.encode import build_space, collapse_rows, encode_quasi_identifier
     >>> import pyarrow as pa
@@ -356,7 +364,11 @@ def divide_tuples(
     *,
     progress: Callable[[str], None],
 ) -> Partition:
-    """The classes that the chosen method finds; each satisfies every model that is asked for."""
+    """The classes that the method of `options` finds; each satisfies every model that is asked for.
+
+    `columns` are the quasi-identifiers of `table`, `tuples` its rows in their codes, with the `people` of
+    each; `space` says what codes mean. `progress` is called with a few words now and then.
+    """
     if options.method == "relaxed":
         return divide_relaxed(tuples, people, space, options.k)
     if options.method == "microaggregate":

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.anonymity.hierarchy import Hierarchy, check_nested, write_value
 from sfumato.errors import AnonymityError
 from sfumato.tables import is_text, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 NUMBER, CATEGORY, TREE = range(3)
 """The kinds as compiled loops know them."""
@@ -93,8 +90,7 @@ def encode_quasi_identifier(
             "quasi-identifiers"
         )
     places = np.arange(len(values), dtype=np.float64)
-    nodes = np.zeros((0, len(values)), np.int32)
-    losses = np.zeros((0, len(values)), np.float64)
+    nodes, losses = np.zeros((0, len(values)), np.int32), np.zeros((0, len(values)))
     names: tuple[tuple[str | None, ...], ...] = ()
     kind: Kind = "category"
     if hierarchy is not None:
@@ -116,12 +112,8 @@ def encode_quasi_identifier(
 def encode_values(name: str, column: pa.ChunkedArray) -> tuple[NDArray[np.int32], tuple[object, ...]]:
     """The code of every record, and the different values in order; a missing value, None, is the last."""
     kind = value_type(column)
-    if (
-        pa.types.is_nested(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_time(kind)
-        or pa.types.is_duration(kind)
-    ):
+    unfit = (pa.types.is_nested, pa.types.is_binary, pa.types.is_time, pa.types.is_duration)
+    if any(test(kind) for test in unfit):
         raise AnonymityError(f"column {name!r} holds neither numbers, dates nor text; leave it out")
     if pa.types.is_null(kind):
         return np.zeros(len(column), np.int32), (None,)

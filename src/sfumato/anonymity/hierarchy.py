@@ -32,7 +32,7 @@ Levels = tuple[tuple[str, ...], ...]
 
 _DECIMAL = re.compile(r"-?(?:0|[1-9]\d*)\.\d+", re.ASCII)
 
-_LARGEST: Final = 10**300
+_LARGEST: Final = 10**300  # edges are turned into floats, which end at about 10^308
 # In months, counted from the year 0: each divides the next, so any choice of them in this order is nested.
 _MONTHS: Final[dict[str, int]] = {
     "day": 0,
@@ -134,7 +134,7 @@ def as_tuple(given: object) -> tuple[object, ...]:
 
 
 def refuse(count: int, total: int, *, column: str, what: str, remedy: str) -> None:
-    """Raises an error, unless `count` is 0: so many of the values of `column` are `what`, and the remedy.
+    """Raises an error, unless `count` is 0: so many of the `total` values of `column` are `what`; `remedy`.
 
     >>> refuse(2, 9, column="age", what="above 60", remedy="set open_above")
     Traceback (most recent call last):
@@ -279,7 +279,7 @@ class Intervals:
         ]
         if self.open_above:
             names.append(f"{_plain(edges[-1])}+")
-        near = [_as_kind(edge, 0.0) for edge in edges]
+        near = [_as_kind(edge, 0.0) for edge in edges]  # the edges as floats, for numbers that are
         places = [bisect_right(near if isinstance(number, float) else edges, number) for number in numbers]
         return [names[min(place, len(names)) - 1] for place in places]
 
@@ -391,7 +391,7 @@ def _find_places(numbers: Sequence[_Value], origin: _Exact, width: _Exact) -> li
         if not isinstance(number, float):
             return (number - origin) // width
         place = (number - start) // step
-        if abs(place) > 2.0**40:
+        if abs(place) > 2.0**40:  # so far out floats are too coarse to step from edge to edge
             return (Fraction(float.__repr__(number)) - origin) // width
         near = int(place)  # a division of floats may be one off
         while number < edge(near):
@@ -450,7 +450,7 @@ def _plain(number: _Exact) -> str:
     if number.denominator == 1:
         return str(number.numerator)
     places = 1
-    while 10**places % number.denominator:
+    while 10**places % number.denominator:  # ends: edges were written as decimals
         places += 1
     digits = str(abs(number.numerator) * 10**places // number.denominator).rjust(places + 1, "0")
     return f"{'-' if number < 0 else ''}{digits[:-places]}.{digits[-places:]}"
@@ -500,14 +500,9 @@ class Prefixes:
         """The beginnings of `values` at every level, then `*`."""
         texts = [write_value(value) for value in values]
         barred = sum("|" in text for text in texts)
+        what = "text with '|', which means 'or' in a label"
         remedy = "replace it in the source, or list the values with Listed"
-        refuse(
-            barred,
-            len(values),
-            column=column,
-            what="text with '|', which means 'or' in a label",
-            remedy=remedy,
-        )
+        refuse(barred, len(values), column=column, what=what, remedy=remedy)
         keep = (self.keep,) if isinstance(self.keep, int) else self.keep
         levels = [[self._shorten(text, length) for text in texts] for length in keep]
         return check_nested([*levels, [TOP] * len(values)], column=column)

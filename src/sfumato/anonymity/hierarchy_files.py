@@ -139,5 +139,5 @@ def _build(kind: str, main: Any, options: Mapping[str, Any], folder: Path) -> Hi
             return read_listed(folder / main, **options)
         case "suppressed" if main is True:
             return Suppressed()
-    wanted = "the name of a CSV file" if kind == "file" else "true, or its section left out"
-    raise AnonymityError(f"{kind} must be {wanted}")
+    required = "the name of a CSV file" if kind == "file" else "true, or its section left out"
+    raise AnonymityError(f"{kind} must be {required}")

@@ -5,31 +5,26 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import format_value
+from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples, format_value
 from sfumato.anonymity.hierarchy import TOP
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.anonymity.encode import Partition, Quasi, Space, Tuples
     from sfumato.anonymity.options import Options
 
 
 MISSING = "(missing)"
 """How a missing value is written in a set with others; alone it stays missing."""
 
-_WORTHLESS = (
-    0.5  # a class that has lost more than this share of its cells is left out, if the limit allows it
-)
+_WORTHLESS = 0.5  # a class that has lost a larger share of its cells is left out, if the limit allows it
 _MOST_DIGITS = 12  # decimals of a mean, at most
 
 
@@ -141,7 +136,7 @@ class Loss:
     - `by_column`: the same of each column;
     - `discernibility`: the sum of squared class sizes, a suppressed record counting for all records;
     - `average_class`: records per class, divided by k;
-    - `entropy`: of the bits that the original cells tell, the share that the released ones do not.
+    - `entropy`: of the bits of information in the original cells, the share that the released ones lost.
     """
 
     ncp: float
@@ -166,7 +161,7 @@ class Loss:
 def measure_loss(
     columns: Sequence[Quasi], tuples: Tuples, partition: Partition, labels: Sequence[Labels], *, k: int
 ) -> Loss:
-    """The loss of a labelled partition."""
+    """The loss of a `partition` of `tuples` whose cells in `columns` are `labels`; `k` was asked for."""
     rows = int(partition.weights.sum())
     sizes = partition.sizes
     suppressed = rows - int(sizes.sum())
@@ -308,7 +303,8 @@ def centre_labels(
     labels = []
     for place, column in enumerate(columns):
         codes = tuples.codes[partition.tuple_of_entry[kept], place]
-        if column.kind == "number" and _is_finite(column.values):
+        infinite = any(isinstance(value, float) and not math.isfinite(value) for value in column.values)
+        if column.kind == "number" and not infinite:
             labels.append(_average(column, codes, weights, classes, partition.count))
         else:
             most = _find_most(codes, weights, classes, partition.count)
@@ -340,6 +336,7 @@ def _average(
     known = [value for value in column.values if value is not None]
     to_whole, from_whole = _scale(known)
     steps = [to_whole(value) for value in known]
+    # Sums are exact: in 64 bits where they fit, else in Python's whole numbers.
     largest = max(steps) * int(weights.sum())
     kind: Any = np.int64 if largest < 2**62 else object
     present = codes < len(known)
@@ -382,7 +379,3 @@ def _exponent(value: object) -> int:
     exponent = decimal.Decimal(str(value)).normalize().as_tuple().exponent
     assert isinstance(exponent, int)
     return min(0, exponent)
-
-
-def _is_finite(values: Sequence[object]) -> bool:
-    return all(not isinstance(value, float) or math.isfinite(value) for value in values)

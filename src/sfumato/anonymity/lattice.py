@@ -13,26 +13,19 @@ each node that is good enough without them, and give up nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import Partition, number_rows
+from sfumato.anonymity.encode import Partition, Quasi, Tuples, number_rows
 from sfumato.anonymity.kernels.group import Groups, judge_classes, merge_groups, number_prefixes
-from sfumato.anonymity.models import check_people
+from sfumato.anonymity.models import Models, Values, check_people
 from sfumato.errors import AnonymityError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.anonymity.encode import Quasi, Tuples
-    from sfumato.anonymity.models import Models, Values
-
-_ROOM = 2**62
+_ROOM = 2**62  # numbers of prefixes stay below it, so that none leaves 64 bits
 _CLOSE = 1e-12  # losses that differ by less, of all there is to lose, are one summed in another order
 
 
@@ -45,11 +38,13 @@ def find_optimum(
     max_suppressed: float,
     units: NDArray[np.float64] | None = None,
 ) -> Partition:
-    """The levels with the lowest loss, and their classes; of equal losses finer levels.
+    """The levels of `columns` with the lowest loss, and their classes; of equal losses finer levels.
 
-    Rows in classes that violate k or a model are suppressed and lose every cell; they are at most
-    `max_suppressed` of all rows. What t-closeness and delta-disclosure compare with is the whole table,
-    and if rows are suppressed, what is left of it too: both must hold.
+    `tuples` are the rows in codes of the columns, with the `people` of each; a class has `k` of them and
+    satisfies the `models`. `units` say how much the loss of each column counts, 1 by default. Rows in classes
+    that violate k or a model are suppressed and lose every cell; they are at most the share `max_suppressed`
+    of all rows. What t-closeness and delta-disclosure compare with is the whole table, and if rows are
+    suppressed, what is left of it too: both must hold.
 
     >>> from sfumato.anonymity.encode import collapse_rows
     >>> from sfumato.anonymity.encode import encode_quasi_identifier
@@ -73,8 +68,8 @@ def find_optimum(
     weights = np.ones(len(columns)) if units is None else np.asarray(units, np.float64)
     search = _Search(tuples, people, columns, k, models, limit, weights)
     search.start()
-    search.walk()
-    search.settle()
+    search.walk(search.root, (), 0.0)
+    search.refine()
     return search.finish()
 
 
@@ -114,6 +109,7 @@ class _Search:
         codes, rows = self.tuples.codes, self.tuples.rows
         self.order = sorted(range(len(self.columns)), key=lambda each: (-self.columns[each].size, each))
         self.tops = [len(self.columns[each].nodes) - 1 for each in self.order]
+        # Suffixes are numbered from the last column on: each is a code and the number of a shorter suffix.
         suffix, size = np.zeros(len(codes), np.int32), 1
         self.steps = []
         for each in reversed(self.order):
@@ -151,18 +147,14 @@ class _Search:
                 return
             levels = self.levels
 
-    def walk(self) -> None:
-        """Visits all levels that could be better than the best that is known."""
-        self._walk(self.root, (), 0.0)
-
-    def settle(self) -> None:
+    def refine(self) -> None:
         """Goes down where it costs nothing: of equal losses, finer levels are the better ones."""
         place = 0
         while place < len(self.levels):
             level = self.levels[place]
             finer = (*self.levels[:place], level - 1, *self.levels[place + 1 :])
             best = self.best
-            self.best += 2 * self.close
+            self.best += 2 * self.close  # so that an equal loss counts as better
             if level > 0:
                 self._take(finer, *self._judge(finer))
             if self.levels != finer:
@@ -181,7 +173,8 @@ class _Search:
         entries = np.arange(self.tuples.size, dtype=np.int32)
         return Partition(entries, self.tuples.rows, kept, int(satisfied.sum()), tuple(levels))
 
-    def _walk(self, node: _Node, fixed: tuple[int, ...], floor: float) -> None:
+    def walk(self, node: _Node, fixed: tuple[int, ...], floor: float) -> None:
+        """Visits all levels that could be better than the best known; the `fixed` ones lose `floor`."""
         place = len(fixed)
         last = place + 1 == len(self.order)
         ahead: list[tuple[float, int, _Node]] = []
@@ -207,7 +200,7 @@ class _Search:
                 ahead.append((loss, level, _Node(groups, values, room)))
         for loss, level, coarser in sorted(ahead, key=lambda each: each[:2]):
             if loss < self.best - self.close:
-                self._walk(coarser, (*fixed, level), floor + self.floors[place][level])
+                self.walk(coarser, (*fixed, level), floor + self.floors[place][level])
 
     def _merge(self, node: _Node, place: int, level: int) -> tuple[NDArray[np.int32], Groups, int]:
         """(which new group each group is in, the new groups, their room) once a column is at a level."""

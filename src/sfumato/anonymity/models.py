@@ -7,24 +7,21 @@ are fractions, and logarithms with a margin far below the 1e-9 that is allowed w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import number_rows
 from sfumato.errors import AnonymityError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
 DISTINCT, ENTROPY, RECURSIVE, EQUAL, ORDERED, DELTA = range(6)
 """The models as compiled loops know them; equal and ordered are the two distances of t-closeness."""
 
-_MARGIN = 1e-12
+_MARGIN = 1e-12  # more than the rounding of logarithms: who passes here is not refused when judged
 _FINEST = 10**6  # c of recursive diversity is a fraction over at most this, rounded down
 
 
@@ -282,6 +279,7 @@ def _pack(models: tuple[Model, ...], sensitives: tuple[Sensitive, ...]) -> Model
             limits[number] -= _MARGIN
     cumulated = [np.cumsum(each) for each in totals]
     begins = np.cumsum([0, *(each.codes.size for each in sensitives)], dtype=np.int64)
+    # All columns in one array: a column's places move by what comes before it.
     starts = [each.starts + begin for each, begin in zip(sensitives, begins[:-1], strict=True)]
     return ModelArrays(
         kinds=kinds,
@@ -307,7 +305,7 @@ def _describe(model: Model) -> tuple[int, float, tuple[int, int, int]]:
     if isinstance(model, EntropyL):
         return ENTROPY, math.log(model.l) - _MARGIN, (0, 0, 0)
     if isinstance(model, RecursiveL):
-        c = Fraction(str(model.c))
+        c = Fraction(str(model.c))  # as it is written: 0.1 is a tenth
         if c.denominator > _FINEST:
             c = Fraction(math.floor(c * _FINEST), _FINEST)
         return RECURSIVE, 0.0, (int(model.l), c.numerator, c.denominator)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sfumato.anonymity.check import NOT_DP
-from sfumato.anonymity.summary import MATCHING, list_models
+from sfumato.anonymity.summary import MATCHING, Summary, list_models
 from sfumato.pages.charts import draw_pairs
 from sfumato.pages.render import render_page
 
 if TYPE_CHECKING:
     from sfumato.anonymity.risk import Risk
-    from sfumato.anonymity.summary import Summary
 
 _SECTIONS = {
     "found": "Asked and found",

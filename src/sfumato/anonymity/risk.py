@@ -8,29 +8,26 @@ counts successes. Each picks at random among those who fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.anonymity.check import NOT_DP
 from sfumato.anonymity.tally import check_names, match_register, tally_rows
 from sfumato.errors import AnonymityError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from sfumato.tables import TableLike
 
 Basis = Literal["register", "weights", "table"]
 
 _EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
-
-_MOST = 20_000
-_DENSE = 4
+_MOST = 20_000  # subsets of columns
+_DENSE = 4  # keys below so many times the rows are counted in an array, which beats sorting them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +108,11 @@ def measure_risk(
     weights: str | None = None,
     threshold: float = 0.2,
 ) -> Risk:
-    """The risk that records of `table` are traced to people by their quasi-identifiers.
+    """The risk that records of `table` are traced to people by their `quasi_identifiers`.
 
-    The population is that of the `register`, in which labels fit by what they mean, or the sums of the
-    survey `weights`, a column of the table; a class counts at least as many people there as here. Without
-    either, the table is the population.
+    Risks above the `threshold`, from 0 to 1, are counted. The population is that of the `register`, in which
+    labels fit by what they mean, or the sums of the survey `weights`, a column of the table; a class counts
+    at least as many people there as here. Without either, the table is the population.
 
     >>> rows = {"age": ["60+", "60+", "60+", "20-60", "20-60"]}
     >>> found = measure_risk(rows, quasi_identifiers=["age"], threshold=0.4)
@@ -137,7 +134,7 @@ def measure_risk(
     if register is not None:
         fitting = match_register(tally, quasi_identifiers, classes, register)
         matched = fitting > 0
-        people = np.maximum(people, fitting)
+        people = np.maximum(people, fitting)  # who is in the table is in the population, listed or not
     elif tally.weights is not None:
         people = np.maximum(people, np.bincount(classes, tally.weights))
     journalist = _attack(sizes, np.where(matched, 1 / people, 0.0), threshold)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.anonymity.check import NOT_DP, Anonymity
-from sfumato.anonymity.risk import Risk, find_identifying_subsets, measure_risk
+from sfumato.anonymity.risk import Risk, Subset, find_identifying_subsets, measure_risk
 from sfumato.anonymity.tally import Tally, check_names, tally_rows
 from sfumato.attack.link import Linkage, Published, link_tables
 from sfumato.errors import AnonymityError, AttackError
@@ -18,8 +19,6 @@ from sfumato.pages.words import percent, short
 from sfumato.tables import TableLike, read_table, spell_table, to_arrow
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.anonymity.anonymize import Released
     from sfumato.anonymity.labels import Loss
     from sfumato.anonymity.options import Options
@@ -76,7 +75,7 @@ def measure_accuracy(
     A naive Bayes classifier over categories, add-one smoothed, is trained and tested on the same kind of
     table by cross-validation: every label, generalized or not, is a category. The split is fixed and
     public. It depends on which rows there are, not on their order, and each value of the target is spread
-    evenly over the folds.
+    evenly over the `folds`, 2 or more.
 
     >>> before = {"age": [61, 62, 63, 33, 34, 35] * 5, "ill": (["gout"] * 3 + ["flu"] * 3) * 5}
     >>> after = {**before, "age": ["*"] * 30}
@@ -118,10 +117,11 @@ def _cross_validate(tally: Tally, folds: int, side: str) -> tuple[float, float]:
     for fold in split:
         rest = tally.counts - fold
         prior = np.bincount(targets, rest, minlength=classes)
-        scores = [
-            np.log((_count_pairs(codes, size, targets, classes, rest) + 1) / (prior + size))
-            for codes, size in features
-        ]
+        # Add-one smoothing: a value that a target never had in training is unlikely, not impossible.
+        scores = []
+        for codes, size in features:
+            pairs = np.bincount(codes * classes + targets, rest, minlength=size * classes)
+            scores.append(np.log((pairs.reshape(size, classes) + 1) / (prior + size)))
         tested = np.flatnonzero(fold)
         for start in range(0, tested.size, _BATCH):
             rows = tested[start : start + _BATCH]
@@ -132,14 +132,6 @@ def _cross_validate(tally: Tally, folds: int, side: str) -> tuple[float, float]:
             right += int(fold[rows[hits]].sum())
     most = int(np.bincount(targets, tally.counts).max())
     return right / tally.records, most / tally.records
-
-
-def _count_pairs(
-    codes: NDArray[np.int64], size: int, targets: NDArray[np.int64], classes: int, counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """The records of each value of a feature and each target."""
-    found = np.bincount(codes * classes + targets, counts, minlength=size * classes)
-    return found.reshape(size, classes).astype(np.float64)
 
 
 def _split(tally: Tally, folds: int) -> NDArray[np.int64]:
@@ -162,34 +154,12 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subset:
-    """How many records some columns single out, as shares of all, in the original table and in the released.
-
-    `unique` records are alone in their class on these columns, `small` are classes below the limit.
-    """
-
-    columns: tuple[str, ...]
-    unique_before: float
-    unique_after: float
-    small_before: float
-    small_after: float
-
-    def to_record(self) -> dict[str, Any]:
-        """The shares for JSON."""
-        return {
-            "columns": list(self.columns),
-            "unique": {"before": self.unique_before, "after": self.unique_after},
-            "small": {"before": self.small_before, "after": self.small_after},
-        }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Summary:
     """What was asked and found, and what the release did to risk and use. It holds no value of a record.
 
-    `before` is about the quasi-identifiers of the original table as they are. `small` is the size below
-    which `subsets` count a class as small.
+    `before` is about the quasi-identifiers of the original table as they are. `subsets` are the columns that
+    single out most records, in the original table and in the released; classes below `small` are small there.
     """
 
     options: Options
@@ -200,7 +170,7 @@ class Summary:
     before: Risk
     after: Risk
     small: int
-    subsets: tuple[Subset, ...]
+    subsets: tuple[tuple[Subset, Subset], ...]
     loss: Loss
     accuracy: Accuracy | None = None
     linked_before: Linkage | None = None
@@ -235,7 +205,14 @@ class Summary:
             },
             "risk": {"before": self.before.to_record(), "after": self.after.to_record()},
             "small_class": self.small,
-            "subsets": [each.to_record() for each in self.subsets],
+            "subsets": [
+                {
+                    "columns": list(before.columns),
+                    "unique": {"before": before.unique, "after": after.unique},
+                    "small": {"before": before.small, "after": after.small},
+                }
+                for before, after in self.subsets
+            ],
             "loss": self.loss.to_record(),
             "accuracy": None if self.accuracy is None else self.accuracy.to_record(),
             "linkage": linkage,
@@ -337,23 +314,16 @@ def _weigh(
     return before.append_column(name, weights), after.append_column(name, theirs), name
 
 
-def _find_subsets(before: pa.Table, after: pa.Table, names: list[str], small: int) -> tuple[Subset, ...]:
+def _find_subsets(
+    before: pa.Table, after: pa.Table, names: list[str], small: int
+) -> tuple[tuple[Subset, Subset], ...]:
     largest = 3 if len(names) <= _MOST_COLUMNS else 2
     found = find_identifying_subsets(before, quasi_identifiers=names, largest=largest, limit=small)
     later = {
         each.columns: each
         for each in find_identifying_subsets(after, quasi_identifiers=names, largest=largest, limit=small)
     }
-    return tuple(
-        Subset(
-            columns=each.columns,
-            unique_before=each.unique,
-            unique_after=later[each.columns].unique,
-            small_before=each.small,
-            small_after=later[each.columns].small,
-        )
-        for each in found[:_SHOWN]
-    )
+    return tuple((each, later[each.columns]) for each in found[:_SHOWN])
 
 
 def _predict(
@@ -385,18 +355,8 @@ def _link(table: pa.Table, people: pa.Table, options: Options) -> Linkage:
 
 def _record_linkage(linkage: Linkage) -> dict[str, Any]:
     """The counts alone: the values of linked records are facts about people."""
-    revealed = linkage.revealed
-    return {
-        "records": linkage.records,
-        "people": linkage.people,
-        "matches": {
-            "unique": linkage.unique,
-            "few": linkage.few,
-            "many": linkage.many,
-            "none": linkage.none,
-        },
-        "limit": linkage.limit,
-        "linked": linkage.linked,
+    record, revealed = linkage.to_record(), linkage.revealed
+    return {key: record[key] for key in ("records", "people", "matches", "limit", "linked")} | {
         "sensitive": None if revealed is None else revealed.column,
         "certain": None if revealed is None else revealed.certain,
     }
@@ -445,10 +405,8 @@ def describe_summary(summary: Summary) -> str:
             f"average class / k {short(loss.average_class)}, discernibility {loss.discernibility:,}",
         ),
     ]
-    for worst in summary.subsets[:1]:
-        alone = (
-            f"{percent(worst.unique_before)} of the records alone before, {percent(worst.unique_after)} after"
-        )
+    for worst, later in summary.subsets[:1]:
+        alone = f"{percent(worst.unique)} of the records alone before, {percent(later.unique)} after"
         lines.append(("identifying", f"{', '.join(worst.columns)}: {alone}"))
     if (accuracy := summary.accuracy) is not None:
         right = change(accuracy.before, accuracy.after)

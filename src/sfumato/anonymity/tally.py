@@ -8,21 +8,17 @@ value is the same as a missing value only, and so is NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.attack.matching import MOST_NUMBERS, build_classes, join_classes, number_rows
 from sfumato.errors import AnonymityError
 from sfumato.tables import TableLike, is_text, read_pieces, read_table, spell_table, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -118,7 +114,7 @@ def _tally_piece(piece: pa.Table, columns: Sequence[str], weights: str | None, s
 
 
 def _merge(pieces: Sequence[Tally]) -> Tally:
-    """The tally of all records; codes of a piece become those of all values together."""
+    """The tally of all records; codes of a piece become codes of the values of all pieces."""
     if len(pieces) == 1:
         return pieces[0]
     codes, values = [], []
@@ -144,6 +140,7 @@ def _group(
 ) -> Tally:
     """The tally of rows with these codes, each of which is so many records, or one."""
     sizes = [max(1, len(each)) for each in values]
+    # Where one number can hold all codes of a row, a single sort counts and sorts at once.
     if counts is None and weights is None and math.prod(sizes) < MOST_NUMBERS:
         keys = np.zeros(codes[0].size, np.int64)
         for code, size in zip(codes, sizes, strict=True):
@@ -169,10 +166,12 @@ def _encode(column: pa.ChunkedArray, name: str, side: str) -> tuple[NDArray[np.i
     try:
         column = column.cast(pa.string()) if pa.types.is_null(column.type) else column
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        if encoded.num_chunks == 0:
-            encoded = _number_nothing(encoded.type)
-        else:
+        if encoded.num_chunks:
             encoded = encoded.unify_dictionaries().combine_chunks()
+        else:  # not every kind of numbered cells can be made from an empty list
+            kind = encoded.type
+            nothing = (pa.array([], each) for each in (kind.index_type, kind.value_type))
+            encoded = pa.DictionaryArray.from_arrays(*nothing)
         if isinstance(encoded, pa.ChunkedArray):
             encoded = pa.concat_arrays(encoded.chunks)
         # A missing cell is a place after the values; so may be a missing value among them.
@@ -188,11 +187,6 @@ def _encode(column: pa.ChunkedArray, name: str, side: str) -> tuple[NDArray[np.i
     new = np.zeros(len(words), np.int64)
     new[occurs] = places
     return new[codes], values
-
-
-def _number_nothing(kind: pa.DictionaryType) -> pa.DictionaryArray:
-    """No cells of a kind; not every kind of numbered cells can be made from an empty list."""
-    return pa.DictionaryArray.from_arrays(pa.array([], kind.index_type), pa.array([], kind.value_type))
 
 
 def _plain_values(values: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ import json
 import math
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from fractions import Fraction
 from hashlib import blake2b
@@ -39,7 +39,7 @@ _BORN = date(1925, 1, 1)
 _DAYS = 365 * 85
 
 SECRET = "cancer"
-_YEAR = 2010  # in which ages are told
+_YEAR = 2010  # in which ages are counted
 _MOST_STATEMENTS = 200  # that a demonstration asks and pays for
 _MOST_REPEATS = 10_000
 _HALF = 0.5  # an estimate nearer to a count than this is the count once it is rounded
@@ -105,13 +105,7 @@ class Reply:
 
     def to_record(self) -> dict[str, object]:
         """The reply for JSON."""
-        return {
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "spent": format_exact(self.spent),
-            "repeated": self.repeated,
-        }
+        return asdict(self) | {"spent": format_exact(self.spent)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -125,7 +119,7 @@ class Clinic:
     target: str
 
     def count(self, condition: str) -> int:
-        """The exact number of records, as a plain database tells it."""
+        """The exact number of records, as a plain database gives it."""
         query = f"SELECT COUNT(*) FROM read_parquet(?) WHERE {condition}"
         with duckdb.connect() as connection:
             found = connection.execute(query, [str(self.file)]).fetchone()
@@ -150,7 +144,7 @@ def open_clinic(
 ) -> Clinic:
     """A clinic written to `folder`, which asks `epsilon` for a count and has `budget` to spend in all.
 
-    The budget must pay for `least` counts.
+    Its town has so many `people`. The budget must pay for `least` counts, and for 200 at most.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -422,7 +416,7 @@ def run_average(
 
 
 def describe_difference(attack: DifferenceAttack) -> str:
-    """The difference attack, told step by step.
+    """The difference attack in words, step by step.
 
     >>> from sfumato.attack import run_difference
     >>> print(describe_difference(run_difference(epsilon=1, budget=2)).splitlines()[5])
@@ -456,7 +450,7 @@ def describe_difference(attack: DifferenceAttack) -> str:
 
 
 def describe_average(attack: AverageAttack) -> str:
-    """The averaging attack, told step by step.
+    """The averaging attack in words, step by step.
 
     >>> from sfumato.attack import run_average
     >>> print(describe_average(run_average(epsilon=1, budget=1, repeats=2)).splitlines()[6])

@@ -8,21 +8,18 @@ on what is sensitive, nobody need be found to be exposed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.attack.matching import Classes, build_classes, join_classes
 from sfumato.errors import AttackError
 from sfumato.pages.words import percent
 from sfumato.tables import TableLike, read_table, require_columns, spell_table, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
 INTERNAL = "INTERNAL: an attack on records of people, not private, do not publish"
 
@@ -146,6 +143,7 @@ def link_tables(
 ) -> Linkage:
     """The linkage of `release` with a `register` of people on the quasi-identifiers `on`.
 
+    `reveal` names a sensitive column of the release, `limit` the most records that count as few, 2 or more.
     `identities` says of every row of the release whose it is, in the terms of the register's column
     `identity`, to tell right links from wrong ones.
 
@@ -158,13 +156,21 @@ def link_tables(
     """
     on = tuple(on)
     register = read_text(register, side="register")
-    _check(release, register, on, reveal, limit)
+    if not on or len(set(on)) != len(on):
+        raise AttackError("name the quasi-identifiers to link on, each once: birthday,postcode,sex")
+    require_columns(release.table, on if reveal is None else (*on, reveal), side="release")
+    require_columns(register, on, side="register")
+    if reveal in on:
+        raise AttackError(f"column {reveal!r} cannot be both known and revealed")
+    if limit < 2:
+        raise AttackError("few matches are two or more; the limit must be at least 2")
     rows = build_classes(release.table, on, weights=release.weights)
     people = build_classes(register, on)
     secret = None if reveal is None else _codes(release.table[reveal])
-    found = _Found(rows, people, None if secret is None else secret[0])
+    found = _Found(rows, people, secret)
     records = found.records[people.of_row]
     partner = found.partner[people.of_row]
+    # A link is one record for one person: who shares a record with others is not found by it.
     linked = np.flatnonzero((records == 1) & (found.people[partner] == 1))
     pairs = np.stack([linked, found.first_row[partner[linked]]], axis=1)
     certain = found.certain[people.of_row] & (records > 0)
@@ -193,6 +199,7 @@ class _Found:
         self.people = np.zeros(max(1, known), np.int64)
         self.partner = np.zeros(many, np.int64)
         self.first_row = np.zeros(max(1, known), np.int64)
+        # Backwards: the last one written, which stays, is the first row of its class.
         self.first_row[rows.of_row[::-1]] = np.arange(rows.of_row.size)[::-1]
         self.low = np.full(many, np.iinfo(np.int64).max)
         high = np.full(many, -1)
@@ -207,20 +214,7 @@ class _Found:
             self.partner[theirs] = mine
             np.minimum.at(self.low, theirs, least[mine])
             np.maximum.at(high, theirs, most[mine])
-        self.certain = self.low == high
-
-
-def _check(
-    release: Published, register: pa.Table, on: tuple[str, ...], reveal: str | None, limit: int
-) -> None:
-    if not on or len(set(on)) != len(on):
-        raise AttackError("name the quasi-identifiers to link on, each once: birthday,postcode,sex")
-    require_columns(release.table, (*on, *([] if reveal is None else [reveal])), side="release")
-    require_columns(register, on, side="register")
-    if reveal in on:
-        raise AttackError(f"column {reveal!r} cannot be both known and revealed")
-    if limit < 2:
-        raise AttackError("few matches are two or more; the limit must be at least 2")
+        self.certain = self.low == high  # the least code and the largest are one: all fitting records agree
 
 
 def _reveal(
@@ -237,7 +231,7 @@ def _judge(
     identity: str | None,
     identities: pa.Array | None,
     pairs: NDArray[np.int64],
-    secret: tuple[NDArray[np.int64], int] | None,
+    secret: NDArray[np.int64] | None,
     certain: NDArray[np.bool_],
     guessed: NDArray[np.int64],
 ) -> Verdict | None:
@@ -248,12 +242,12 @@ def _judge(
     require_columns(register, [identity], side="register")
     names = register[identity].to_pylist()
     owners = identities.cast(pa.string()).to_pylist()
-    row_of = {owner: row for row, owner in enumerate(owners) if owner is not None}
+    row_of = {owner: row for row, owner in enumerate(owners) if owner is not None}  # the last of several
     right = sum(names[person] == owners[row] for person, row in pairs.tolist())
     rows = np.array([row_of.get(name, -1) for name in names], np.int64)
     certain_true = None
     if secret is not None:
-        own = np.where(rows >= 0, secret[0][rows], -1) if secret[0].size else np.full(rows.size, -1)
+        own = np.where(rows >= 0, secret[rows], -1) if secret.size else np.full(rows.size, -1)
         certain_true = int((certain & (own == guessed)).sum())
     return Verdict(
         true_links=right,
@@ -263,10 +257,9 @@ def _judge(
     )
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
-    """A number for every cell, and how many there are."""
-    encoded = column.combine_chunks().fill_null("").dictionary_encode()
-    return to_numpy(encoded.indices).astype(np.int64), len(encoded.dictionary)
+def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A number for every cell, the same for equal cells."""
+    return to_numpy(column.combine_chunks().fill_null("").dictionary_encode().indices).astype(np.int64)
 
 
 def describe_linkage(after: Linkage, *, before: Linkage | None = None) -> str:
@@ -302,15 +295,14 @@ def describe_linkage(after: Linkage, *, before: Linkage | None = None) -> str:
         row("  of these wrong", [_verdict(one, "false_links") for one in each])
     if after.revealed is not None:
         name = after.revealed.column
-        people(f"{name} certain: all fitting records agree", lambda one: _certain(one))
+        people(
+            f"{name} certain: all fitting records agree",
+            lambda one: 0 if one.revealed is None else one.revealed.certain,
+        )
         if after.verdict is not None:
             row("  of these right", [_verdict(one, "certain_true") for one in each])
         lines += _list_values(after)
     return "\n".join(lines)
-
-
-def _certain(linkage: Linkage) -> int:
-    return 0 if linkage.revealed is None else linkage.revealed.certain
 
 
 def _verdict(linkage: Linkage, name: str) -> str:

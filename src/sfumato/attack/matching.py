@@ -43,12 +43,8 @@ _DAY = re.compile(_DATE, re.ASCII)
 _PREFIX = re.compile(r"([^*]*)\*+")
 
 _LAST = "\U0010ffff"  # no text that begins with a prefix comes after the prefix and this
-_LARGE = 1 << 18
-"""Blocks of more pairs are joined by runs or by sets of bits."""
-
-_SHORT = 16
-"""Runs are short if they hold less than this part of a block."""
-
+_LARGE = 1 << 18  # blocks of more pairs are joined by runs or by sets of bits
+_SHORT = 16  # runs are short if they have less than one in so many of the pairs of a block
 _BATCH = 1 << 21  # pairs that are compared at a time
 _MOST_BYTES = 1 << 27  # of a table of what fits what
 MOST_NUMBERS = 2**62
@@ -150,6 +146,7 @@ def _range_begins(prefix: str, low: float, high: float) -> bool:
         return True
     if math.isinf(high):
         return True  # there is always a longer number
+    # Numbers that begin with 12 are 12, 120-129, 1200-1299, ...
     start = int(prefix)
     scale = 1
     while start * scale <= high:
@@ -236,7 +233,9 @@ class ValueIndex:
         self._patterns = tuple(patterns)
         self._lows = np.array([each.low for each in self._patterns])
         self._highs = np.array([each.high for each in self._patterns])
-        self._odd = [place for place, each in enumerate(self._patterns) if _is_odd(each)]
+        self._odd = [
+            place for place, each in enumerate(self._patterns) if each.members or each.prefix is not None
+        ]
         self._bare = [
             place for place, each in enumerate(self._patterns) if each.text is None and each.has_range
         ]
@@ -347,7 +346,7 @@ def number_rows(codes: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDA
     keys = np.zeros(codes[0].size, np.int64)
     room = 1
     for code, size in zip(codes, sizes, strict=True):
-        if room * size >= MOST_NUMBERS:
+        if room * size >= MOST_NUMBERS:  # numbers of the rows so far take less room than their codes
             found, keys = np.unique(keys, return_inverse=True)
             room = found.size
         keys = keys * size + code
@@ -364,10 +363,6 @@ def _encode(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], tuple[Pattern, 
     places = [found.setdefault(parse_pattern(cell), len(found)) for cell in texts.dictionary.to_pylist()]
     codes = to_numpy(texts.indices).astype(np.int64)
     return np.array(places, np.int64)[codes] if places else codes, tuple(found)
-
-
-def _is_odd(pattern: Pattern) -> bool:
-    return not is_exact(pattern) and (bool(pattern.members) or pattern.prefix is not None)
 
 
 def join_classes(left: Classes, right: Classes) -> Iterator[Pairs]:
@@ -484,6 +479,7 @@ class _Blocks:
             place = place.reshape(-1)
             kept = np.zeros(mine.size, bool)
             most = max(1, _MOST_BYTES // max(1, len(index)))
+            # A table of which values fit which codes, some values at a time, is looked up pair by pair.
             for start in range(0, used.size, most):
                 some = used[start : start + most]
                 table = np.stack([index.fits(self.left.patterns[column][code]) for code in some.tolist()])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.attack.link import Published, read_text
 from sfumato.errors import AttackError
 from sfumato.tables import require_columns, restore_formulas, to_numpy
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _LARGEST = 2**40
 

@@ -46,7 +46,8 @@ def audit(
     process of its own. A recipe, the path of a recipe file or a DP-SELECT statement is run on tables made up
     from the description in `project`, with more or less `effort`; its privacy parameters are its own unless
     given. The private source is not read, the ledger is not touched, nothing is spent. `runs` is the number
-    of runs on each side, `confidence` how sure bounds by chance must be.
+    of runs on each side, `confidence`, from 0.5 to below 1, how sure bounds by chance must be; `timeout` is
+    in seconds; `progress` is called with a few words at every step. Raises AuditError for what cannot be run.
 
     >>> audit(lambda table: len(table), neighbours=([1, 2], [1]), epsilon=1.0, runs=200).verdict
     'VIOLATED'

@@ -25,12 +25,13 @@ from sfumato.tables import read_table
 SUMMARIES = ("number of values", "sum", "largest", "smallest", "lowest bit")
 """Statistics of all numbers of an output; the last is the exponent of the lowest bit set in any of them."""
 
+# What is looked at of an output, and of all runs together: a mechanism may return anything.
 _MOST_WORDS = 2000
 _MOST_NAMES = 4096
 _MOST_ELEMENTS = 2**25
 _LONGEST = 200
-_NO_BIT = 5000.0
 _DEEPEST = 6
+_NO_BIT = 5000.0  # beyond the exponent of every float
 
 # How many events are tried: more cost power, since the best of many looks better than it is.
 _THRESHOLDS = 48
@@ -513,6 +514,7 @@ def _learn_score(first: Sample, second: Sample) -> Score | None:
         spreads.append(np.median(np.abs(clipped - medians[-1]), axis=0))
     moved = medians[0] - medians[1]
     spread = np.maximum((spreads[0] + spreads[1]) / 2, 1e-300)
+    # About one standard deviation of the difference of two medians: cells below it add mostly noise.
     sure = 2.5 * spread / np.sqrt(min(first.runs, second.runs))
     cells = np.flatnonzero(np.abs(moved) > sure)
     if not cells.size:

@@ -61,9 +61,10 @@ def upper_chance(hits: int, runs: int, *, miss: float) -> float:
 def epsilon_bound(
     hits: int, runs: int, other_hits: int, other_runs: int, *, delta: float, miss: float
 ) -> float:
-    """The epsilon below which no mechanism gives this event so often here and so seldom there.
+    """The epsilon below which no mechanism gives an event so often here and so seldom there.
 
-    At level `miss` for both sides together. 0 if the counts prove nothing.
+    The event showed in `hits` of `runs` runs on one table and in `other_hits` of `other_runs` on its
+    neighbour; `delta` is claimed. The bound is wrong with a chance of `miss` at most; 0 if nothing is proved.
 
     >>> round(epsilon_bound(50, 100, 0, 100, delta=0.0, miss=0.05), 3)
     2.398
@@ -90,8 +91,8 @@ def largest_bound(runs: int, *, delta: float, miss: float) -> float:
 def one_run_epsilon(correct: int, guesses: int, *, canaries: int, delta: float, miss: float) -> float:
     """The epsilon that `correct` of `guesses` about `canaries` in one run refute at level `miss`.
 
-    Each canary was in the table by the throw of a fair coin; guesses may leave canaries out. The bound is
-    that of Steinke, Nasr and Jagielski (2023).
+    Each canary was in the table by the throw of a fair coin; guesses may leave canaries out. `delta` is
+    claimed. The bound is that of Steinke, Nasr and Jagielski (2023).
 
     >>> round(one_run_epsilon(100, 100, canaries=100, delta=0.0, miss=0.05), 3)
     3.493
@@ -103,7 +104,7 @@ def one_run_epsilon(correct: int, guesses: int, *, canaries: int, delta: float, 
     low, high = 0.0, 1.0
     while _one_run_chance(correct, guesses, canaries, high, delta) < miss:
         low, high = high, 2 * high
-        if high > 1000:
+        if high > 1000:  # beyond any claim worth refuting
             return low
     if _one_run_chance(correct, guesses, canaries, 0.0, delta) >= miss:
         return 0.0
@@ -119,6 +120,7 @@ def _one_run_chance(correct: int, guesses: int, canaries: int, epsilon: float, d
     tail = binomial_tail(correct, guesses, chance)
     if delta == 0 or correct == 0:
         return tail
+    # The main theorem of the paper: delta adds the largest mean mass of the outcomes just below `correct`.
     counts = np.arange(correct - 1, -1, -1)
     masses = np.exp([_log_mass(int(each), guesses, chance) for each in counts])
     worst = float((np.cumsum(masses) / np.arange(1, correct + 1)).max())
@@ -167,6 +169,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
+    # Lentz's method: numerator c and denominator d of the convergents, neither of which may become zero.
     c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, 100_000):

@@ -26,17 +26,18 @@ from sfumato.audit.blackbox import (
 )
 from sfumato.audit.result import Audit, Finding, check_claim
 from sfumato.errors import AuditError
+from sfumato.exact import parse_whole
 from sfumato.tables import read_table
 
 MOST_RUNS = 20_000
 LEAST_RUNS = 100
 
-_SLOW_RUNS = 30
+_SLOW_RUNS = 30  # at least, if a run takes a second or more
 _FEWEST = 8
-_SECONDS = 20.0
-_PILOT = 3
-_BITS = 4
-_LENGTH = 8
+_SECONDS = 20.0  # that the runs of an audit may take, if their number is not given
+_PILOT = 3  # runs that are timed to plan the others
+_BITS = 4  # outputs with bits that the other side lacks, below which it may be chance
+_LENGTH = 8  # bytes before a message that say how long it is
 
 
 class Runner(Protocol):
@@ -60,7 +61,11 @@ def audit_callable(
     timeout: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What many runs of `mechanism` on neighbouring tables say about its claim.
+    """What many runs of `mechanism` on neighbouring tables say about its claim of `epsilon` and `delta`.
+
+    `neighbours` is a pair of tables or a list of pairs, `runs` the number of runs on each side (as many as
+    take some seconds if None), `confidence` that of the bound. With a `timeout`, in seconds for each run,
+    it runs in a process of its own. `progress` is called with a few words now and then.
 
     >>> from sfumato.noise import discrete_laplace
     >>> def noisy_count(table): return len(table) + discrete_laplace(scale=1, size=1)[0]
@@ -99,10 +104,15 @@ def audit_runners(
     notes: tuple[str, ...] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What many runs of every runner say; a false alarm of all together is as rare as `confidence` says."""
+    """What many runs of all `runners`, one for each pair, say about the claim of `epsilon` and `delta`.
+
+    A false alarm of all together is as rare as `confidence` says. `name` is what the report calls the
+    mechanism; `notes` stand in it first. `runs` are those on each side, planned by time if None; `progress`
+    is called with a few words now and then.
+    """
     check_claim(epsilon=epsilon, delta=delta, confidence=confidence)
-    if runs is not None and (isinstance(runs, bool) or not isinstance(runs, int) or runs < _FEWEST):
-        raise AuditError(f"runs must be a whole number of at least {_FEWEST}, on each side")
+    if runs is not None:
+        runs = parse_whole(runs, name="runs", low=_FEWEST, error=AuditError)
     findings: list[Finding] = []
     remarks = list(notes)
     total = 0
@@ -320,6 +330,7 @@ def run_once(mechanism: Callable[[Any], Any], table: Any) -> Observation:  # noq
 
 def serve_parent() -> None:
     """Runs a job for the process that started this one; what the mechanism prints goes nowhere."""
+    # The pipes move to other numbers: what a mechanism prints or reads must not get between messages.
     sink = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
@@ -371,7 +382,7 @@ def load_name(where: str) -> Any:  # noqa: ANN401 - whatever the file holds unde
     if spec is None or spec.loader is None:
         raise AuditError(f"{path.name!r} cannot be loaded; give a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[spec.name] = module  # dataclasses and pickle look their module up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:

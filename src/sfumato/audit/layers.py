@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 Effort = Literal["fast", "normal", "thorough"]
 
-_HAIR = 1e-6
+_HAIR = 1e-6  # relative: conversions between kinds of cost are rounded
 _RARE = 1e-7  # noise that is wrong enough to matter is wrong beyond any doubt after so many draws
 _BINS = 24
 _MOST_LAWS = 8
-_LEAST_EXPECTED = 20.0
+_LEAST_EXPECTED = 20.0  # in each cell of a chi-square test, below which its law is not close enough
 _FINE_GAUSSIAN = 30.0  # from here on, the discrete Gaussian law is the continuous one to many digits
 _MOST_VALUES = 512  # drawn of a pair that differs in more places
 _MOST_ROWS = 8
@@ -76,10 +76,11 @@ def audit_target(
     confidence: float = 0.95,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """What all layers say about `target`.
+    """What all layers say about `target`, on tables made up from the public facts of `project`.
 
-    Layers 0 and 1 leave nothing to chance. The other three share the chance of a false alarm equally.
-    `effort` sets how many tables, draws, runs and canaries there are, `runs` the runs of the worst pair.
+    Layers 0 and 1 leave nothing to chance. The other three share the chance of a false alarm, 1 less
+    `confidence`, equally. `effort` sets how many tables, draws, runs and canaries there are, `runs` the runs
+    of the worst pair; `progress` is called with a few words at every step.
     """
     settings = EFFORTS[effort]
     miss = (1 - confidence) / 3
@@ -221,11 +222,11 @@ def fit_law(drawn: NDArray[np.int64], kind: str, scale: Fraction | float) -> tup
     below = np.array([_chance_below(kind, width, int(edge)) for edge in edges])
     expected = np.diff(below, prepend=0.0, append=1.0)
     counts = np.bincount(np.searchsorted(edges, drawn, side="left"), minlength=edges.size + 1)
-    chances = [_chi_square(counts, expected)]
+    # Bins may be wide: what is wrong with the lowest bit shows only here.
     even = int((drawn % 2 == 0).sum())
     share = _chance_even(kind, width)
-    chances.append(_chi_square(np.array([even, drawn.size - even]), np.array([share, 1 - share])))
-    return tuple(chances)
+    parity = _chi_square(np.array([even, drawn.size - even]), np.array([share, 1 - share]))
+    return _chi_square(counts, expected), parity
 
 
 def _chi_square(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:
@@ -293,7 +294,7 @@ def _fit_sparse(request: NoiseRequest) -> tuple[float, ...]:
     nothing = np.empty(0, np.int64)
     q = math.exp(-1 / float(request.scale))
     passing = q**request.threshold / (1 + q)
-    size = min(request.size, int(min(4000 / max(passing, 1e-300), 2**62)))
+    size = min(request.size, int(min(4000 / max(passing, 1e-300), 2**62)))  # about 4000 cells pass
     cells, amounts = add_sparse_noise(
         nothing, nothing, size=size, scale=request.scale, threshold=request.threshold
     )

@@ -10,20 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from sfumato.schema import Bins, IntegerRange, Period, Tuples, Values
-
-if TYPE_CHECKING:
-    from sfumato.schema import Column, Table
+from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values
 
 MOST_RECORDS = 2000
+"""The most records that a made-up individual has: an audit writes thousands of tables."""
 
-_MOST_VALUES = 64
+_MOST_VALUES = 64  # of a column, half of them its first and half its last
 _HUGE = 2**63 - 1
-_CROWD = 24
+_CROWD = 24  # individuals, in threes of equal values
 _START = datetime(2025, 1, 6)  # a Monday
 _TYPES = {
     "integer": pa.int64(),
@@ -39,24 +37,13 @@ _OPEN_VALUES: dict[str, list[Any]] = {
     "date": [_START + timedelta(days=40 * step, hours=5 * step) for step in range(3)],
     "text": ["open 0", "open 1", "open 2"],
 }
-_ODD_TEXT = [
-    "",
-    " ",
-    "never seen",
-    "NaN",
-    "inf",
-    "-1e999",
-    "9" * 40,
-    "2025-02-30",
-    "a'b\"c,d;e",
-    "x" * 10_000,
-]
+_TEXTS = ["", " ", "never seen", "NaN", "inf", "-1e999", "9" * 40, "2025-02-30", "a'b\"c,d;e", "x" * 10_000]
 _ODD_VALUES: dict[str, list[Any]] = {
     "integer": [None, 0, -1, 2**31, 2**53 + 1, _HUGE, -_HUGE - 1],
     "number": [None, math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e308, -1e308, 2.0**53, 2.5],
     "boolean": [None],
     "date": [None, datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59), datetime(1969, 12, 31)],
-    "text": [None, *_ODD_TEXT],
+    "text": [None, *_TEXTS],
 }
 
 Record = tuple[tuple[Any, ...], ...]
@@ -175,6 +162,7 @@ def _end_values(column: Column) -> list[Any]:
         case Period():
             return ends
     if ends:
+        # Just outside and far outside: clipping must catch both.
         low, high = min(ends), max(ends)
         ends += [math.nextafter(low, -math.inf), math.nextafter(high, math.inf)]
         ends += [low - 1, high + 1, -1e300, 1e300]
@@ -232,7 +220,7 @@ def list_individuals(fields: Sequence[Field], table: Table, *, thorough: bool) -
     if not fields:
         return (Individual("one record", ((),)),)
     cap = record_cap(table)
-    over = min(3 * cap + 2, cap + MOST_RECORDS)
+    over = min(3 * cap + 2, cap + MOST_RECORDS)  # records, more than may count
     first = tuple(field.usual[0] for field in fields)
     last = tuple(field.usual[-1] for field in fields)
     odd = _list_odd(fields, first)

@@ -15,22 +15,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.accounting import Spent, add_costs, mu_to_epsilon
-from sfumato.audit.neighbours import list_individuals
+from sfumato.accounting import Cost, Spent, add_costs, mu_to_epsilon
+from sfumato.audit.neighbours import Individual, list_individuals
 from sfumato.audit.result import Finding
 from sfumato.errors import AuditError
-from sfumato.exact import parse_positive
-from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
+from sfumato.exact import ExactLike, parse_positive
+from sfumato.noise import Kind, add_noise, add_sparse_noise, exponential_choice
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.accounting import Cost
-    from sfumato.audit.neighbours import Individual
     from sfumato.audit.targets import Harness, Outcome
-    from sfumato.exact import ExactLike
-    from sfumato.noise import Kind
 
 Mode = Literal["off", "on"]
 Answer = tuple["NDArray[np.int64]", "NDArray[np.int64] | None"]
@@ -39,8 +34,8 @@ Answer = tuple["NDArray[np.int64]", "NDArray[np.int64] | None"]
 # Groups that only the records know: those of one individual are never released, all others always.
 _SURE = 2**40
 _MOST_FINDINGS = 6
-_TRIES = 4
-_PURE_HAIR, _GAUSSIAN_HAIR = 1e-9, 1e-3
+_TRIES = 4  # runs with noise, if post-processing fails on exact answers
+_PURE_HAIR, _GAUSSIAN_HAIR = 1e-9, 1e-3  # relative, see compare_neighbours
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -103,7 +98,10 @@ class RecordingNoise:
         scale: ExactLike,
         threshold: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The cells that reach the threshold with noise, without, or that did before."""
+        """The cells that reach the `threshold` with noise, without, or that did before.
+
+        `cells` are the occupied ones of `size`, `values` their counts; `scale` is that of the Laplace noise.
+        """
         replayed = self._record(
             NoiseRequest(
                 kind="sparse",
@@ -429,8 +427,7 @@ def _compare_runs(base: BaseRun, noise: RecordingNoise, outcome: Outcome) -> str
         return "neighbours are charged differently"
     if len(noise.requests) != len(base.noise.requests):
         return "neighbours ask for noise a different number of times"
-    differing = _differing(base, noise)
-    if differing:
+    if differing := _differing(base, noise):
         return f"neighbours ask for different noise, answer {differing[0] + 1}"
     if outcome.stages != first.stages:
         return "the progress messages depend on the records"

@@ -20,9 +20,9 @@ from sfumato.noise.entropy import KeyStream
 if TYPE_CHECKING:
     from sfumato.audit.targets import Harness
 
-_SHARES = (1, 4, 16)
-_FEWEST = 8
-_MOST_RECORDS = 20_000
+_SHARES = (1, 4, 16)  # of the canaries, one in so many is guessed
+_FEWEST = 8  # canaries: fewer prove next to nothing
+_MOST_RECORDS = 20_000  # of all canaries together
 
 Owned = tuple[Record, ...]
 """The records that one canary owns."""
@@ -36,10 +36,11 @@ def audit_one_run(
     delta: float = 0.0,
     confidence: float = 0.95,
 ) -> Audit:
-    """What a single run with `canaries` says about a claim, for mechanisms too expensive to run often.
+    """What a single run with `canaries` says about the claim of `epsilon` at `delta`.
 
-    `run` gets a truth value for every canary, puts those that are True into a table, runs the mechanism
-    once, and returns a score for every canary: the larger, the likelier it is in.
+    It is for mechanisms too expensive to run often. `run` gets a truth value for every canary, puts those
+    that are True into a table, runs the mechanism once, and returns a score for every canary: the larger,
+    the likelier it is in. `confidence`, from 0.5 to below 1, is that of the bound.
 
     >>> import numpy as np
     >>> audit_one_run(lambda inside: inside + 0.0, canaries=100, epsilon=1.0).verdict
@@ -79,7 +80,9 @@ def guess_members(
     miss: float,
     signed: bool = False,
 ) -> tuple[float, str]:
-    """The bound on epsilon that guesses by `scores` prove, and how they went.
+    """The bound on epsilon at `delta` that guesses by `scores` prove, and how they went.
+
+    `inside` says which canaries were in. The bound is wrong with a chance of `miss` at most.
 
     The highest scores are guessed to be in, the lowest to be out, the others are not guessed. If scores
     are `signed`, those above zero are guessed to be in, and those nearest to zero are not guessed. How
@@ -112,42 +115,35 @@ def try_canaries(
     miss: float,
     progress: Callable[[str], None],
 ) -> Finding | None:
-    """What one run of the whole way through the curator, noise and all, tells about canaries.
+    """What one run through the curator of `harness`, noise and all, shows about canaries; at `most` so many.
 
-    At most so many canaries are used; `miss` is the chance of a false alarm. None if the table has too few
-    cells for canaries of their own.
+    `epsilon` and `delta` are claimed; `miss` is the chance of a false alarm; `progress` is called with a few
+    words at every step. None if the table has too few cells for canaries of their own.
     """
     best: tuple[float, list[Owned]] | None = None
     for owned in _list_designs(harness, most):
-        base = _run(harness, owned, [False] * len(owned))
-        other = _run(harness, owned, [True] + [False] * (len(owned) - 1), replay=base)
+        base = _run(harness, owned, [False] * len(owned), RecordingNoise())
+        replay = RecordingNoise(replay=base.answers)
+        other = _run(harness, owned, [True] + [False] * (len(owned) - 1), replay)
         if not _same_terms(base, other):
             return None
         differences = [measure_difference(*both) for both in zip(base.requests, other.requests, strict=True)]
         shown = add_losses(base.requests, differences, delta=delta)
-        if best is None or shown > best[0] * 1.01:
+        if best is None or shown > best[0] * 1.01:  # of about equal designs, the one with more canaries
             best = shown, owned
-    if best is None:
-        return None
-    marks = _find_marks(harness, best[1], progress)
-    if marks is None:
+    if best is None or (marks := _find_marks(harness, best[1], progress)) is None:
         return None
     inside = throw_coins(len(best[1]))
     progress("one run: noise on")
-    noise = _run(harness, best[1], inside.tolist(), noise=RecordingNoise(mode="on"))
+    noise = _run(harness, best[1], inside.tolist(), RecordingNoise(mode="on"))
     bound, text = guess_members(_score(marks, noise), inside, delta=delta, miss=miss, signed=True)
     return Finding(layer=4, text=text, violated=bound > epsilon, epsilon=bound)
 
 
 def _run(
-    harness: Harness,
-    owned: Sequence[Owned],
-    inside: Sequence[bool],
-    *,
-    replay: RecordingNoise | None = None,
-    noise: RecordingNoise | None = None,
+    harness: Harness, owned: Sequence[Owned], inside: Sequence[bool], noise: RecordingNoise
 ) -> RecordingNoise:
-    """The requests and answers of a run with the canaries that are `inside`, by default without noise.
+    """The `noise` after a run with the canaries that are `inside`: it has the requests and answers.
 
     Under replacement, a canary that is out has the records of the last one.
     """
@@ -158,8 +154,6 @@ def _run(
             people.append(Individual("canary", records))
         else:
             people.append(Individual("out", owned[-1] if replaces else ()))
-    if noise is None:
-        noise = RecordingNoise(replay=() if replay is None else replay.answers)
     harness.run(people, noise)
     return noise
 
@@ -235,14 +229,14 @@ def _find_marks(
     by the same amount, and these runs spell the canary's number.
     """
     count = len(owned)
-    base = _run(harness, owned, [False] * count)
+    base = _run(harness, owned, [False] * count, RecordingNoise())
     digits = max(1, (count - 1).bit_length())
     moved: dict[tuple[int, int], list[list[int]]] = {}
     for digit in range(digits):
         for bit in (0, 1):
             progress(f"one run: looking for canaries, {digit + 1} of {digits}")
             inside = [(number >> digit) & 1 == bit for number in range(count)]
-            noise = _run(harness, owned, inside, replay=base)
+            noise = _run(harness, owned, inside, RecordingNoise(replay=base.answers))
             if not _same_terms(noise, base):
                 return None
             for turn, (one, two) in enumerate(zip(base.requests, noise.requests, strict=True)):
@@ -271,6 +265,7 @@ def _score(marks: list[list[_Mark]], noise: RecordingNoise) -> NDArray[np.float6
             if mark.turn >= len(noise.answers) or mark.place >= noise.answers[mark.turn][0].size:
                 continue
             noisy = int(noise.answers[mark.turn][0].ravel()[mark.place])
+            # Half the log-likelihood ratio under Laplace noise. It is bounded: no wild draw decides alone.
             half = abs(mark.amount) / 2
             clipped = min(max((noisy - mark.without) * np.sign(mark.amount) - half, -half), half)
             scores[number] += clipped / mark.scale

@@ -41,7 +41,7 @@ class Specimen:
     name: str
     mechanism: Callable[[Any], Any]
     neighbours: tuple[Any, Any]
-    claim: float
+    claim: float = 1.0
     truth: float
     fault: str
 
@@ -66,7 +66,6 @@ def _draw_uniform() -> float:
 @_specimen(
     "SynCity as written",
     neighbours=(list(range(_CELLS)), []),
-    claim=1.0,
     truth=20.0,
     fault="noise for one cell, a person in 20",
 )
@@ -79,7 +78,6 @@ def syncity_as_written(cells: Sequence[int]) -> np.ndarray[Any, Any]:
 @_specimen(
     "half the scale",
     neighbours=([1, 2, 3], [1, 2]),
-    claim=1.0,
     truth=2.0,
     fault="Laplace noise with half the scale needed",
 )
@@ -91,7 +89,6 @@ def half_scale(table: Sequence[Any]) -> int:
 @_specimen(
     "exponential mechanism without the 2",
     neighbours=([(1, 2)] * 3 + [(0, 1)], [(1, 2)] * 3),
-    claim=1.0,
     truth=2.0,
     fault="no factor 2 on scores that move both ways",
 )
@@ -110,7 +107,6 @@ def exponential_without_two(votes: Sequence[tuple[int, int]]) -> int:
 @_specimen(
     "Laplace noise in floating point",
     neighbours=([1], []),
-    claim=1.0,
     truth=math.inf,
     fault="the last bits tell what the noise was added to",
 )
@@ -125,7 +121,6 @@ def float_laplace(table: Sequence[Any]) -> float:
 @_specimen(
     "unbounded contribution",
     neighbours=([("ana", 10)] * 8 + [("ben", 4)], [("ben", 4)]),
-    claim=1.0,
     truth=8.0,
     fault="a person's records are not bounded",
 )
@@ -138,7 +133,6 @@ def unbounded_sum(records: Sequence[tuple[str, int]]) -> int:
 @_specimen(
     "error that tells",
     neighbours=([30, 40, 200], [30, 40]),
-    claim=1.0,
     truth=math.inf,
     fault="an error message depends on a record",
 )
@@ -166,7 +160,6 @@ def sticky_bit(values: Sequence[int]) -> tuple[int, ...]:
 @_specimen(
     "domain from the data",
     neighbours=(["yes", "no", "rare"], ["yes", "no"]),
-    claim=1.0,
     truth=math.inf,
     fault="the keys are those that occur",
 )
@@ -180,7 +173,6 @@ def sampled_domain(words: Sequence[str]) -> dict[str, int]:
 @_specimen(
     "average by a private size",
     neighbours=([1, 1, 1, 1], [1]),
-    claim=1.0,
     truth=math.inf,
     fault="the scale of the noise depends on the records",
 )

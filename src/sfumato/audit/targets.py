@@ -18,24 +18,22 @@ import pyarrow.parquet as pq
 from sqlglot import exp
 
 from sfumato.accounting import Cost
-from sfumato.audit.neighbours import Record, list_crowd, list_fields, make_table
+from sfumato.audit.neighbours import Field, Individual, Record, list_crowd, list_fields, make_table
 from sfumato.curator import Curator, describe_source
 from sfumato.errors import AuditError, SfumatoError, SourceError
 from sfumato.questions import Measurement
-from sfumato.recipes import Plan, Product
+from sfumato.recipes import Plan, Product, Recipe
 from sfumato.sql import read_statement
 from sfumato.tables import TEXT_FILES
 
 if TYPE_CHECKING:
-    from sfumato.audit.neighbours import Field, Individual
     from sfumato.audit.noise_off import RecordingNoise
-    from sfumato.recipes import Recipe
     from sfumato.recipes.base import Conversation
     from sfumato.schema import Project, Table
 
-SOMEBODY = 10**6
+SOMEBODY = 10**6  # the first number of an individual beside the crowd
 
-_BUDGET = Fraction(10**6)
+_BUDGET = Fraction(10**6)  # of every run's own ledger: nothing that is audited is refused for its price
 _COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "scale", "sensitivity", "unit")
 
 Progress = Callable[[str], None]
@@ -85,6 +83,7 @@ class RecipeTarget:
         release = curator.release(
             self.recipe, epsilon=list(self.epsilons), delta=self.delta, progress=progress
         )
+        # These have the time of the release in them, or digests of what has.
         timed = {"ledger", "files", "certificate.json", "writeup.md"}
         certificate = {key: value for key, value in release.certificate.items() if key not in timed}
         files = {name: content for name, content in release.files.items() if name not in timed}

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Required, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, Final, Generic, Literal, Required, TypedDict, TypeVar, Unpack, get_args
 
 import numpy as np
 
-from sfumato.accounting import Cost
+from sfumato.accounting import Cost, CostKind, Entry, Ledger
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, digest, parse_exact, parse_positive, parse_whole
 from sfumato.noise import (
@@ -29,9 +29,6 @@ from sfumato.noise import (
     permute_and_flip_index,
 )
 from sfumato.schema.table import Neighbours
-
-if TYPE_CHECKING:
-    from sfumato.accounting import CostKind, Entry, Ledger
 
 T = TypeVar("T")
 

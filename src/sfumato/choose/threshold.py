@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from sfumato.accounting import Cost
+from sfumato.accounting import Cost, Entry, Ledger
 from sfumato.choose.mechanisms import Terms, charge_choice, make_terms, read_number
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import ExactLike, parse_exact, parse_whole
 from sfumato.noise import discrete_laplace, make_law
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Entry, Ledger
     from sfumato.schema.table import Neighbours
 
 Query = ExactLike | Callable[[], ExactLike]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +12,6 @@ import typer
 from sfumato.cli.output import Json, ProjectOption, print_json, progress, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sfumato.audit import Audit
     from sfumato.audit.layers import Effort
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,8 +18,6 @@ from sfumato.cli.output import Force, Json, print_json, progress, say
 from sfumato.errors import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
 
     from sfumato.release import Release

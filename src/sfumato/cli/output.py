@@ -7,13 +7,12 @@ import re
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
     from sfumato.curator import Curator

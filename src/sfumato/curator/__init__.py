@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
 from sfumato.curator.conversation import Conversation
 from sfumato.curator.door import Bill, Charged, open_charge
-from sfumato.engines import find_files, open_engine
+from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta
 from sfumato.questions import request_cost, request_grid, request_size
@@ -39,10 +40,7 @@ from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sfumato.curator.scores import PublishedScore
-    from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
     from sfumato.sql import Answer
 

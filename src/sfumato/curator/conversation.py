@@ -6,10 +6,12 @@ are made durable, and only then may anything that depends on them be shown or as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import ReleaseError
 from sfumato.questions import (
@@ -30,19 +32,14 @@ from sfumato.questions import (
     request_grid,
     request_size,
 )
-from sfumato.recipes import follow_recipe
+from sfumato.recipes import Plan, Product, follow_recipe
 from sfumato.release import PackedAnswers, append_answers, pack_measurements, split_answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from sfumato.curator.door import Charged
     from sfumato.engines import Engine, TrueCounts
     from sfumato.engines.base import Question
     from sfumato.noise import NoiseSource
-    from sfumato.recipes import Plan, Product
 
 
 class Conversation:

@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, histogram_sensitivity
+from sfumato.accounting import Cost, Ledger, histogram_sensitivity
 from sfumato.curator.door import Bill, answer_under_charge
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, format_exact, parse_positive
 from sfumato.metrics.pie import pie_chart
 from sfumato.metrics.released import code_released, open_release, split_epsilons
 from sfumato.questions import Marginal, measure_distance
-from sfumato.schema import table_spec
+from sfumato.schema import Project, Table, table_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from sfumato.accounting import Ledger
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
-    from sfumato.schema import Project, Table
 
 SCORE_GRID = 2**20
 """The score of a row is rounded to a multiple of 1 / SCORE_GRID, so that sums are exact."""
@@ -227,7 +224,7 @@ def _count_released(released: pa.Table, table: Table, columns: tuple[str, ...]) 
     """The counts of the released table in every cell."""
     cells = np.zeros(released.num_rows, np.int64)
     for name in columns:
-        codes = code_released(released, table.column(name), side="release")
+        codes = code_released(released, table.column(name))
         if codes is None:
             raise RecipeError(f"the release has no column {name!r}; name columns that it has")
         cells = cells * table.column(name).size + codes

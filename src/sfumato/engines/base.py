@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.questions import (
@@ -17,21 +21,14 @@ from sfumato.questions import (
     NormChoice,
     OccupiedCells,
 )
-from sfumato.schema import IntegerRange, Label, PublicTable, Table, cap_records
+from sfumato.schema import IntegerRange, Table, cap_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
-    from sqlglot import exp
 
-    from sfumato.engines.examine import TableFit
-    from sfumato.engines.query import TrueAggregates
     from sfumato.engines.source import Stored
-    from sfumato.sql import QueryPlan
 
 
 LARGEST_MARGINAL = 2**27
@@ -49,12 +46,17 @@ class TrueCounts:
     Or the exact answers of queries over it, or numbers of individuals within norms or cells of it. With
     `cells`, in ascending order, only these have records.
 
-    Never leaves the private room: it prints without values and cannot be pickled.
+    Never leaves the private room: it prints without values and cannot be pickled. Its arrays are read-only.
     """
 
     columns: tuple[str, ...]
     true_values: NDArray[np.int64]
     cells: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        self.true_values.flags.writeable = False
+        if self.cells is not None:
+            self.cells.flags.writeable = False
 
     def __repr__(self) -> str:
         size = f"cells={self.true_values.size}, " if self.cells is None else ""
@@ -181,44 +183,6 @@ class CountingEngine(ABC):
         """
 
 
-class Engine(Protocol):
-    """Counts, answers statements too, and reads public tables as they are."""
-
-    def snapshot(self, table: Table) -> AbstractContextManager[None]:
-        """Within it, all that is read of the table is as it was at the beginning, or its version differs."""
-
-    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Raises an error about public facts: sizes, the source, its columns, their types."""
-
-    def count(
-        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        """The exact answer to every question, in their order, each individual bounded as it states."""
-
-    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
-        """A keyed digest that changes when the source does, and says nothing else about it."""
-
-    def describe(self, table: Table | PublicTable) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name."""
-
-    def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
-        """The values of the columns of a public table, of those that have few."""
-
-    def aggregate(
-        self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable], *, progress: Callable[[str], None]
-    ) -> TrueAggregates:
-        """The exact aggregates of a planned statement, bounded as the plan states."""
-
-    def bind(self, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]) -> None:
-        """Raises a refusal if the types of a statement do not fit. Reads no record."""
-
-    def examine(self, table: Table) -> TableFit:
-        """How well the description of a table fits its records: exact counts, for its steward alone."""
-
-    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
-        """The exact answer to a checked query of public tables."""
-
-
 def _check_question(table: Table, question: Question) -> None:
     """Raises an error about public facts: a question that does not fit its table, or a norm of rows."""
     shown = " x ".join(question.columns)
@@ -242,20 +206,75 @@ def _check_question(table: Table, question: Question) -> None:
         )
 
 
-def refuse_decimals(table: Table, columns: tuple[str, ...], decimals: Collection[str]) -> None:
-    """Refuses a range over a stored column whose type has decimals: only whole numbers would count."""
+def check_columns(
+    table: Table,
+    marginals: tuple[tuple[str, ...], ...],
+    stored: Mapping[str, Stored],
+    *,
+    where: str,
+    other: str,
+    listed: bool = True,
+) -> tuple[str, ...]:
+    """The columns of `marginals`, or an error: each must be stored, as plain values that fit its domain.
+
+    `stored` are all stored columns, `where` is how messages call the source, `other` says what is wrong with
+    a column whose kind is none of ours. Without `listed`, messages do not list what is stored.
+    """
+    columns = all_columns(marginals)
+    needed = [name for column in columns for name in table.column(column).stored]
+    for name in [*needed, *([] if table.unit.column is None else [table.unit.column])]:
+        if name not in stored:
+            what = "unit column" if name == table.unit.column else "column"
+            known = f" (it has: {', '.join(stored)})" if listed else ""
+            raise SourceError(f"{where} has no {what} {name!r}{known}")
+        if stored[name].kind == "other":
+            raise SourceError(f"table {table.name!r}: column {name!r} {other}")
+    check_unit(table, stored, where=where)
     for name in columns:
         column = table.column(name)
-        if isinstance(column.domain, IntegerRange) and column.stored[0] in decimals:
+        digits = stored[column.stored[0]].digits
+        # Only whole numbers would count.
+        if isinstance(column.domain, IntegerRange) and digits is not None and digits[1]:
             raise SourceError(
                 f"table {table.name!r}: column {name!r} is stored with decimals, and range is for whole "
                 "numbers; declare bins, or bounds for SUM and AVG"
             )
+    return columns
 
 
-def refuse_reading_keys(table: Table, columns: tuple[str, ...]) -> None:
+def check_unit(table: Table, stored: Mapping[str, Stored], *, where: str) -> None:
+    """Raises an error if the unit column is not stored there, or cannot name individuals."""
+    name = table.unit.column
+    if name is None:
+        return
+    if name not in stored:
+        raise SourceError(f"{where} has no unit column {name!r}")
+    if not stored[name].is_identifier:
+        raise SourceError(
+            f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
+            "booleans or dates: values of other types cannot be told apart exactly"
+        )
+
+
+def describe_columns(table: Table, stored: Mapping[str, Stored], *, where: str) -> dict[str, str]:
+    """The kinds of the stored columns that a query may name."""
+    check_unit(table, stored, where=where)
+    return {name: column.kind for name, column in stored.items() if column.kind != "other"}
+
+
+def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Every column of the marginals once, in the order in which `encoded` has them."""
+    return tuple(dict.fromkeys(name for marginal in marginals for name in marginal))
+
+
+def sign_version(facts: str, *, secret: bytes) -> str:
+    """A keyed digest of facts about a source: their sizes and counters say how many people are in it."""
+    return hmac.new(secret, facts.encode(), hashlib.sha256).hexdigest()
+
+
+def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
     """Refuses columns whose description says how values are written: on a server, a view says it."""
-    for name in columns:
+    for name in all_columns(marginals):
         column = table.column(name)
         if column.format or column.decimal != "." or column.missing or column.missing_label is not None:
             raise SchemaError(
@@ -285,13 +304,3 @@ class Fetched:
     columns: Mapping[str, Stored]
     schema: pa.Schema
     read: Callable[[], Iterator[pa.RecordBatch]]
-
-
-class Fetch(Protocol):
-    """Gets the columns `wanted` of a table and the one that names individuals.
-
-    A column is wanted if its stored name is listed, as it is or in lower case.
-    """
-
-    def __call__(self, table: Table, wanted: frozenset[str]) -> Fetched:
-        """The columns; reads no record yet."""

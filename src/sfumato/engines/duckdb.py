@@ -7,7 +7,9 @@ bound take the slower road through a window.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -15,11 +17,22 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from sfumato.engines.base import CountingEngine, TrueCounts, refuse_decimals, refuse_large_marginals
+from sfumato.engines.base import (
+    CountingEngine,
+    Fetched,
+    Question,
+    TrueCounts,
+    all_columns,
+    check_columns,
+    check_unit,
+    describe_columns,
+    refuse_large_marginals,
+    sign_version,
+)
 from sfumato.engines.counts import (
     OccupiedTally,
+    ServerEngine,
     Tally,
-    all_columns,
     bound_records,
     clip_counts,
     count_individuals,
@@ -46,41 +59,37 @@ from sfumato.engines.sealed import (
     save_sealed,
     seal_table,
 )
-from sfumato.engines.source import FileSource, check_unit, file_facts, file_version, find_files
+from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
-from sfumato.schema import PublicTable, table_spec
+from sfumato.schema import Label, PublicTable, Table, table_spec
 from sfumato.schema.table import find_place
-from sfumato.sql import UNIT, code_name
+from sfumato.sql import UNIT, QueryPlan, code_name
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from sqlglot import exp
 
-    from sfumato.engines.base import Fetch, Fetched
     from sfumato.engines.examine import TableFit
     from sfumato.engines.query import TrueAggregates
     from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
-    from sfumato.schema import Label, Table
-    from sfumato.sql import QueryPlan
 
 _BATCH_ROWS = 2**20
 _PUBLIC_TEXT = 100_000
 _SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
+# The engine of a place that is no file, and the package it needs.
+_SERVERS = {
+    "postgres": ("sfumato.engines.postgres.engine", "PostgresEngine", "psycopg"),
+    "spark": ("sfumato.engines.spark.engine", "SparkEngine", "pyspark"),
+}
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
 class DuckDBEngine(CountingEngine):
-    """An engine over Parquet, CSV and CSV.gz files, looked up from one folder.
+    """An engine over Parquet, CSV and CSV.gz files, looked up from one folder."""
 
-    Statements are computed here for every engine: `fetch` gets the columns of tables that are not files.
-    """
-
-    def __init__(self, folder: Path, *, fetch: Fetch | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._fetch = fetch
         self._sealed: dict[str, tuple[str, Sealed]] = {}
         self._sealing = RLock()
 
@@ -91,28 +100,16 @@ class DuckDBEngine(CountingEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        columns = all_columns(marginals)
         source = self._find(table)
-        stored = [name for column in columns for name in table.column(column).stored]
-        if table.unit.column is not None:
-            stored.append(table.unit.column)
-        for name in stored:
-            if name not in source.columns:
-                what = "unit column" if name == table.unit.column else "column"
-                # A text file without a header line would show its first record here.
-                known = f" (it has: {', '.join(source.columns)})" if source.format == "parquet" else ""
-                raise SourceError(
-                    f"table {table.name!r}: source {table.source!r} has no {what} {name!r}{known}"
-                )
-            if source.columns[name].kind == "other":
-                raise SourceError(
-                    f"table {table.name!r}: column {name!r} has a nested or binary type; leave it out"
-                )
-        check_unit(table, source.columns, where=_name(table))
-        decimals = [
-            each.name for each in source.schema if pa.types.is_decimal(each.type) and each.type.scale > 0
-        ]
-        refuse_decimals(table, columns, decimals)
+        columns = check_columns(
+            table,
+            marginals,
+            source.columns,
+            where=_name(table),
+            other="has a nested or binary type; leave it out",
+            # A text file without a header line would show its first record here.
+            listed=source.format == "parquet",
+        )
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
@@ -135,7 +132,7 @@ class DuckDBEngine(CountingEngine):
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest of the files' names, sizes and modification times."""
-        return file_version(self._find(table), secret=secret)
+        return sign_version(file_facts(self._find(table)), secret=secret)
 
     def _count_cells(
         self,
@@ -197,9 +194,7 @@ class DuckDBEngine(CountingEngine):
             with connect() as connection:
                 rows = connection.sql(f"DESCRIBE SELECT * FROM {self._scan_public(table)}").fetchall()
             return {name: sql_kind(kind) for name, kind, *_ in rows}
-        source = self._find(table)
-        check_unit(table, source.columns, where=_name(table))
-        return {name: stored.kind for name, stored in source.columns.items() if stored.kind != "other"}
+        return describe_columns(table, self._find(table).columns, where=_name(table))
 
     def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
         """The values of the columns of a public table, of those that have at most a thousand."""
@@ -271,10 +266,11 @@ class DuckDBEngine(CountingEngine):
         from sfumato.engines.examine import examine_table
 
         described = frozenset(name.lower() for name in table.columns)
-        fetched = self._open(table, described)
-        check_unit(table, fetched.columns, where=_name(table))
-        with hide_failures(_name(table)):
-            return examine_table(table, fetched)
+        with self.snapshot(table):
+            fetched = self._open(table, described)
+            check_unit(table, fetched.columns, where=_name(table))
+            with hide_failures(_name(table)):
+                return examine_table(table, fetched)
 
     def _number_individuals(
         self,
@@ -293,8 +289,6 @@ class DuckDBEngine(CountingEngine):
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table with at least `names`, read again if its source changed or more is asked of it."""
-        if find_place(table.source) != "file":
-            return _seal(table, self._open(table, names), names)
         with self._sealing:
             facts = self._facts(table)
             kept_in = self._folder / ".sfumato" / digest(table.name)[:16] if table.sealed == "file" else None
@@ -320,12 +314,8 @@ class DuckDBEngine(CountingEngine):
         return f"{_SEALING}\n{file_facts(self._find(table))}\n{digest(spec)}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
-        if find_place(table.source) == "file":
-            source = self._find(table)
-            return source.fetch(needed_columns(table, names, source.columns))
-        assert self._fetch is not None
-        described = {part for column in table.columns.values() for part in column.stored}
-        return self._fetch(table, needed_columns(table, names, described) | names)
+        source = self._find(table)
+        return source.fetch(needed_columns(table, names, source.columns))
 
     def _open_tables(
         self,
@@ -383,6 +373,83 @@ class DuckDBEngine(CountingEngine):
     def _find(self, table: Table | PublicTable) -> FileSource:
         encoding = "utf-8" if isinstance(table, PublicTable) else table.encoding
         return find_files(table.source, folder=self._folder, table=table.name, encoding=encoding)
+
+
+class ProjectEngine(DuckDBEngine):
+    """The engine of a project: tables in files are counted here, all others on the server that has them.
+
+    Statements are aggregated here for all tables: the columns that they name are fetched from servers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._servers: dict[str, ServerEngine] = {}
+
+    def snapshot(self, table: Table) -> AbstractContextManager[None]:
+        """As the engine of the table's place has it."""
+        server = self._find_server(table)
+        return super().snapshot(table) if server is None else server.snapshot(table)
+
+    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
+        """Raises an error about public facts, as the engine of the table's place does."""
+        server = self._find_server(table)
+        (super().check if server is None else server.check)(table, marginals)
+
+    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
+        """A keyed digest, as the engine of the table's place makes it."""
+        server = self._find_server(table)
+        if server is None or isinstance(table, PublicTable):
+            return super().version(table, secret=secret)
+        return server.version(table, secret=secret)
+
+    def count(
+        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The exact answer to every question, counted where the table is."""
+        server = self._find_server(table)
+        return (super().count if server is None else server.count)(table, questions, progress=progress)
+
+    def describe(self, table: Table | PublicTable) -> dict[str, str]:
+        """The kinds of the stored columns that a query may name."""
+        server = self._find_server(table)
+        if server is None or isinstance(table, PublicTable):
+            return super().describe(table)
+        return server.describe(table)
+
+    def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
+        if self._find_server(table) is None:
+            return super()._seal(table, names)
+        return _seal(table, self._open(table, names), names)
+
+    def _open(self, table: Table, names: frozenset[str]) -> Fetched:
+        server = self._find_server(table)
+        if server is None:
+            return super()._open(table, names)
+        described = {part for column in table.columns.values() for part in column.stored}
+        return server.fetch(table, needed_columns(table, names, described) | names)
+
+    def _find_server(self, table: Table | PublicTable) -> ServerEngine | None:
+        """The engine of the server that has the table, opened once; None if it is in files."""
+        place = find_place(table.source)
+        if place == "file":
+            return None
+        if isinstance(table, PublicTable):
+            raise SourceError(f"public table {table.name!r}: source must be a file")
+        if place not in self._servers:
+            module, name, package = _SERVERS[place]
+            try:
+                import_module(package)
+            except ImportError:
+                raise SourceError(
+                    f"table {table.name!r}: its source needs another package: pip install 'sfumato[{place}]'"
+                ) from None
+            self._servers[place] = getattr(import_module(module), name)(self._folder)
+        return self._servers[place]
+
+
+def open_engine(folder: Path) -> DuckDBEngine:
+    """The engine for the tables of a project in `folder`. Nothing is opened before a table is read."""
+    return ProjectEngine(folder)
 
 
 def _name(table: Table) -> str:

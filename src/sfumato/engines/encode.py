@@ -11,7 +11,9 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -20,14 +22,20 @@ from sfumato.errors import SourceError
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from fractions import Fraction
-
     from sfumato.engines.source import Kind, Stored
 
 
 _SEPARATOR = "\x1f"
 _EPOCHS = {"epoch": 1, "epoch_ms": 1000}
+_MEMORY_LIMIT = "600MB"
+# What turns a cut by rank into an aggregate is ten times slower and needs more memory. Not every version
+# has it.
+_SLOW_OPTIMIZERS = ("top_n_window_elimination",)
+
+_TRUSTED_OPTIMIZERS = ("expression_rewriter", "unused_columns", "column_lifetime")
+"""Those that look at the text of a query alone: not at values or numbers of records, and not inside a TRY."""
+_opening = threading.Lock()
+_instances: dict[tuple[int, bool], duckdb.DuckDBPyConnection] = {}
 
 
 def quote_name(name: str) -> str:
@@ -99,6 +107,122 @@ def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
             return name
 
 
+def encode_range(value: str, low: int, high: int) -> str:
+    """The SQL for the code of a whole number; shared by engines that write it so."""
+    return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} - {_signed(low)} END"
+
+
+def encode_clamped(value: str, low: int, high: int, *, code: str = "{}") -> str:
+    """The SQL for the code of a number that is held to its range; `code` wraps the code itself."""
+    inside = code.format(f"{value} - {_signed(low)}")
+    return (
+        f"CASE WHEN {value} < {low} THEN 0 WHEN {value} > {high} THEN {high - low} "
+        f"WHEN {value} = floor({value}) THEN {inside} END"
+    )
+
+
+def encode_bins(
+    value: str,
+    edges: tuple[Fraction, ...],
+    *,
+    clamp: bool,
+    double: Callable[[Fraction], str] = lambda edge: f"{float(edge)!r}::DOUBLE",
+) -> str:
+    """The SQL for the bin of a number, found by halving; `double` writes an edge."""
+
+    def search(first: int, last: int) -> str:
+        if first == last:
+            return str(first)
+        middle = (first + last + 1) // 2
+        return (
+            f"CASE WHEN {value} < {double(edges[middle])} THEN {search(first, middle - 1)} "
+            f"ELSE {search(middle, last)} END"
+        )
+
+    codes = search(0, len(edges) - 2)
+    if clamp:
+        return f"CASE WHEN {value} IS NOT NULL THEN {codes} END"
+    return f"CASE WHEN {value} BETWEEN {double(edges[0])} AND {double(edges[-1])} THEN {codes} END"
+
+
+def refuse_period(kind: Kind, column: str, part: str, name: str) -> None:
+    """Refuses a period of a stored column that holds no moments; `name` is how SQL calls it."""
+    if kind not in ("date", "text"):
+        raise SourceError(
+            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
+            f"{name} is none; declare a range instead"
+        )
+
+
+@contextmanager
+def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to an embedded database with limits; whatever is made in it is gone at the end.
+
+    `plainly`, for expressions that people write: with the few optimisers that are trusted. Others look at
+    the smallest and largest value of a column, let one side of a join decide which records of the other are
+    read, or move a part of an expression out of the TRY that guards it; with them one record could decide
+    what becomes of the others.
+    """
+    # An instance is dear to open, so that two of them are kept: the optimisers are a setting of the whole
+    # instance. A forked process must not share one with its parent.
+    with _opening:
+        key = (os.getpid(), plainly)
+        if key not in _instances:
+            _instances[key] = _open_instance(plainly=plainly)
+        connection = _instances[key].cursor()
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        # It would tell of the records, and mix with our output. Where none can be drawn, as in a notebook
+        # without ipywidgets, it is off already, and DuckDB refuses to be told so.
+        if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+            connection.execute("SET enable_progress_bar = false")
+        yield connection
+    except (duckdb.FatalException, duckdb.InternalException):
+        # An instance that failed in itself answers nothing any more; the next question gets a new one.
+        _instances.pop(key, None)
+        raise
+    finally:
+        connection.close()
+
+
+@contextmanager
+def hide_failures(what: str) -> Iterator[None]:
+    """Turns any failure into one sentence about `what`: a message from below may quote a record."""
+    try:
+        yield
+    except duckdb.InterruptException:
+        raise KeyboardInterrupt from None
+    except SourceError:
+        raise  # one of ours, in words that are fixed
+    except Exception:
+        raise SourceError(f"{what} could not be read to the end") from None
+
+
+def escape_pattern(path: str) -> str:
+    """`path` such that the engine takes it for itself."""
+    # The engine takes a path for a pattern of paths.
+    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
+
+
+def sql_kind(kind: str) -> str:
+    """The kind of a column from the engine's name of its type."""
+    if kind.endswith("INT") or kind == "INTEGER":
+        return "integer"
+    if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
+        return "number"
+    if kind == "BOOLEAN":
+        return "boolean"
+    return "date" if kind == "DATE" or kind.startswith("TIMESTAMP") else "text"
+
+
+def create_list_type(connection: duckdb.DuckDBPyConnection, column: Column, name: str) -> None:
+    """Creates the type `name` that numbers the values of a listed column, if it is one."""
+    texts = value_list(column)
+    if texts is not None:
+        listed = ", ".join(quote_text(text) for text in texts)
+        connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")
+
+
 def _encode(column: Column, stored: list[tuple[str, Kind]], list_type: str) -> str:
     clamp = column.outside == "clamp"
     name, kind = stored[0]
@@ -162,44 +286,6 @@ def _is_run(values: tuple[object, ...]) -> bool:
     return all(value == values[0] + offset for offset, value in enumerate(values))
 
 
-def encode_range(value: str, low: int, high: int) -> str:
-    """The SQL for the code of a whole number; shared by engines that write it so."""
-    return f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} - {_signed(low)} END"
-
-
-def encode_clamped(value: str, low: int, high: int, *, code: str = "{}") -> str:
-    """The SQL for the code of a number that is held to its range; `code` wraps the code itself."""
-    inside = code.format(f"{value} - {_signed(low)}")
-    return (
-        f"CASE WHEN {value} < {low} THEN 0 WHEN {value} > {high} THEN {high - low} "
-        f"WHEN {value} = floor({value}) THEN {inside} END"
-    )
-
-
-def encode_bins(
-    value: str,
-    edges: tuple[Fraction, ...],
-    *,
-    clamp: bool,
-    double: Callable[[Fraction], str] = lambda edge: f"{float(edge)!r}::DOUBLE",
-) -> str:
-    """The SQL for the bin of a number, found by halving; `double` writes an edge."""
-
-    def search(first: int, last: int) -> str:
-        if first == last:
-            return str(first)
-        middle = (first + last + 1) // 2
-        return (
-            f"CASE WHEN {value} < {double(edges[middle])} THEN {search(first, middle - 1)} "
-            f"ELSE {search(middle, last)} END"
-        )
-
-    codes = search(0, len(edges) - 2)
-    if clamp:
-        return f"CASE WHEN {value} IS NOT NULL THEN {codes} END"
-    return f"CASE WHEN {value} BETWEEN {double(edges[0])} AND {double(edges[-1])} THEN {codes} END"
-
-
 def _signed(number: int) -> str:
     return f"({number})" if number < 0 else str(number)
 
@@ -232,11 +318,7 @@ def _text(name: str, kind: Kind) -> str:
 
 
 def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
-    if kind not in ("date", "text"):
-        raise SourceError(
-            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
-            f"{name} is none; declare a range instead"
-        )
+    refuse_period(kind, column, part, name)
     moment = f"TRY_CAST({name} AS TIMESTAMP)"
     if kind == "text":
         # After "+01:" at the end DuckDB looks at one character more, which is of another record.
@@ -244,51 +326,6 @@ def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
     if part == "day_of_week":
         return f"(isodow({moment}) - 1)"
     return f"{part}({moment})"
-
-
-_MEMORY_LIMIT = "600MB"
-
-# What turns a cut by rank into an aggregate is ten times slower and needs more memory. Not every version
-# has it.
-_SLOW_OPTIMIZERS = ("top_n_window_elimination",)
-
-_TRUSTED_OPTIMIZERS = ("expression_rewriter", "unused_columns", "column_lifetime")
-"""Those that look at the text of a query alone: not at values or numbers of records, and not inside a TRY."""
-
-
-_opening = threading.Lock()
-_instances: dict[tuple[int, bool], duckdb.DuckDBPyConnection] = {}
-
-
-@contextmanager
-def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to an embedded database with limits; whatever is made in it is gone at the end.
-
-    `plainly`, for expressions that people write: with the few optimisers that are trusted. Others look at
-    the smallest and largest value of a column, let one side of a join decide which records of the other are
-    read, or move a part of an expression out of the TRY that guards it; with them one record could decide
-    what becomes of the others.
-    """
-    # An instance is dear to open, so that two of them are kept: the optimisers are a setting of the whole
-    # instance. A forked process must not share one with its parent.
-    with _opening:
-        key = (os.getpid(), plainly)
-        if key not in _instances:
-            _instances[key] = _open_instance(plainly=plainly)
-        connection = _instances[key].cursor()
-    try:
-        connection.execute("SET TimeZone = 'UTC'")
-        # It would tell of the records, and mix with our output. Where none can be drawn, as in a notebook
-        # without ipywidgets, it is off already, and DuckDB refuses to be told so.
-        if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
-            connection.execute("SET enable_progress_bar = false")
-        yield connection
-    except (duckdb.FatalException, duckdb.InternalException):
-        # An instance that failed in itself answers nothing any more; the next question gets a new one.
-        _instances.pop(key, None)
-        raise
-    finally:
-        connection.close()
 
 
 def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
@@ -317,41 +354,3 @@ def _close_instance(key: tuple[int, bool], spill: str) -> None:
     if connection is not None:
         connection.close()
     shutil.rmtree(spill, ignore_errors=True)
-
-
-@contextmanager
-def hide_failures(what: str) -> Iterator[None]:
-    """Turns any failure into one sentence about `what`: a message from below may quote a record."""
-    try:
-        yield
-    except duckdb.InterruptException:
-        raise KeyboardInterrupt from None
-    except SourceError:
-        raise  # one of ours, in words that are fixed
-    except Exception:
-        raise SourceError(f"{what} could not be read to the end") from None
-
-
-def escape_pattern(path: str) -> str:
-    """`path` such that the engine takes it for itself."""
-    # The engine takes a path for a pattern of paths.
-    return "".join(f"[{char}]" if char in "*?[" else char for char in path)
-
-
-def sql_kind(kind: str) -> str:
-    """The kind of a column from the engine's name of its type."""
-    if kind.endswith("INT") or kind == "INTEGER":
-        return "integer"
-    if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
-        return "number"
-    if kind == "BOOLEAN":
-        return "boolean"
-    return "date" if kind == "DATE" or kind.startswith("TIMESTAMP") else "text"
-
-
-def create_list_type(connection: duckdb.DuckDBPyConnection, column: Column, name: str) -> None:
-    """Creates the type `name` that numbers the values of a listed column, if it is one."""
-    texts = value_list(column)
-    if texts is not None:
-        listed = ", ".join(quote_text(text) for text in texts)
-        connection.execute(f"CREATE TEMP TYPE {name} AS ENUM ({listed})")

@@ -6,24 +6,29 @@ into a release; they help whoever holds the records to describe them rightly bef
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfumato.engines.encode import connect, create_list_type, encode_column, quote_name, value_column
-from sfumato.engines.sealed import clean_column, clean_type
-from sfumato.schema import Bins, Period
+from sfumato.engines.encode import (
+    connect,
+    create_list_type,
+    encode_column,
+    quote_name,
+    quote_text,
+    value_column,
+)
+from sfumato.engines.sealed import clean_batch, clean_schema
+from sfumato.schema import Bins, Column, Period, Table
 from sfumato.schema.domain import IntegerRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import duckdb
 
     from sfumato.engines.base import Fetched
-    from sfumato.schema import Column, Table
 
 _FORMATS = (
     "%d.%m.%Y",
@@ -73,38 +78,24 @@ class TableFit:
             "nobody": self.nobody,
             "individuals": self.individuals,
             "over_max_records": self.crowded,
-            "columns": [
-                {
-                    "name": each.name,
-                    "missing": each.missing,
-                    "unread": each.unread,
-                    "outside": each.outside,
-                    "inside": each.inside,
-                    "changed": each.changed,
-                    "advice": each.advice,
-                }
-                for each in self.columns
-            ],
+            "columns": [asdict(each) for each in self.columns],
         }
 
 
 def examine_table(table: Table, fetched: Fetched) -> TableFit:
     """Reads all records once and counts how each described column fits them."""
     changed = dict.fromkeys(fetched.schema.names, 0)
-    schema = pa.schema([(each.name, clean_type(each.type)) for each in fetched.schema])
+    schema = clean_schema(fetched.schema)
 
     def clean() -> Iterator[pa.RecordBatch]:
         for batch in fetched.read():
-            columns = []
-            for field, column in zip(schema, batch.columns, strict=True):
-                is_unit = field.name == table.unit.column
-                cleaned = clean_column(column, limit=table.text_limit, keep_apart=is_unit)
-                if pa.types.is_string(field.type) and not pa.types.is_dictionary(column.type):
-                    raw = pa.Array.from_buffers(pa.binary(), len(column), column.buffers(), -1, column.offset)
-                    differs = pc.not_equal(raw, cleaned.cast(pa.binary()))
-                    changed[field.name] += pc.sum(differs).as_py() or 0
-                columns.append(cleaned)
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            cleaned = clean_batch(batch, schema, table)
+            for name, before, after in zip(schema.names, batch.columns, cleaned.columns, strict=True):
+                if pa.types.is_string(after.type) and not pa.types.is_dictionary(before.type):
+                    raw = pa.Array.from_buffers(pa.binary(), len(before), before.buffers(), -1, before.offset)
+                    differs = pc.not_equal(raw, after.cast(pa.binary()))
+                    changed[name] += pc.sum(differs).as_py() or 0
+            yield cleaned
 
     with connect(plainly=True) as connection:
         connection.register("stream", pa.RecordBatchReader.from_batches(schema, clean()))
@@ -176,8 +167,9 @@ def _count_read(
     connection: duckdb.DuckDBPyConnection, column: Column, fetched: Fetched
 ) -> tuple[int, int, int]:
     """How many records have no value, one that can be read, and one in the domain."""
+    listed = ", ".join(quote_text(text) for text in ("", *column.missing))
     absent = " AND ".join(
-        f"({quote_name(part)} IS NULL OR CAST({quote_name(part)} AS VARCHAR) IN (''{_listed(column)}))"
+        f"({quote_name(part)} IS NULL OR CAST({quote_name(part)} AS VARCHAR) IN ({listed}))"
         for part in column.stored
     )
     value = value_column(column, fetched.columns)
@@ -192,7 +184,3 @@ def _count_read(
         f"count(*) FILTER (({code}) IS NOT NULL) FROM stored"
     ).fetchall()
     return missing, read, inside if column.domain is not None else read
-
-
-def _listed(column: Column) -> str:
-    return "".join(", '" + text.replace("'", "''") + "'" for text in column.missing)

@@ -7,28 +7,23 @@ limit.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import sqlglot
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.engines.encode import quote_name
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
-from sfumato.schema import PublicTable
+from sfumato.schema import PublicTable, Table
 from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse
 from sfumato.tables.arrays import to_arrow, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from sfumato.schema import Table
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
 

@@ -13,6 +13,7 @@ import json
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,16 +21,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.engines.encode import connect, create_list_type, encode_column, quote_name, value_column
 from sfumato.sql import UNIT, code_name
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     import duckdb
-    from numpy.typing import NDArray
 
     from sfumato.engines.source import Stored
     from sfumato.schema import Table
@@ -38,13 +37,21 @@ if TYPE_CHECKING:
 UNSTORED = frozenset(["nan", "inf", "-inf", "-0.0"])
 """How DuckDB writes the numbers that no cleaned column holds."""
 
-_FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000
+FIRST_MOMENT, LAST_MOMENT = -60_000_000_000_000_000, 250_000_000_000_000_000
 """The moments that are read, in microseconds before and after 1970."""
-
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY_MILLISECONDS = 86_400_000
 _ENDLESS_DAYS = 2**31 - 2
 _DIGEST = "sha256 "
+
+NUMBER = "number of sfumato"
+"""The individual of a record as a number below `Sealed.individuals`."""
+BATCH_ROWS = 2**17
+
+_IN_MEMORY = 2**29
+"""Columns of more bytes than this are kept in a file."""
+_MOST_ORDERS = 4
+_ABOUT = b"sfumato"
 
 
 def clean_type(kind: pa.DataType) -> pa.DataType:
@@ -66,6 +73,20 @@ def clean_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 else pa.float64()
     return pa.float32() if pa.types.is_float16(kind) else kind
+
+
+def clean_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of cleaned batches."""
+    return pa.schema([(each.name, clean_type(each.type)) for each in schema])
+
+
+def clean_batch(batch: pa.RecordBatch, schema: pa.Schema, table: Table) -> pa.RecordBatch:
+    """A batch with every column made plain; `schema` is its clean one."""
+    columns = [
+        clean_column(column, limit=table.text_limit, keep_apart=name == table.unit.column)
+        for name, column in zip(schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def clean_column(column: pa.Array, *, limit: int, keep_apart: bool = False) -> pa.Array:
@@ -91,108 +112,6 @@ def clean_column(column: pa.Array, *, limit: int, keep_apart: bool = False) -> p
     if pa.types.is_decimal(kind) and kind != wanted:
         column = column.cast(wanted, safe=False)
     return _clean_numbers(column.cast(wanted)) if pa.types.is_floating(wanted) else column
-
-
-def _clean_numbers(column: pa.Array) -> pa.Array:
-    values = _values(column, np.float32 if column.type.bit_width == 32 else np.float64)
-    most = np.finfo(values.dtype).max
-    odd = np.isnan(values)
-    # Adding zero turns the negative zero into zero.
-    return _masked(np.clip(values, -most, most) + values.dtype.type(0), column, odd)
-
-
-def _clean_moments(column: pa.Array) -> pa.Array:
-    counted = _values(column, np.int64)
-    per_second = _PER_SECOND[column.type.unit]
-    if per_second == 10**9:
-        moments, odd = counted // 1000, np.zeros(len(column), np.bool_)
-    else:
-        step = 10**6 // per_second
-        odd = (counted < _FAR // step) | (counted > _FARTHER // step)
-        moments = np.where(odd, 0, counted) * step
-    return _masked(moments, column, odd).view(pa.timestamp("us"))
-
-
-def _clean_dates(column: pa.Array) -> pa.Array:
-    if pa.types.is_date64(column.type):
-        days = _values(column, np.int64) // _DAY_MILLISECONDS
-    else:
-        days = _values(column, np.int32).astype(np.int64)
-    odd = np.abs(days) > _ENDLESS_DAYS
-    return _masked(np.where(odd, 0, days).astype(np.int32), column, odd).view(pa.date32())
-
-
-def _values(column: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
-    """The stored numbers of a column; where a value is missing, whatever lies there."""
-    data = column.buffers()[1]
-    if data is None:
-        return np.zeros(len(column), dtype)
-    return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
-
-
-def _masked(values: NDArray[Any], column: pa.Array, odd: NDArray[np.bool_]) -> pa.Array:
-    if column.null_count:
-        odd = odd | column.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(values, mask=odd) if odd.any() else pa.array(values)
-
-
-def _clean_text(column: pa.Array, wanted: pa.DataType, *, limit: int, keep_apart: bool) -> pa.Array:
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.large_binary())
-    # Taken for text as it is: what is no text is found next.
-    column = pa.Array.from_buffers(wanted, len(column), column.buffers(), column.null_count, column.offset)
-    strange = pc.greater(pc.binary_length(column), limit)
-    if keep_apart:
-        # What already reads as a digest gets one, too, so that nobody can be taken for another.
-        strange = pc.or_(strange, pc.starts_with(column, _DIGEST))
-    strange = pc.fill_null(strange, fill_value=False).to_numpy(zero_copy_only=False)
-    odd = np.concatenate((np.flatnonzero(strange), _find_invalid(column)))
-    if not odd.size:
-        return column
-    odd = np.unique(odd)
-    raw = pa.Array.from_buffers(
-        pa.large_binary() if pa.types.is_large_string(wanted) else pa.binary(),
-        len(column),
-        column.buffers(),
-        column.null_count,
-        column.offset,
-    ).take(pa.array(odd))
-    mended = [_mend_text(value.as_buffer().to_pybytes(), limit, keep_apart=keep_apart) for value in raw]
-    chosen = np.zeros(len(column), np.bool_)
-    chosen[odd] = True
-    return pc.replace_with_mask(column, pa.array(chosen), pa.array(mended, wanted))
-
-
-def _mend_text(value: bytes, limit: int, *, keep_apart: bool) -> str:
-    return (
-        _DIGEST + hashlib.sha256(value).hexdigest()
-        if keep_apart
-        else value.decode("utf-8", errors="replace")[:limit]
-    )
-
-
-def _find_invalid(column: pa.Array, start: int = 0) -> NDArray[np.int64]:
-    """The places of values that are not UTF-8, found by halving."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        if len(column) == 1:
-            return np.array([start], np.int64)
-        half = len(column) // 2
-        left, right = column.slice(0, half), column.slice(half)
-        return np.concatenate((_find_invalid(left, start), _find_invalid(right, start + half)))
-    return np.empty(0, np.int64)
-
-
-NUMBER = "number of sfumato"
-"""The individual of a record as a number below `Sealed.individuals`."""
-
-BATCH_ROWS = 2**17
-_IN_MEMORY = 2**29
-"""Columns of more bytes than this are kept in a file."""
-
-_MOST_ORDERS = 4
-_ABOUT = b"sfumato"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -267,7 +186,7 @@ def seal_table(
     that of a stored or described column, of the code of a described one, or UNIT. Records of nobody are
     left out.
     """
-    cleaned = pa.schema([(each.name, clean_type(each.type)) for each in schema])
+    cleaned = clean_schema(schema)
     store = _Store()
     failures: list[BaseException] = []
     with connect(plainly=True) as connection:
@@ -351,6 +270,103 @@ def load_sealed(folder: Path, *, facts: str) -> Sealed | None:
         return None
 
 
+def register_columns(connection: duckdb.DuckDBPyConnection, name: str, columns: pa.Table) -> None:
+    """Makes the columns a relation of the database, in parts that its threads share."""
+    batches = columns.to_batches(max_chunksize=BATCH_ROWS)
+    connection.register(name, pa.Table.from_batches(batches, columns.schema))
+
+
+def _clean_numbers(column: pa.Array) -> pa.Array:
+    values = _values(column, np.float32 if column.type.bit_width == 32 else np.float64)
+    most = np.finfo(values.dtype).max
+    odd = np.isnan(values)
+    # Adding zero turns the negative zero into zero.
+    return _masked(np.clip(values, -most, most) + values.dtype.type(0), column, odd)
+
+
+def _clean_moments(column: pa.Array) -> pa.Array:
+    counted = _values(column, np.int64)
+    per_second = _PER_SECOND[column.type.unit]
+    if per_second == 10**9:
+        moments, odd = counted // 1000, np.zeros(len(column), np.bool_)
+    else:
+        step = 10**6 // per_second
+        odd = (counted < FIRST_MOMENT // step) | (counted > LAST_MOMENT // step)
+        moments = np.where(odd, 0, counted) * step
+    return _masked(moments, column, odd).view(pa.timestamp("us"))
+
+
+def _clean_dates(column: pa.Array) -> pa.Array:
+    if pa.types.is_date64(column.type):
+        days = _values(column, np.int64) // _DAY_MILLISECONDS
+    else:
+        days = _values(column, np.int32).astype(np.int64)
+    odd = np.abs(days) > _ENDLESS_DAYS
+    return _masked(np.where(odd, 0, days).astype(np.int32), column, odd).view(pa.date32())
+
+
+def _values(column: pa.Array, dtype: type[np.generic]) -> NDArray[Any]:
+    """The stored numbers of a column; where a value is missing, whatever lies there."""
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column), dtype)
+    return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
+
+
+def _masked(values: NDArray[Any], column: pa.Array, odd: NDArray[np.bool_]) -> pa.Array:
+    if column.null_count:
+        odd = odd | column.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(values, mask=odd) if odd.any() else pa.array(values)
+
+
+def _clean_text(column: pa.Array, wanted: pa.DataType, *, limit: int, keep_apart: bool) -> pa.Array:
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_binary())
+    # Taken for text as it is: what is no text is found next.
+    column = pa.Array.from_buffers(wanted, len(column), column.buffers(), column.null_count, column.offset)
+    strange = pc.greater(pc.binary_length(column), limit)
+    if keep_apart:
+        # What already reads as a digest gets one, too, so that nobody can be taken for another.
+        strange = pc.or_(strange, pc.starts_with(column, _DIGEST))
+    strange = pc.fill_null(strange, fill_value=False).to_numpy(zero_copy_only=False)
+    odd = np.concatenate((np.flatnonzero(strange), _find_invalid(column)))
+    if not odd.size:
+        return column
+    odd = np.unique(odd)
+    raw = pa.Array.from_buffers(
+        pa.large_binary() if pa.types.is_large_string(wanted) else pa.binary(),
+        len(column),
+        column.buffers(),
+        column.null_count,
+        column.offset,
+    ).take(pa.array(odd))
+    mended = [_mend_text(value.as_buffer().to_pybytes(), limit, keep_apart=keep_apart) for value in raw]
+    chosen = np.zeros(len(column), np.bool_)
+    chosen[odd] = True
+    return pc.replace_with_mask(column, pa.array(chosen), pa.array(mended, wanted))
+
+
+def _mend_text(value: bytes, limit: int, *, keep_apart: bool) -> str:
+    return (
+        _DIGEST + hashlib.sha256(value).hexdigest()
+        if keep_apart
+        else value.decode("utf-8", errors="replace")[:limit]
+    )
+
+
+def _find_invalid(column: pa.Array, start: int = 0) -> NDArray[np.int64]:
+    """The places of values that are not UTF-8, found by halving."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        if len(column) == 1:
+            return np.array([start], np.int64)
+        half = len(column) // 2
+        left, right = column.slice(0, half), column.slice(half)
+        return np.concatenate((_find_invalid(left, start), _find_invalid(right, start + half)))
+    return np.empty(0, np.int64)
+
+
 def _make_private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
@@ -358,22 +374,12 @@ def _make_private(folder: Path) -> Path:
     return folder
 
 
-def register_columns(connection: duckdb.DuckDBPyConnection, name: str, columns: pa.Table) -> None:
-    """Makes the columns a relation of the database, in parts that its threads share."""
-    batches = columns.to_batches(max_chunksize=BATCH_ROWS)
-    connection.register(name, pa.Table.from_batches(batches, columns.schema))
-
-
 def _clean(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, table: Table, failures: list[BaseException]
 ) -> Iterator[pa.RecordBatch]:
     try:
         for batch in batches:
-            columns = [
-                clean_column(column, limit=table.text_limit, keep_apart=field.name == table.unit.column)
-                for field, column in zip(schema, batch.columns, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield clean_batch(batch, schema, table)
     except BaseException as error:
         failures.append(error)
         raise

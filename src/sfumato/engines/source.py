@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import hmac
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,11 +16,6 @@ from sfumato.engines.base import Fetched
 from sfumato.errors import SourceError
 from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from sfumato.schema import Table
-
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
 _BATCH_ROWS = 2**17
@@ -28,17 +23,15 @@ _BATCH_ROWS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored column: its kind, and whether it keeps different values apart, as a unit column must."""
+    """A stored column: its kind, and whether it keeps different values apart, as a unit column must.
+
+    `type` is the name that a server has for its type, `digits` are precision and scale of a decimal.
+    """
 
     kind: Kind
     is_identifier: bool = False
-
-
-class _Stored(Protocol):
-    """A column as any engine describes it."""
-
-    @property
-    def is_identifier(self) -> bool: ...
+    type: str = ""
+    digits: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +78,8 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
         raise SourceError(f"{name} does not exist; it is looked up from the folder of the project file")
     lowered = source.lower()
     try:
-        if lowered.endswith(".parquet"):
-            return _refuse_twins(_describe_parquet(tuple(paths), name), name)
-        if lowered.endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
-            return _refuse_twins(_describe_csv(tuple(paths), name, encoding), name)
+        if lowered.endswith((".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+            return _describe(tuple(paths), name, encoding, _file_facts(paths))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         if isinstance(error, SourceError):
             raise
@@ -98,33 +89,25 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
     raise SourceError(f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these")
 
 
-def check_unit(table: Table, stored: Mapping[str, _Stored], *, where: str) -> None:
-    """Raises an error if the unit column is not stored there, or cannot name individuals."""
-    name = table.unit.column
-    if name is None:
-        return
-    if name not in stored:
-        raise SourceError(f"{where} has no unit column {name!r}")
-    if not stored[name].is_identifier:
-        raise SourceError(
-            f"table {table.name!r}: the unit column {name!r} must hold text, whole numbers, decimals, "
-            "booleans or dates: values of other types cannot be told apart exactly"
-        )
-
-
 def file_facts(source: FileSource) -> str:
     """Names, sizes and modification times of the files: they change when a file does."""
+    return _file_facts(source.paths)
+
+
+def _file_facts(paths: Sequence[Path]) -> str:
     facts = []
-    for path in source.paths:
+    for path in paths:
         status = path.stat()
         facts.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}")
     return "\n".join(facts)
 
 
-def file_version(source: FileSource, *, secret: bytes) -> str:
-    """A keyed digest of what `file_facts` tells."""
-    # Keyed, because a file's size says how many people are in it.
-    return hmac.new(secret, file_facts(source).encode(), hashlib.sha256).hexdigest()
+@lru_cache(maxsize=64)
+def _describe(paths: tuple[Path, ...], name: str, encoding: str, _facts: str) -> FileSource:
+    """The files described; one statement asks many times, and the facts change when a file does."""
+    if paths[0].name.lower().endswith(".parquet"):
+        return _refuse_twins(_describe_parquet(paths, name), name)
+    return _refuse_twins(_describe_csv(paths, name, encoding), name)
 
 
 def _refuse_twins(source: FileSource, name: str) -> FileSource:
@@ -195,7 +178,8 @@ def describe_stored(kind: pa.DataType) -> Stored:
         or (pa.types.is_decimal(kind) and kind.precision <= 38)
         or _arrow_kind(kind) == "text"
     )
-    return Stored(_arrow_kind(kind), is_identifier=exact)
+    digits = (kind.precision, kind.scale) if pa.types.is_decimal(kind) else None
+    return Stored(_arrow_kind(kind), is_identifier=exact, digits=digits)
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:

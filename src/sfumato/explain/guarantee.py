@@ -13,10 +13,11 @@ odds of the truth move by (1 - p) / p, so the answer is ln((1 - p) / p)-private 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -30,9 +31,6 @@ from sfumato.accounting.posterior import (
 )
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Kind = Literal["epsilon", "rho", "mu"]
 

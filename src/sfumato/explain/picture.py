@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sfumato.accounting.posterior import concentrated_powers, pure_bounds
-from sfumato.explain.explanation import count_queries
-from sfumato.explain.guarantee import belief_bounds, least_missed
+from sfumato.explain.explanation import Explanation, count_queries
+from sfumato.explain.guarantee import Guarantee, belief_bounds, least_missed
 from sfumato.pages.svg import Position, draw_file, draw_frame, draw_line, element, trace, write
 from sfumato.pages.words import at_least, at_most
 
-if TYPE_CHECKING:
-    from sfumato.explain.explanation import Explanation
-    from sfumato.explain.guarantee import Guarantee
 _SIDE, _TOP, _LEFT, _RIGHT = 280, 92, 74, 444
 _WIDTH, _HEIGHT = 760, 470
 _RARITY = Fraction(1, 20)

@@ -9,16 +9,12 @@ Cramer's V, a rare value counts by the rows that have it, so that a few odd rows
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 MEASURE = "normalised mutual information, corrected for chance"
 

@@ -8,10 +8,12 @@ while that brings the pairs of columns of the release, taken together, nearer to
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.grouping.association import (
@@ -24,11 +26,6 @@ from sfumato.grouping.association import (
     measure_association,
 )
 from sfumato.pages.words import list_names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 MOST_ROWS = 200_000
 """Of a larger public table, as many rows are looked at, evenly spaced."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.exact import format_exact
 from sfumato.pages.svg import draw_file, element, write
@@ -14,10 +16,7 @@ from sfumato.pages.words import clip_text, plain_text, plural
 from sfumato.schema import quote_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from markupsafe import Markup
-    from numpy.typing import NDArray
 
     from sfumato.grouping.groups import Group, Grouping
 

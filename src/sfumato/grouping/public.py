@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.pages.words import list_names, plain_text
@@ -17,8 +18,6 @@ from sfumato.recipes.public import encode_public, read_public_table
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.schema import Table
 
 MOST_VALUES = 100

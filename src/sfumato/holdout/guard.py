@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError, SchemaError
 from sfumato.exact import ExactLike, parse_positive
-from sfumato.holdout.plan import HoldoutPlan, plan_holdout
+from sfumato.holdout.plan import HoldoutPlan, HoldoutPrivacy, plan_holdout
 from sfumato.holdout.questions import (
     GRID,
     Guarded,
@@ -30,12 +31,6 @@ from sfumato.holdout.questions import (
     read_scores,
 )
 from sfumato.noise import discrete_gaussian, discrete_laplace
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.holdout.plan import HoldoutPrivacy
-
 
 Response = Literal["predict", "predict_proba", "decision_function"]
 

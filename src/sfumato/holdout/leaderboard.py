@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import HoldoutSpent, QuestionRefused, RecipeError
 from sfumato.exact import ExactLike, parse_positive, parse_whole
@@ -23,9 +24,6 @@ from sfumato.holdout.questions import (
     match_labels,
     measure_sealed,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _FAULT = (
     "the submission could not be scored: the score must be one value in [0, 1] per row, whatever the labels "

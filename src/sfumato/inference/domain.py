@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.inference.kernels import apply_rows, rearrange, spread_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 Columns = tuple[str, ...]
 

@@ -22,13 +22,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import NoMass, RecipeError
-from sfumato.inference.domain import Columns, Measurement, estimate_total, merge_measurements
+from sfumato.inference.domain import Columns, Domain, Measurement, estimate_total, merge_measurements
 from sfumato.inference.kernels import (
     Pattern,
     advance,
@@ -42,13 +44,6 @@ from sfumato.inference.kernels import (
 )
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Beliefs, Tree, build_tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from numpy.typing import NDArray
-
-    from sfumato.inference.domain import Domain
 
 LARGEST_TREE = 2**25
 """Cells of a tree beyond which a model is refused, a quarter of a gigabyte a table."""

@@ -11,13 +11,15 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.inference.domain import Domain
@@ -26,11 +28,6 @@ from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import Model
 from sfumato.inference.tree import Tree
 from sfumato.tables.arrays import label_array, to_arrow, to_numpy
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 _COLUMNS = ("model", "clique", "value", "about")
 _FACTS = ("format", "domain", "cliques", "parents", "separators", "total", "loss", "evaluations", "seed")

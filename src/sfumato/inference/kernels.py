@@ -8,16 +8,14 @@ which makes it twice as fast. For the same reason adding and multiplying are two
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from sfumato.inference.domain import Columns, Domain
 
 Pattern = tuple[int, int, int, int, int, int]

@@ -7,20 +7,18 @@ the marginals of all cliques from their potentials by one pass up and one pass d
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import NoMass, RecipeError
 from sfumato.inference.kernels import eliminate, find_steps, marginalise, multiply, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
     from sfumato.inference.domain import Columns, Domain
 
 _RULES = (0, 1, 2)  # of greedy elimination, as `eliminate` numbers them

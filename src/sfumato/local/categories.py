@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import ExactLike, format_exact, parse_exact, parse_whole
@@ -27,7 +28,9 @@ from sfumato.local.draws import (
     parse_epsilon,
 )
 from sfumato.local.mechanism import (
+    Estimate,
     FrequencyMechanism,
+    Projection,
     as_array,
     check_answers,
     count_answers,
@@ -35,9 +38,6 @@ from sfumato.local.mechanism import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from sfumato.local.mechanism import Estimate, Projection
     from sfumato.noise.entropy import BitSource
 
 Flips = Literal["optimized", "symmetric"]

@@ -8,22 +8,20 @@ the ratio of the rounded law is a rational, known exactly. Every draw takes the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.noise.laws import exp_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from sfumato.noise.entropy import BitSource
 
 WORDS: Final = 1 << 64

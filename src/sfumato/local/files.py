@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact
@@ -27,8 +28,6 @@ from sfumato.schema.reading import MOST_TEXT, read_regular
 from sfumato.tables import TEXT_FILES, is_text, read_table, spell_table
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.local.means import MeanMechanism
     from sfumato.local.mechanism import FrequencyMechanism
 

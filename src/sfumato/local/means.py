@@ -10,9 +10,10 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import ExactLike, parse_exact
@@ -36,14 +37,9 @@ from sfumato.local.mechanism import (
     count_answers,
     refuse_impossible,
 )
-from sfumato.noise.entropy import KeyStream
+from sfumato.noise.entropy import BitSource, KeyStream
 from sfumato.noise.laws import MAX_SCALE, Law, loss_floor
 from sfumato.noise.samplers import draw_wide
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from sfumato.noise.entropy import BitSource
 
 STEPS: Final = 1 << 24
 """Steps of the grid over [low, high]; a value is moved by half a step at most."""

@@ -10,19 +10,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import ExactLike, format_exact, parse_whole
 from sfumato.local.draws import log_above, parse_epsilon
-from sfumato.noise.entropy import KeyStream
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from sfumato.noise.entropy import BitSource
+from sfumato.noise.entropy import BitSource, KeyStream
 
 Projection = Literal["none", "sum", "clip", "simplex"]
 

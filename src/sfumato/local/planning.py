@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -30,8 +31,6 @@ from sfumato.local.mechanism import MAX_CATEGORIES, Estimate, FrequencyMechanism
 from sfumato.local.rappor import Rappor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from numpy.typing import ArrayLike, NDArray
 
 FREQUENCY: Final[Mapping[str, Callable[..., FrequencyMechanism]]] = {

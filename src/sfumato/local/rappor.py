@@ -13,28 +13,25 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import ExactLike, format_exact, parse_exact, parse_whole
 from sfumato.local.categories import check_bits, count_bits
 from sfumato.local.draws import WORDS, draw_events, draw_uniform, lie_threshold, log_above, parse_epsilon
 from sfumato.local.mechanism import (
+    Estimate,
     FrequencyMechanism,
+    Projection,
     as_array,
     check_codes,
     project_shares,
     refuse_impossible,
 )
-from sfumato.noise.entropy import KeyStream
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from sfumato.local.mechanism import Estimate, Projection
-    from sfumato.noise.entropy import BitSource
+from sfumato.noise.entropy import BitSource, KeyStream
 
 _MAX_WIDTH: Final = 1 << 12
 _MAX_HASHES: Final = 8

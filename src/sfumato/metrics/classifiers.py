@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Features = Sequence[NDArray[np.int64]]
     Codes = dict[str, NDArray[np.int64]]
 
-_MOST_FEATURES = 400
+_MOST_FEATURES = 400  # the curvature has their square, and inverting it costs the cube
 _MOST_LEVELS = 50
 _RIDGE = 0.01  # keeps the curvature regular: the features of a column add up to the constant
 _STEPS = 40

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.classifiers import Downstream, Propensity, measure_downstream, measure_propensity
-from sfumato.metrics.columns import align_counts, pack_codes, renumber, total_variation
+from sfumato.metrics.columns import Label, align_counts, pack_codes, renumber, total_variation
 from sfumato.metrics.encode import CodedPair, Side, encode_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.metrics.columns import Label
     from sfumato.schema import Table
     from sfumato.tables import TableLike
 
 INTERNAL = "INTERNAL: compares with the private records, not private, do not publish"
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-ZEROS, UNIFORM, HALF, RELEASE = (
-    "all-zero release",
-    "uniform release",
-    "half of the individuals",
-    "this release",
-)
+ZEROS, UNIFORM = "all-zero release", "uniform release"
+HALF, RELEASE = "half of the individuals", "this release"
 
 # How much of each list a record holds.
 _LISTED_MARGINALS, _LISTED_ASSOCIATIONS, _LISTED_GROUPS = 200, 50, 100
@@ -40,8 +33,8 @@ _MOST_PAIRS = 500
 _MOST_VALUES = 50
 _MOST_RECORDS = 50_000
 _FEWEST_RECORDS = 2000
-_MOST_PRODUCTS = 30_000_000
-_DENSE = 2**18
+_MOST_PRODUCTS = 30_000_000  # records times squared columns that a regression sees
+_DENSE = 2**18  # cells that are counted in an array over all of them
 _FEW_CLASSES = 6
 _TARGETS = 3
 
@@ -134,13 +127,7 @@ class Group:
 
     def to_record(self) -> dict[str, Any]:
         """The group as a plain record."""
-        return {
-            "column": self.column,
-            "value": self.value,
-            "truth": _plain(self.truth),
-            "release": _plain(self.release),
-            "tvd": self.tvd,
-        }
+        return asdict(self) | {"truth": _plain(self.truth), "release": _plain(self.release)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +207,12 @@ def compare_tables(
 ) -> Comparison:
     """How `release` differs from `truth`, for any two tables of categories or numbers.
 
-    `weight` names the column of a histogram that counts records, `unit` the column of the truth that
-    tells individuals apart, `target` a column that classifiers are to predict from the others (by
-    default up to three with few values), `table` a description whose domains the columns have. All
-    marginals are counted over all records; `most_triples` of three columns at most, and classifiers
-    see `most_records` records at most (fewer of tables with many columns), drawn from the public `seed`.
+    `columns` are those to compare, by default all that both have. `weight` names the column of a histogram
+    that counts records, `unit` the column of the truth that tells individuals apart, `target` a column that
+    classifiers are to predict from the others (by default up to three with few values), `table` a description
+    whose domains the columns have. All marginals are counted over all records; `most_triples` of three
+    columns at most, and classifiers see `most_records` records at most (fewer of tables with many columns),
+    drawn from the public `seed`.
 
     >>> people = {"sex": ["f", "m"] * 50, "area": ["n", "n", "s", "s"] * 25}
     >>> comparison = compare_tables(people, {"sex": ["f"] * 10, "area": ["n", "s"] * 5})
@@ -244,7 +232,11 @@ def compare_pair(
     most_records: int = _MOST_RECORDS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """The comparison of two sides that are coded already; the options are those of `compare_tables`."""
+    """The comparison of the two sides of `pair`, which are coded already.
+
+    `target`, `seed`, `most_triples` and `most_records` are those of `compare_tables`; `progress` is called
+    with a few words at every step.
+    """
     if target is not None and target not in pair.columns:
         raise MetricError(f"no column {target!r} to predict from the others")
     # A regression's time grows with the square of the columns.
@@ -277,7 +269,7 @@ def compare_pair(
 def measure_marginals(
     pair: CodedPair, half: Side, *, domain: Sequence[int], seed: int, most_triples: int
 ) -> Marginals:
-    """The distance of every marginal of one to three columns, beside those of the references.
+    """The distance of every marginal of one to three columns of `pair`, beside those of the references.
 
     Of three columns, at most `most_triples` are measured, drawn from `seed`. `half` is a half of the
     truth's individuals, `domain` the sizes of the columns' domains.
@@ -416,7 +408,7 @@ class NestedSamples:
 
 def sample_truth(pair: CodedPair, *, seed: int) -> NestedSamples:
     """Samples of all SHARES, of individuals, or of records where none is known, drawn by a public seed."""
-    generator = np.random.default_rng([seed, 4])
+    generator = np.random.default_rng([seed, 4])  # the second number keeps the draws of one seed apart
     truth = pair.truth
     if truth.weights is None or pair.unit is not None:
         unit = np.arange(truth.rows) if pair.unit is None else pair.unit

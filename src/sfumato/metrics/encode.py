@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.engines import find_files
 from sfumato.engines.base import Fetched
@@ -39,15 +40,12 @@ from sfumato.schema.table import PrivacyUnit
 from sfumato.sql import code_name
 from sfumato.tables import TableLike, require_columns, to_numpy
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 ROW = "row of the table"
 
-_MOST_NUMBERS = 50
+_MOST_NUMBERS = 50  # different numbers of a column that are compared one by one
 _QUANTILES = 20
 _COUNT = "count of the cell"
-_SEPARATOR = "\x1f"
+_SEPARATOR = "\x1f"  # the unit separator of ASCII
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -99,7 +97,10 @@ class CodedPair:
         return f"CodedPair(columns={self.columns}, values withheld)"
 
     def compact(self) -> CodedPair:
-        """The same pair with codes that occur only, for columns with more than a million codes."""
+        """The same pair with codes that occur only, for columns with more than a million codes.
+
+        Arrays over all codes of such a column would be larger than the records.
+        """
         wide = [name for name in self.columns if self.sizes[name] > 2**20]
         if not wide:
             return self
@@ -151,7 +152,7 @@ def encode_pair(
     unit: str | None = None,
     cut: bool = True,
 ) -> CodedPair:
-    """Truth and release in the same codes, column by column.
+    """The tables `truth` and `release` in the same codes, column by column.
 
     With a described `table`, by its domains: the truth as the engine codes it before it counts, the
     release as recipes lay it out. Without one, by the values of both; numbers with more than 50
@@ -189,10 +190,10 @@ def encode_pair(
 def encode_wide(
     truth: pa.Table, release: pa.Table, *, rows: Sequence[str], kind: str, unit: str | None = None
 ) -> CodedPair:
-    """Records, and a release with a column of counts for every value of `kind`, in the same codes.
+    """The records `truth`, and a `release` with a column of counts for every value of `kind`, in one code.
 
     The columns `rows` together become the column ROW: the rows to score are those that occur, which are
-    all rows of the release.
+    all rows of the release. `unit` is the column of the truth that tells individuals apart, if there is one.
 
     >>> records = pa.table({"month": [1, 1], "kind": [7, 8]})
     >>> pair = encode_wide(records, pa.table({"month": [1], "7": [3], "8": [0]}), rows=["month"], kind="kind")
@@ -218,12 +219,12 @@ def encode_wide(
     return encode_pair(records, long, columns=[ROW, kind], weight=_COUNT, unit=unit, cut=False)
 
 
-def stored_names(records: TableLike, *, table: Table, side: SideName) -> list[str]:
-    """The names of the columns that `records` holds, without reading them if it is a file."""
-    if isinstance(records, (str, Path)):
-        found = find_files(str(records), folder=Path(), table=table.name, encoding=table.encoding)
+def stored_names(truth: TableLike, *, table: Table) -> list[str]:
+    """The names of the columns that `truth` has, without reading its records if it is a file."""
+    if isinstance(truth, (str, Path)):
+        found = find_files(str(truth), folder=Path(), table=table.name, encoding=table.encoding)
         return list(found.columns)
-    return list(read_side(records, side=side).column_names)
+    return list(read_side(truth, side="truth").column_names)
 
 
 def _encode_described(
@@ -236,7 +237,7 @@ def _encode_described(
     unit: str | None,
 ) -> CodedPair:
     theirs = read_side(release, side="release")
-    stored = stored_names(truth, table=table, side="truth")
+    stored = stored_names(truth, table=table)
     _require_weight(weight, [*stored, *theirs.column_names])
     if columns is None:
         columns = [
@@ -255,7 +256,7 @@ def _encode_described(
         raise MetricError(f"truth: no column {unit!r} to tell individuals apart by")
     true_codes, kept = _code_records(truth, table, columns, side="truth", extra=extra)
     if is_released_layout(theirs, [table.column(name) for name in columns]):
-        found = {name: code_released(theirs, table.column(name), side="release") for name in columns}
+        found = {name: code_released(theirs, table.column(name)) for name in columns}
         codes = {name: each for name, each in found.items() if each is not None}
     else:  # a release in the stored layout is coded as the truth is
         extra = [weight] if weight is not None and weight in theirs.column_names else []
@@ -288,6 +289,7 @@ def _code_records(
     missing = [name for name in used if name not in stored]
     if missing:
         raise MetricError(f"{side}: no column {missing[0]!r}")
+    # Every record counts: what is compared is the table, not what one individual may add to it.
     plain = replace(table, unit=PrivacyUnit(column=None, max_records=1), columns=named)
     names = frozenset(name.lower() for name in (*map(code_name, columns), *extra))
     with hide_failures(f"{side}: the records"):

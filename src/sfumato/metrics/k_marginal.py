@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.columns import (
@@ -19,20 +21,16 @@ from sfumato.metrics.columns import (
     read_sides,
     renumber,
 )
-from sfumato.tables import require_columns
+from sfumato.tables import TableLike, require_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from sfumato.tables import TableLike
 
 FARTHEST = 2.0
 
+# The contest's intervals of census columns, open on the left, as (start, stop, step) of their upper ends.
 _STEPS = {
-    **dict.fromkeys(("AGE",), (20, 101, 5)),
+    "AGE": (20, 101, 5),
     **dict.fromkeys(("INCTOT", "INCWAGE", "INCWELFR", "INCINVST", "INCEARN"), (0, 100_001, 5000)),
     **dict.fromkeys(("POVERTY", "HHWT", "PERWT"), (0, 501, 20)),
 }
@@ -89,7 +87,8 @@ def k_marginal(
     """The k-marginal score of `release`: `sets` drawn sets of `k` columns, within every place and time.
 
     The defaults are those of the contest's second sprint. `place` names the columns of place and
-    time; the sets are drawn from all other columns of the truth, or given. Ages, incomes, weights and
+    time; the sets are drawn from all other columns of `truth` by the public `seed`, or given as
+    `column_sets`. Ages, incomes, weights and
     clock times under their census names are put into the official intervals, all else is compared as
     it is. `bias_cutoff` None leaves the rule about numbers of records out.
 
@@ -188,8 +187,9 @@ def measure_places(
 ) -> KMarginal:
     """The distances of the marginals of all `column_sets` within every place and time of either side.
 
-    The distance is the sum of absolute differences of shares, 2 where one side has no record. With a
-    `bias_cutoff` it is 2 as well where the numbers of records differ by that much.
+    `place` names the columns of place and time of `truth` and `release`, `columns` has the codes of all
+    others by name. The distance is the sum of absolute differences of shares, 2 where one side has no
+    record. With a `bias_cutoff` it is 2 as well where the numbers of records differ by that much.
     """
     values, code = _code_places(truth, release, place)
     counts = [np.bincount(each, minlength=code.size) for each in (code.truth, code.release)]

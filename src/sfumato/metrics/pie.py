@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.columns import SIDES, read_sides, whole_numbers
 from sfumato.tables import TableLike, require_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
 
 _INDEX = ("epsilon", "neighborhood", "year", "month")
 # The contest's constants (docs/metrics.md).

@@ -5,13 +5,14 @@ Nothing here sees a record of the truth.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError
 from sfumato.metrics.columns import (
@@ -26,15 +27,7 @@ from sfumato.metrics.columns import (
 )
 from sfumato.recipes.base import column_labels
 from sfumato.release.folder import open_folder
-from sfumato.schema import OTHER, Bins, IntegerRange, Period, Tuples
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.metrics.columns import SideName
-    from sfumato.schema import Column, Table
+from sfumato.schema import OTHER, Bins, Column, IntegerRange, Period, Table, Tuples
 
 EPSILON = "epsilon"
 
@@ -74,7 +67,7 @@ def split_epsilons(released: pa.Table) -> list[tuple[float | None, pa.Table]]:
     if EPSILON not in released.column_names:
         return [(None, released)]
     values = finite_numbers(released, EPSILON, side="release")
-    _, first = np.unique(values, return_index=True)
+    _, first = np.unique(values, return_index=True)  # epsilons come in the order of their first row
     rest = released.drop_columns([EPSILON])
     column = released.column(EPSILON)
     return [(float(values[at]), rest.filter(pc.equal(column, column[int(at)]))) for at in np.sort(first)]
@@ -97,7 +90,7 @@ def is_released_layout(released: pa.Table, columns: Sequence[Column]) -> bool:
     return True
 
 
-def code_released(released: pa.Table, column: Column, *, side: SideName) -> NDArray[np.int64] | None:
+def code_released(released: pa.Table, column: Column) -> NDArray[np.int64] | None:
     """Codes of `column` from the names and labels under which it is released; None if it is not there.
 
     Combinations are released as the columns they combine; bins as their interval (tables of counts) or
@@ -111,11 +104,12 @@ def code_released(released: pa.Table, column: Column, *, side: SideName) -> NDAr
     elif isinstance(column.domain, Bins) and not is_text(arrays[0]):
         codes = _code_bins(to_numbers(arrays[0]).astype(np.float64), column.domain)
     else:
+        # Labels are looked up once for each different one: there are far fewer than rows.
         places, words = _find_words(arrays[0])
         codes = np.array(_code_words(words, column), np.int64)[places]
     if codes.size and codes.min() < 0:
         raise MetricError(
-            f"{side}: column {column.name!r} holds values that its described domain does not list"
+            f"release: column {column.name!r} holds values that its described domain does not list"
         )
     return codes
 

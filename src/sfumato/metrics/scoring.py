@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.errors import MetricError, SchemaError
 from sfumato.metrics.columns import code_column, pack_codes, read_side
 from sfumato.metrics.compare import HALF, INTERNAL, RELEASE, UNIFORM, ZEROS, compare_pair, sample_truth
-from sfumato.metrics.encode import ROW, encode_pair, encode_wide, stored_names
+from sfumato.metrics.encode import ROW, CodedPair, Side, encode_pair, encode_wide, stored_names
 from sfumato.metrics.k_marginal import KMarginal, k_marginal
 from sfumato.metrics.match3 import Match3, match3
 from sfumato.metrics.pie import PieChart, pie_chart
@@ -22,18 +24,11 @@ from sfumato.metrics.taxi import Taxi, taxi
 from sfumato.schema import IntegerRange, Table, read_project
 from sfumato.tables import require_columns
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.metrics.encode import CodedPair, Side
-
 MetricName = Literal["general", "pie-chart", "k-marginal", "taxi", "match3"]
 RecordMetric = Literal["k-marginal", "taxi", "match3"]
 
-_COUNT = "count"
-_LARGEST = 2**27
+_COUNT = "count"  # what recipes call the column of counts
+_LARGEST = 2**27  # cells of all pie charts together: about a gigabyte of counts
 _METRICS: dict[RecordMetric, Callable[..., KMarginal | Taxi | Match3]] = {
     "k-marginal": k_marginal,
     "taxi": taxi,
@@ -163,7 +158,7 @@ def _open(request: Request) -> _Opened:
     if truth is None:
         raise SchemaError("no records to compare with; give --truth or --project")
     if described is not None:
-        stored = stored_names(truth, table=described, side="truth")
+        stored = stored_names(truth, table=described)
     else:
         stored = list(read_side(truth, side="truth").column_names)
     return _Opened(request, released, truth, described, stored)
@@ -221,7 +216,7 @@ def _score_records(opened: _Opened, part: pa.Table, metric: RecordMetric) -> dic
             places = (*request.place, *request.time)
             options = {"place": places} if places else {}
             if request.bias_cutoff is not None:
-                options["bias_cutoff"] = request.bias_cutoff or None
+                options["bias_cutoff"] = request.bias_cutoff or None  # 0 turns the rule off
         case "taxi":
             options = {
                 "bias_cutoff": request.bias_cutoff or None,
@@ -251,17 +246,17 @@ def score_records(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """The scores of the references and, last, of the release itself, as plain records by name.
+    """The scores by `metric` of the references and, last, of `release` itself, as plain records by name.
 
-    The uniform release has as many records as the truth, every value of every column drawn with equal
-    chance among those that occur; the half has half of the individuals (`unit`, by default taxis or
-    records). Both are drawn from `seed`. An all-zero release has no record: it scores nothing but what
-    a metric gives for shares that are zero on both sides. `options` are those of the metric.
+    All are compared with the records `truth`. The uniform release has as many records, every value of every
+    column drawn with equal chance among those that occur; the half has half of the individuals (`unit`, by
+    default taxis or records). Both are drawn from `seed`. An all-zero release has no record: it scores only
+    what a metric gives for shares that are zero on both sides. `options` are those of the metric.
     """
     unit = unit or _UNITS[metric]
     if unit is not None:
         require_columns(truth, [unit], side="truth")
-    generator = np.random.default_rng([seed, 8])
+    generator = np.random.default_rng([seed, 8])  # the second number keeps the draws of one seed apart
     half = _draw_half(truth, unit, generator)
     tables = {UNIFORM: _draw_uniform(truth, unit, generator), HALF: half, RELEASE: release}
     scored = {name: _METRICS[metric](truth, table, **(options or {})) for name, table in tables.items()}

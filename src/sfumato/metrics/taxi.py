@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.metrics.columns import (
     SIDES,
@@ -22,7 +23,6 @@ from sfumato.metrics.k_marginal import FARTHEST, Coded, code_column_pair, measur
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from sfumato.tables import TableLike
 
@@ -82,8 +82,9 @@ def taxi(
 ) -> Taxi:
     """The score of released taxi trips: the contest's third sprint.
 
-    Both tables hold trips in the contest's columns. `bias_cutoff` (250 in an older copy of the code)
-    sets an area and shift to the worst distance if the numbers of trips differ by that much.
+    Both tables, `truth` and `release`, have trips in the contest's columns. `bias_cutoff` (250 in an older
+    copy of the code) sets an area and shift to the worst distance if the numbers of trips differ by that
+    much. `seed` draws the taxis that others are compared with; the default is the contest's.
     `official_alignment` repeats a trait of the contest's code, to compare with published scores;
     without it, a shift or area that the release lacks is a column of zeros and nothing else.
 
@@ -97,13 +98,9 @@ def taxi(
         name: code_column_pair(ours, theirs, name, cut=bin_trips if name in _AMOUNTS else None)
         for name in _COMPARED
     }
+    place = (_PICKUP, _SHIFT)
     marginals = measure_places(
-        ours,
-        theirs,
-        place=(_PICKUP, _SHIFT),
-        columns=columns,
-        column_sets=_PAIRS,
-        bias_cutoff=bias_cutoff,
+        ours, theirs, place=place, columns=columns, column_sets=_PAIRS, bias_cutoff=bias_cutoff
     )
     trips = [
         Trips(*(whole_numbers(table, name, side=side) for name in (_TAXI, _SHIFT, _PICKUP)))
@@ -179,9 +176,10 @@ def draw_rounds(taxis: int, *, rounds: int, seed: int) -> list[tuple[int, NDArra
 def measure_conjunction(
     truth: Trips, release: Trips, *, rounds: int = 50, seed: int = 123456, official_alignment: bool = False
 ) -> Conjunction:
-    """The shares of taxis similar to a drawn truth taxi, in truth and release, in every round.
+    """The shares of taxis similar to a drawn one of `truth`, in `truth` and `release`, in all `rounds`.
 
-    A taxi has 99 counts: its trips per shift and per pickup area. `official_alignment` repeats what
+    A taxi has 99 counts: its trips per shift and per pickup area. Taxis and limits are drawn from the
+    public `seed`. `official_alignment` repeats what
     the contest's code does where the release lacks an area or a shift with a number from 1 to 20: the
     column of the other kind with that number is read as zero as well.
     """
@@ -211,7 +209,7 @@ def _count_similar(
         first = index * _CHUNK
         part = order[start:end]
         counts = _count_trips(trips, part, rows[part] - first, min(_CHUNK, taxis - first))
-        counts[:, lost] = 0
+        counts[:, lost] = 0  # what the contest's code loses, see measure_conjunction
         for round_, (low, high) in enumerate(bounds):
             similar[round_] += np.count_nonzero(((counts >= low) & (counts <= high)).all(axis=1))
     return similar

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, parse_positive
 from sfumato.noise.entropy import BitSource, KeyStream, draw_word
 from sfumato.noise.laws import exp_bounds, make_law
 from sfumato.noise.samplers import draw
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
 
 SUM_BITS: Final = 62
 """The sum of a row's weights stays below 2^62."""

@@ -7,14 +7,11 @@ pickled: two holders of one key would add the same noise, and their difference w
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Protocol
+from typing import ClassVar, Final, NoReturn, Protocol
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+from numpy.typing import NDArray
 
 REKEY_BYTES: Final = 1 << 36
 _PIECE_WORDS: Final = 1 << 14

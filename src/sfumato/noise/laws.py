@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError, SfumatoError
 from sfumato.exact import parse_positive
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Kind = Literal["laplace", "gaussian"]
 

@@ -11,12 +11,13 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
-from sfumato.exact import parse_whole
+from sfumato.exact import ExactLike, parse_whole
 from sfumato.noise.entropy import BitSource, KeyStream, draw_word
 from sfumato.noise.laws import (
     WORD_BITS,
@@ -28,11 +29,6 @@ from sfumato.noise.laws import (
     loss_floor,
     make_law,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.exact import ExactLike
 
 WIDE_SCALE: Final = 2048
 """From here on a table over all magnitudes costs more to build than blocks cost to draw."""

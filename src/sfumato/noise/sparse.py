@@ -14,17 +14,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError, SfumatoError
-from sfumato.noise.entropy import KeyStream, draw_word
+from sfumato.noise.entropy import BitSource, KeyStream, draw_word
 from sfumato.noise.laws import Law, exp_bounds, make_law
 from sfumato.noise.samplers import add_noise, discrete_laplace
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.exact import ExactLike
-    from sfumato.noise.entropy import BitSource
 
 LARGEST_DOMAIN: Final = 2**63 - 1
 _WORD: Final = 64

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from sfumato.pages.svg import (
     EMPTY,
@@ -24,11 +25,6 @@ from sfumato.pages.svg import (
     write,
 )
 from sfumato.pages.words import clip_text, percent, short, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 _WIDTH = 340
 _MOST_TITLES = 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ from sfumato.pages.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from jinja2 import Environment
 
 INTERNAL = "INTERNAL"

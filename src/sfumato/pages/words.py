@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, format_short, parse_exact, round_up
@@ -15,9 +15,6 @@ NONE = "\N{EN DASH}"
 
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Unicode categories of signs that cannot be seen or that turn the direction of writing.

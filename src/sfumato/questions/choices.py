@@ -7,11 +7,13 @@ to 64 bits, which moves neighbouring ones no further apart.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.accounting import histogram_sensitivity
 from sfumato.errors import RecipeError
@@ -19,10 +21,6 @@ from sfumato.exact import parse_positive
 from sfumato.questions.counts import Marginal, Queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from numpy.typing import NDArray
-
     from sfumato.schema import Table
 
 _LARGEST_ESTIMATE = 2.0**60

@@ -7,6 +7,7 @@ description alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,8 +22,6 @@ from sfumato.questions.choices import AnyChoice, Chosen
 from sfumato.questions.counts import ClippedMarginal, Counted, Marginal, Norm, OccupiedCells, Queries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from sfumato.schema import Table
 
 NoiseKind = Literal["laplace", "gaussian"]

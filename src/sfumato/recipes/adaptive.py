@@ -14,13 +14,13 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_whole
-from sfumato.inference import LARGEST_TREE, tree_cells
+from sfumato.inference import LARGEST_TREE, Domain, tree_cells
 from sfumato.inference.domain import Columns
 from sfumato.questions import Answer, Ask, Choice, Chosen
 from sfumato.recipes.base import is_column_list
@@ -33,9 +33,6 @@ from sfumato.recipes.selection import (
     noise_distance,
     offer_marginal,
 )
-
-if TYPE_CHECKING:
-    from sfumato.inference import Domain
 
 # Shares of a budget, and numbers of rounds, were set by hand; they move accuracy, never what is charged.
 _CHOICE = Fraction(1, 10)  # of the budget of a round, for choosing

@@ -7,7 +7,7 @@ large, by what lower marginals showed, are measured one by one; all others in su
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive, parse_whole
-from sfumato.inference import LARGEST_TREE, build_tree, estimate
+from sfumato.inference import LARGEST_TREE, Domain, Model, build_tree, estimate
 from sfumato.inference.domain import Columns
 from sfumato.inference.files import pack_model, quantise
 from sfumato.inference.model import assign_identifiers, number_cells
 from sfumato.recipes.base import (
+    Conversation,
     Plan,
     Product,
     is_column_list,
@@ -31,7 +32,7 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.granularity import Rounds, parse_norms, stated_norm
+from sfumato.recipes.granularity import Pool, Rounds, parse_norms, stated_norm
 from sfumato.recipes.public import public_identifiers
 from sfumato.recipes.rows import (
     RowOptions,
@@ -43,11 +44,6 @@ from sfumato.recipes.rows import (
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sfumato.inference import Domain, Model
-    from sfumato.recipes.base import Conversation
-    from sfumato.recipes.granularity import Pool
     from sfumato.schema import Table
 
 # Queries over the cells of a marginal take up to a hundred bytes for each.

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from sfumato.accounting import discrete_gaussian_sigma
+from sfumato.accounting import Cost, discrete_gaussian_sigma
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_exact, parse_positive, round_up
 from sfumato.questions import (
+    Ask,
     CapChoice,
     CappedMarginal,
     Chosen,
+    IndividualCounts,
     Marginal,
     Measurement,
     Queries,
@@ -44,10 +47,6 @@ from sfumato.recipes.base import (
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.accounting import Cost
-    from sfumato.questions import Ask, IndividualCounts
     from sfumato.schema import Table
 
 Noise = Literal["auto", "laplace", "gaussian"]

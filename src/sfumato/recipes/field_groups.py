@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive
 from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_codes
-from sfumato.questions import Marginal, Measurement, OccupiedCells, Request, in_records, request_sensitivity
+from sfumato.questions import (
+    Answer,
+    Marginal,
+    Measurement,
+    OccupiedCells,
+    Request,
+    in_records,
+    request_sensitivity,
+)
 from sfumato.recipes.base import (
+    Conversation,
     Options,
     Plan,
     Product,
@@ -30,12 +40,6 @@ from sfumato.recipes.cell_counts import finish_counts
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from sfumato.questions import Answer
-    from sfumato.recipes.base import Conversation
     from sfumato.schema import Table
 
 LARGEST_LISTED = 2**16

@@ -15,6 +15,7 @@ from itertools import combinations, islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.accounting import Cost, max_mu, mu_to_pure
 from sfumato.accounting.cost import SMOOTHING, sqrt_up
@@ -40,8 +41,6 @@ from sfumato.questions import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.schema import Table
 
 Kind = Literal["cell", "slab", "whole", "rest"]

@@ -13,21 +13,18 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError, SourceError
 from sfumato.inference.model import number_cells
 from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values, refuse_unknown_keys
 from sfumato.schema.reading import inflate, read_regular
 from sfumato.tables import parse_table, to_numpy
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 WithinBins = dict[str, tuple[tuple[float, ...], ...]]
 """By column, for every bin, the values of a public table that fall into it, evenly spaced and sorted."""

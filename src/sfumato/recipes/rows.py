@@ -7,23 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.exact import parse_whole
 from sfumato.inference import Domain
 from sfumato.inference.model import draw_places
 from sfumato.recipes.base import Options, column_labels
 from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
-from sfumato.schema import Bins
+from sfumato.schema import Bins, Column, Table
 from sfumato.tables.arrays import label_array, to_arrow
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.schema import Column, Table
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 

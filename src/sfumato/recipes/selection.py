@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.accounting import Cost, max_mu, mu_to_pure
 from sfumato.accounting.cost import SMOOTHING
@@ -62,8 +63,6 @@ from sfumato.recipes.base import (
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, find_zeros, model_domain
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.schema import Table
 
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_whole
@@ -39,7 +40,6 @@ from sfumato.schema import Column, Table, Tuples, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
 
 Rounding = Literal["after", "before"]

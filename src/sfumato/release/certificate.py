@@ -6,25 +6,19 @@ import hashlib
 import json
 import math
 import platform
+from collections.abc import Mapping
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sfumato._version import __version__
-from sfumato.accounting import Spent, add_costs, mu_to_epsilon, rho_to_epsilon
+from sfumato.accounting import Cost, Entry, Spent, add_costs, mu_to_epsilon, rho_to_epsilon
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_delta, round_up
-from sfumato.questions import Request, ask_cost, note_total, total_in_records
+from sfumato.questions import Answer, Ask, Request, ask_cost, note_total, total_in_records
 from sfumato.recipes import Plan, parse_epsilons, parse_recipe
-from sfumato.schema import parse_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sfumato.accounting import Cost, Entry
-    from sfumato.questions import Answer, Ask
-    from sfumato.schema import Table
+from sfumato.schema import Table, parse_table
 
 FORMAT = "sfumato certificate 1"
 # What a certificate calls the facts of a count.

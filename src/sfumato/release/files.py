@@ -11,17 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from numpy.typing import NDArray
 
 from sfumato.errors import ReleaseError
-from sfumato.questions import Chosen, Measurement, Request, request_grid, request_size
+from sfumato.questions import Answer, Ask, Chosen, Measurement, Request, request_grid, request_size
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
 from sfumato.tables.write import table_to_parquet
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.questions import Answer, Ask
     from sfumato.schema import Table
 
 _PARQUET = b"PAR1"  # what every Parquet file begins with

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import ReleaseError
-from sfumato.questions import Measurement
-from sfumato.recipes import MOST_ANSWERS, follow_recipe
+from sfumato.questions import Answer, Measurement
+from sfumato.recipes import MOST_ANSWERS, Plan, Product, follow_recipe
 from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import check_folder
@@ -17,12 +18,7 @@ from sfumato.release.writeup import build_writeup
 from sfumato.tables import table_to_csv, table_to_parquet, write_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pyarrow as pa
-
-    from sfumato.questions import Answer
-    from sfumato.recipes import Plan, Product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,9 +11,10 @@ import io
 import json
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +28,6 @@ from sfumato.release.certificate import build_certificate, describe_entry, list_
 from sfumato.release.folder import OpenedRelease, failing_closed, open_folder
 from sfumato.release.release import derive_files, replay_answers
 from sfumato.tables.arrays import read_parquet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 # Doubles that are so many units in the last place apart are the same but for how they were added up. The
 # tables of a model are rounded to 24 bits afterwards, so theirs are rarely one apart.

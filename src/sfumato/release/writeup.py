@@ -8,10 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sfumato.exact import format_exact, round_up
-from sfumato.questions import Request, ask_cost, request_grid, request_size
+from sfumato.questions import Answer, Ask, Request, ask_cost, request_grid, request_size
 
 if TYPE_CHECKING:
-    from sfumato.questions import Answer, Ask
     from sfumato.recipes import Plan
     from sfumato.schema import Table
 

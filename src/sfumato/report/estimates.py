@@ -8,12 +8,11 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.exact import NORMAL_95
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.report.facts import Facts, Measured
     from sfumato.report.fields import Field
 

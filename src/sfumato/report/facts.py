@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,6 @@ from sfumato.accounting.posterior import Total, read_total
 from sfumato.questions import NORM_GRID, Marginal, Request
 from sfumato.release.folder import failing_closed, open_folder
 from sfumato.report.fields import Field, encode_column, read_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError, SfumatoError
 from sfumato.pages.words import clip_text
-from sfumato.schema import Bins, IntegerRange, Label, Period, Tuples, Values, parse_column
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from sfumato.schema import Column
+from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Tuples, Values, parse_column
 
 Kind = Literal["values", "combinations", "bins", "range", "period"]
 

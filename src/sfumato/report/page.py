@@ -14,13 +14,12 @@ from sfumato.accounting.posterior import RARITIES, posterior_bounds
 from sfumato.errors import RecipeError
 from sfumato.pages.render import render_page
 from sfumato.report.estimates import matches
-from sfumato.report.facts import read_epsilon, read_facts
+from sfumato.report.facts import Facts, read_epsilon, read_facts
 from sfumato.report.fields import Axes, choose_axes
 from sfumato.report.sections import SECTIONS, describe_total
 
 if TYPE_CHECKING:
     from sfumato.accounting import BudgetReport
-    from sfumato.report.facts import Facts
 
 _LARGEST = 900_000
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from sfumato.accounting import Spent, add_costs
+from sfumato.accounting import Entry, Spent, add_costs
 from sfumato.accounting.posterior import RARITIES, Total, posterior_bounds
 from sfumato.exact import NORMAL_95
 from sfumato.pages import charts
@@ -22,9 +23,7 @@ from sfumato.report.estimates import count_records, estimate_counts, expect_nois
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-    from numpy.typing import NDArray
 
-    from sfumato.accounting import Entry
     from sfumato.report.facts import Facts, Measured
     from sfumato.report.fields import Field
     from sfumato.report.page import ReportInput

@@ -7,18 +7,16 @@ import difflib
 import hashlib
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact, parse_exact
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.reading import MOST_TEXT, read_regular
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 Policy = Literal["drop", "clamp", "other"]
 

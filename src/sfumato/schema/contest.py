@@ -10,16 +10,14 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from sfumato.errors import SchemaError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import Column
 from sfumato.schema.domain import Tuples, Values
 from sfumato.schema.reading import MOST_TEXT, read_regular
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,9 @@ import io
 import os
 import stat
 import zlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from sfumato.errors import SourceError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 MOST_TEXT = 2**28
 """Bytes of a file that is read whole into Python: a list of values, a certificate."""

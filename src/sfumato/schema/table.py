@@ -7,7 +7,9 @@ the counts of a marginal (docs/proofs/bounds.md).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -17,9 +19,6 @@ from sfumato.schema.column import Column, column_spec, parse_column, refuse_unkn
 from sfumato.schema.contest import read_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from sfumato.schema.domain import Label
 
 Neighbours = Literal["add-remove", "replace"]

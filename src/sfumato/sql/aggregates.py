@@ -8,18 +8,16 @@ chosen from a histogram over public steps or labels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sqlglot import exp
 
 from sfumato.schema import Label
 from sfumato.sql.check import DATE_PARTS, check_scalar, is_top, refuse
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CELLS = 1024
 """Steps between the bounds of a column among which a private quantile chooses."""

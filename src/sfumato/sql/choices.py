@@ -9,17 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.sql.aggregates import CELLS
-from sfumato.sql.plan import MISS, find_aggregate_numbers
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.sql.plan import Noise, QueryPlan
+from sfumato.sql.plan import MISS, Noise, QueryPlan, find_aggregate_numbers
 
 _CANDIDATES = CELLS + 3
 _LAST = _CANDIDATES - 1

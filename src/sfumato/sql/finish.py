@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.errors import LedgerError, ReleaseError
@@ -25,6 +26,7 @@ from sfumato.sql.choices import cell_edges
 from sfumato.sql.intervals import Term, ratio_interval, variance_interval
 from sfumato.sql.plan import (
     MISS,
+    Noise,
     QueryPlan,
     find_aggregate_numbers,
     find_mode,
@@ -35,12 +37,7 @@ from sfumato.sql.plan import (
 from sfumato.tables.arrays import label_array, read_parquet, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from sfumato.sql.aggregates import Aggregate, Measure
-    from sfumato.sql.plan import Noise
 
 _MOST_GROUPS = 2**24
 COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {

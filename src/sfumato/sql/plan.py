@@ -8,10 +8,11 @@ are answered from a plan alone, before anything is read.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -23,9 +24,6 @@ from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import Aggregate, Key, Measure
 from sfumato.sql.check import AGGREGATE, KEY, refuse
 from sfumato.sql.relation import Relation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 MISS = 0.05
 """How often an interval may miss what it should hold: intervals are of 95 %."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -41,9 +43,6 @@ from sfumato.sql.plan import (
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from fractions import Fraction
-
     from sfumato.sql.statement import Statement
 
 _LARGEST_ANSWER = 2**24

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
@@ -22,8 +23,6 @@ from sfumato.sql.relation import Catalog, Relation, expand_star, resolve_sources
 from sfumato.tables.arrays import label_array, to_arrow
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.schema.table import PrivacyUnit
     from sfumato.sql.finish import NoisyAggregates
     from sfumato.sql.statement import Statement

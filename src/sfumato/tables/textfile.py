@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import codecs
 import gzip
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
+from numpy.typing import NDArray
 
 LONGEST_RECORD = 2**20
 """The most bytes of a record, and of a header line."""

@@ -115,13 +115,14 @@ from pathlib import Path
 import sfumato
 from sfumato.engines import open_engine
 from sfumato.recipes import CellCounts
+from sfumato.questions import Marginal
 from sfumato.schema import read_project
 project = Path(sys.argv[1])
 table = read_project(project).table("visits")
 engine = open_engine(project.parent)
 marginals = (("clinic", "month"), ("month", "age"), ("clinic", "age"))
 engine.check(table, marginals)
-found = engine.count(table, marginals, progress=lambda _: None)
+found = engine.count(table, tuple(Marginal(each) for each in marginals), progress=lambda _: None)
 curator = sfumato.open(project)
 curator.release(CellCounts(table="visits", by=("clinic", "month")), epsilon="0.5")
 curator.sql("DP-SELECT 0.5 clinic, COUNT(*) FROM visits GROUP BY clinic")

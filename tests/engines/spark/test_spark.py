@@ -12,7 +12,7 @@ import pytest
 import sfumato
 from helpers.asking import cells
 from sfumato.engines import DuckDBEngine, open_engine
-from sfumato.engines.spark.source import COUNTED, lay_out, make_counter
+from sfumato.engines.spark.engine import COUNTED, lay_out, make_counter
 from sfumato.errors import SourceError
 from sfumato.recipes import CellCounts
 from sfumato.schema import read_project
@@ -161,9 +161,9 @@ def test_no_java_is_said_so(make_project, monkeypatch, tmp_path):
 def test_workers_need_no_sfumato(tmp_path):
     import pyspark.cloudpickle
 
-    from sfumato.engines.spark import source
+    from sfumato.engines.spark import engine
 
-    pyspark.cloudpickle.register_pickle_by_value(source)
+    pyspark.cloudpickle.register_pickle_by_value(engine)
     layout = lay_out((3, 5))
     counter = make_counter(layout, (((0, 3), (1, 5)), ((1, 5),)), weighted=False, grid=1)
     (tmp_path / "counter").write_bytes(pyspark.cloudpickle.dumps(counter))
@@ -180,10 +180,10 @@ def test_workers_need_no_sfumato(tmp_path):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_large_marginals_are_handed_on_and_add_up(monkeypatch, weighted):
-    from sfumato.engines.spark import source
+    from sfumato.engines.spark import engine
 
     for name, small in (("_DENSE", 100), ("_HELD", 64), ("_BATCH", 16)):
-        monkeypatch.setattr(source, name, small)
+        monkeypatch.setattr(engine, name, small)
     rng = np.random.default_rng(3)
     codes = rng.integers(0, 1000, (3000, 2))
     weights = rng.integers(1, 9, 3000)

@@ -4,13 +4,11 @@
 # ruff: noqa: ANN001, ANN201, ANN202
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 # Odd numbers without a pattern in their bits: a product's highest bits then depend on all bits of a key.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -49,11 +47,11 @@ def number_keys(keys, numbers, bits):
     mask = np.uint64(size - 1)
     shift = np.uint64(64 - bits)
     table = np.full(size, -1, np.int32)
-    first = np.empty(size // 2, np.int64)
+    first = np.empty(size // 2, np.int64)  # at most half full, so that a free slot is near
     count = 0
     for row in range(keys.size):
         key = keys[row]
-        slot = (key * _MIX) >> shift
+        slot = (key * _MIX) >> shift  # the highest bits of a product are the best mixed
         while True:
             at = table[slot]
             if at < 0:
@@ -90,8 +88,12 @@ def sort_by_code(order, codes, size):
 
 @njit(cache=True, nogil=True)
 def deal_rows(tuple_of_row, tuple_of_entry, weights, classes, tuples):
-    """The class of every row, where the rows of one tuple are dealt to several entries."""
-    starts = np.zeros(tuples + 1, np.int64)
+    """The class of every row, where the rows of one tuple are dealt to several entries.
+
+    Entry i is weights[i] rows of the tuple tuple_of_entry[i] in classes[i]; there are so many `tuples`, and
+    row i has the tuple tuple_of_row[i]. Rows are dealt in their order, entries filled in theirs.
+    """
+    starts = np.zeros(tuples + 1, np.int64)  # a counting sort of the entries by tuple
     for entry in range(tuple_of_entry.size):
         starts[tuple_of_entry[entry] + 1] += 1
     for number in range(tuples):
@@ -102,7 +104,7 @@ def deal_rows(tuple_of_row, tuple_of_entry, weights, classes, tuples):
         number = tuple_of_entry[entry]
         entries[filled[number]] = entry
         filled[number] += 1
-    place = starts[:-1].copy()
+    place = starts[:-1].copy()  # of every tuple: the entry at hand, and how many of its rows are dealt
     used = np.zeros(tuples, np.int64)
     class_of_row = np.empty(tuple_of_row.size, np.int32)
     for row in range(tuple_of_row.size):
@@ -125,10 +127,10 @@ def _make_table(groups):
 
 @njit(cache=True, nogil=True)
 def merge_groups(groups, code_of_suffix, rest_of_suffix, nodes, losses, count):
-    """(the new group of each, the new groups) once the next column is at a level.
+    """(the new group of each of `groups`, the new groups) once the next column is at a level.
 
-    A suffix is a code of that column, `code_of_suffix`, and what comes after it. `nodes`, `count` of them,
-    and `losses` are those of the column's codes at the level.
+    A suffix is a code of that column, `code_of_suffix`, and what comes after it, `rest_of_suffix`. `nodes`,
+    `count` of them, and `losses` are those of the column's codes at the level.
     """
     n = groups.prefix.size
     table, shift, mask = _make_table(n)
@@ -138,7 +140,7 @@ def merge_groups(groups, code_of_suffix, rest_of_suffix, nodes, losses, count):
     made = 0
     for group in range(n):
         code = code_of_suffix[groups.suffix[group]]
-        key = groups.prefix[group] * count + nodes[code]
+        key = groups.prefix[group] * count + nodes[code]  # the prefix with one digit more
         rest = rest_of_suffix[groups.suffix[group]]
         extra = groups.lost[group] + groups.rows[group] * losses[code]
         slot = ((np.uint64(key) * _MIX + np.uint64(rest)) * _TURN) >> shift
@@ -191,9 +193,10 @@ def number_prefixes(prefix):
 
 @njit(cache=True, nogil=True)
 def judge_classes(class_of, count, groups, k, satisfied, whole):
-    """(rows of classes with fewer than k people or not `satisfied`, the loss if they are suppressed).
+    """(rows of classes with fewer than `k` people or not `satisfied`, the loss if they are suppressed).
 
-    `whole` is what a suppressed row loses; `satisfied` without any entry means that all classes are.
+    `class_of` is the class of each of `groups`, `count` how many classes there are. `whole` is what a
+    suppressed row loses; `satisfied` without any entry means that all classes are.
     """
     people = np.zeros(count, np.int64)
     rows = np.zeros(count, np.int64)

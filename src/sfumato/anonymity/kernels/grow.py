@@ -7,16 +7,14 @@
 # ruff: noqa: ANN001, ANN201, ANN202, FBT003
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from sfumato.anonymity.encode import CATEGORY, NUMBER
 from sfumato.anonymity.kernels.mondrian import join_nodes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads keys over a hash table
 _PLACE_TAKEN = 1 << 40  # added to the people of a hash place, so that one without people is taken too
@@ -111,7 +109,10 @@ def _join_class(codes, number, extents, each, space, begin):
 
 @njit(cache=True, nogil=True)
 def describe_classes(codes, tuple_of_entry, classes, count, space):
-    """The extents of all classes; `classes` are those of the entries, -1 for none."""
+    """The extents of `count` classes: entry i is the tuple tuple_of_entry[i] in classes[i], -1 for none.
+
+    `codes` are by tuple and column, `space` says what they mean, `tuple_of_entry` may name a tuple twice.
+    """
     q = codes.shape[1]
     extents = Extents(
         np.zeros((count, q), np.int64),
@@ -177,8 +178,9 @@ def _join_cheapest(codes, number, rows, extents, count, weights, lost, space):
 def grow_classes(codes, people, rows, space, k, order, starts):
     """(the class of every tuple, the number of classes): each block is divided by itself.
 
-    A class begins with the tuple that is farthest from the last class's first, and takes tuples until k
-    people are in it. Those who are left at the end join the class whose loss grows least.
+    A class begins with the tuple that is farthest from the last class's first, and takes tuples until `k`
+    people are in it. Those who are left at the end join the class whose loss grows least. `codes`, `people`,
+    `rows`, `space`, and the blocks by `order` and `starts` are as above; `order` is changed.
     """
     n, q = codes.shape
     class_of = np.full(n, -1, np.int32)
@@ -330,7 +332,10 @@ def peel_classes(folds, people, visits, k):
 
 @njit(cache=True, nogil=True)
 def join_rest(codes, rows, class_of, count, space):
-    """Every tuple without a class joins the one whose loss grows least by it."""
+    """Every tuple whose `class_of` is -1 joins the one of `count` classes whose loss grows least by it.
+
+    `codes`, `rows` and `space` are as above; `class_of` is changed.
+    """
     n = codes.shape[0]
     extents = describe_classes(codes, np.arange(n), class_of, count, space)
     weights = np.zeros(count)
@@ -339,6 +344,7 @@ def join_rest(codes, rows, class_of, count, space):
         each = class_of[number]
         if each >= 0:
             weights[each] += rows[number]
+            # A tuple that is in the class already adds nothing: this is the loss of the class.
             lost[each] = _loss_with(codes, number, extents, each, space)
     for number in range(n):
         if class_of[number] < 0:
@@ -359,6 +365,7 @@ def _set_centre(codes, weights, order, start, end, space, tally, centre):
                     weight += weights[order[place]]
             centre[column] = total / weight if weight > 0 else _MISSING
             continue
+        # Of equally frequent codes the lowest, whatever the order.
         for place in range(start, end):
             tally[codes[order[place], column]] += weights[order[place]]
         most = -1
@@ -433,9 +440,10 @@ def _gather(codes, people, order, start, end, seed, k, space, centre, apart):
 def gather_classes(codes, people, weights, space, k, order, starts):
     """(the class of every tuple, the number of classes): each block is divided by itself.
 
-    A tuple of k people is a class. Then, while 2k people are left, the tuple farthest from the middle and
+    A tuple of `k` people is a class. Then, while 2k people are left, the tuple farthest from the middle and
     its nearest are one, and so are the tuple farthest from it and its nearest. Who is left is the last
-    class, or, if fewer than k, joins the class whose middle is nearest.
+    class, or, if fewer than k, joins the class whose middle is nearest. `weights` say how much each tuple
+    moves a middle; `codes`, `people`, `space`, and the blocks by `order` and `starts` are as above.
     """
     n, q = codes.shape
     class_of = np.full(n, -1, np.int32)
@@ -447,7 +455,7 @@ def gather_classes(codes, people, weights, space, k, order, starts):
         finish = starts[block + 1] if block + 1 < starts.size else n
         end, left = finish, 0
         place = start
-        ends = [finish]
+        ends = [finish]  # classes are moved behind those who are left: class i is order[ends[i + 1]:ends[i]]
         while place < end:
             number = order[place]
             if people[number] >= k:

@@ -32,7 +32,7 @@ def _measure_order(counts, values, inside, whole, cumulated, areas):
     low = 0
     for place in range(values.size + 1):
         high = values[place] if place < values.size else size
-        level = so_far * whole
+        level = so_far * whole  # the class's cumulative share, times both totals
         left, right = low, high
         while left < right:
             middle = (left + right) // 2
@@ -123,7 +123,10 @@ def _count(number, column, values, counts, touched, used):
 
 @njit(cache=True, nogil=True)
 def is_satisfied(order, start, end, arrays, tallies):
-    """Whether the class of the tuples order[start:end] satisfies all models."""
+    """Whether the class of the tuples order[start:end] satisfies all models of `arrays`.
+
+    `tallies` is room for counting, all counts zero before and after.
+    """
     counts, touched = tallies.counts[0], tallies.touched[0]
     for column in range(arrays.values.starts.shape[0]):
         used = 0
@@ -196,7 +199,11 @@ def merge_values(class_of, count, arrays, tallies):
 
 @njit(cache=True, nogil=True)
 def find_fitting(codes, order, start, end, cuts, sequence, arrays, tallies):
-    """The first cut in the sequence both of whose sides satisfy all models; -1 if none is."""
+    """The first of `cuts`, in the order of `sequence`, both of whose sides satisfy all models; -1 if none is.
+
+    The part that is cut is order[start:end], `codes` are by tuple and column. `arrays` are the models and
+    sensitive values; `tallies` is room for counting.
+    """
     counts, touched = tallies.counts, tallies.touched
     for cut in sequence:
         column, mark, alone = cuts.columns[cut], cuts.codes[cut], cuts.alone[cut]

@@ -17,17 +17,13 @@ scratch        room for the loops, a `Scratch`, made once because a part may be 
 # ruff: noqa: ANN001, ANN201, ANN202
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from sfumato.anonymity.encode import CATEGORY, NUMBER, TREE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.anonymity.encode import Space
+from sfumato.anonymity.encode import CATEGORY, NUMBER, TREE, Space
 
 _LOOKED_AT = 256  # tuples of a part that decide where it is cut: more cost time and hardly lower the loss
 _MOST_SINGLES = 64  # one value against the rest is tried for columns with at most so many values
@@ -119,7 +115,10 @@ def make_cuts(space: Space) -> Cuts:
 
 @njit(cache=True, nogil=True)
 def join_nodes(nodes, offset, size, first, level, second, other):
-    """The level at which two nodes, each a code and a level, are one."""
+    """The level at which two nodes of a tree, `first` at `level` and `second` at `other`, are one.
+
+    A node is any code in it and its level. The tree has `size` codes, and its `nodes` begin at `offset`.
+    """
     level = max(level, other)
     while nodes[offset + level * size + first] != nodes[offset + level * size + second]:
         level += 1
@@ -169,9 +168,8 @@ def _add_number(part, column, other, count, space, scratch):
     """Adds what the numeric column `other` loses on either side of every cut of `column`."""
     low, high = scratch.low, scratch.high
     offset, unit = space.offsets[other], space.units[other]
-    for place in range(count):
-        low[place] = np.inf
-        high[place] = -np.inf
+    low[:count] = np.inf
+    high[:count] = -np.inf
     for place in range(part.start, part.end, part.step):
         number = part.order[place]
         at = scratch.ranks[part.codes[number, column]]
@@ -209,12 +207,12 @@ def _add_category(part, column, other, count, space, scratch):
     first, last = scratch.first, scratch.last
     # Each value beyond the first loses as much.
     unit = space.units[other] / (space.sizes[other] - 1)
-    scratch.stamp[0] += 1
+    scratch.stamp[0] += 1  # a new stamp clears `seen` at no cost
     stamp = scratch.stamp[0]
-    for place in range(count):
-        begins[place] = 0
-        ends[place] = 0
-        only[place] = 0
+    begins[:count] = 0
+    ends[:count] = 0
+    only[:count] = 0
+    # Only the codes that occur are set back: a column may have far more than a part has tuples.
     for place in range(part.start, part.end, part.step):
         code = part.codes[part.order[place], other]
         first[code] = count
@@ -258,9 +256,8 @@ def _add_tree(part, column, other, count, space, scratch):
     code_at, level_at = scratch.code_at, scratch.level_at
     nodes, losses = space.nodes, space.losses
     offset, size, unit = space.tree_offsets[other], space.sizes[other], space.units[other]
-    for place in range(count):
-        code_at[place] = -1
-        level_at[place] = 0
+    code_at[:count] = -1
+    level_at[:count] = 0
     for place in range(part.start, part.end, part.step):
         number = part.order[place]
         at = scratch.ranks[part.codes[number, column]]
@@ -318,11 +315,10 @@ def _is_feasible(count, everybody, k, singles, people_at):
 @njit(cache=True, nogil=True)
 def _measure_sides(part, column, count, space, scratch):
     """Sets what all columns together lose on either side of every cut of a column."""
-    for place in range(count):
-        scratch.left[place] = 0.0
-        scratch.right[place] = 0.0
-        scratch.alone[place] = 0.0
-        scratch.rest[place] = 0.0
+    scratch.left[:count] = 0.0
+    scratch.right[:count] = 0.0
+    scratch.alone[:count] = 0.0
+    scratch.rest[:count] = 0.0
     for other in range(part.codes.shape[1]):
         if space.kinds[other] == NUMBER:
             _add_number(part, column, other, count, space, scratch)
@@ -334,9 +330,11 @@ def _measure_sides(part, column, count, space, scratch):
 
 @njit(cache=True, nogil=True)
 def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scratch, cuts):
-    """The number of feasible cuts of a part, which are written to `cuts`.
+    """The number of feasible cuts of the part order[start:end], which are written to `cuts`.
 
-    The loss of a large part is estimated from `looked_at` of its tuples or a few more, spread over it.
+    A cut is feasible if `k` people are on both sides. The loss of a large part is estimated from `looked_at`
+    of its tuples or a few more, spread over it. `codes`, `people`, `rows`, `space`, `order` and `scratch` are
+    as above.
     """
     everybody = 0
     every_row = 0
@@ -350,9 +348,8 @@ def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scra
     made = 0
     for column in range(codes.shape[1]):
         count = _list_present(part, column, space.sizes[column], scratch)
-        for place in range(count):
-            people_at[place] = 0
-            rows_at[place] = 0
+        people_at[:count] = 0
+        rows_at[:count] = 0
         for place in range(start, end):
             at = scratch.ranks[codes[order[place], column]]
             people_at[at] += people[order[place]]
@@ -387,9 +384,10 @@ def score_cuts(codes, people, rows, space, order, start, end, k, looked_at, scra
 
 @njit(cache=True, nogil=True)
 def cut_part(codes, order, start, end, column, mark, alone, spare):
-    """Where the second side begins, after moving the tuples of the first to the front.
+    """Where the second side of order[start:end] begins, after moving the tuples of the first to the front.
 
-    On the first side are the codes of the column up to `mark`, or `mark` alone; `spare` is room for tuples.
+    On the first side are the `codes` of `column` up to `mark`, or `mark` if it is `alone`; `spare` is room
+    for tuples. Both sides keep their order.
     """
     middle = start
     moved = 0
@@ -412,8 +410,7 @@ def _find_middle(part, people, column, size, k, scratch):
     """The code after which a cut of a column is feasible and nearest to the median; -1 if none is."""
     count = _list_present(part, column, size, scratch)
     people_at = scratch.people_at
-    for place in range(count):
-        people_at[place] = 0
+    people_at[:count] = 0
     everybody = 0
     for place in range(part.start, part.end):
         number = part.order[place]
@@ -462,7 +459,8 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
     """(an order of the tuples, where each part begins in it), cut until no cut is feasible.
 
     With `lowest` the cut with the lowest loss is taken, else the one nearest to the median of the widest
-    column that has one.
+    column that has one. Both sides keep `k` people. `cuts` is room for the cuts of a part; `codes`, `people`,
+    `rows`, `space` and `scratch` are as above.
     """
     n, q = codes.shape
     order = np.arange(n)
@@ -504,6 +502,7 @@ def cut_tuples(codes, people, rows, space, k, lowest, scratch, cuts):
             finished += 1
             continue
         middle = cut_part(codes, order, start, end, column, mark, alone, spare)
+        # The first side is on top, so that parts are finished from the first to the last.
         stack[waiting, 0], stack[waiting, 1] = middle, end
         stack[waiting + 1, 0], stack[waiting + 1, 1] = start, middle
         waiting += 2
@@ -560,7 +559,8 @@ def _find_order(codes, numbers, weights, half, rest, space, seen, stamp):
 def halve_parts(codes, rows, space, k, most):
     """(tuple, rows, class) of all entries, and the number of classes: parts are halved while both keep k.
 
-    All parts of one size are halved in one pass from one buffer to the other; `most` is the room they need.
+    Both halves keep `k` of the `rows`, and lose least in `space`. All parts are halved in one pass from one
+    buffer to the other; `most` is the room they need, in entries. `codes` are by tuple and column.
     """
     numbers, weights = np.empty(most, np.int64), np.empty(most, np.int64)
     new_numbers, new_weights = np.empty(most, np.int64), np.empty(most, np.int64)
@@ -585,7 +585,7 @@ def halve_parts(codes, rows, space, k, most):
             half = total // 2
             if total >= 2 * k:
                 order = _find_order(codes, inside, weight, half, total - half, space, seen, stamp)
-            if order.size == 0:
+            if order.size == 0:  # too few, or all equal: a class
                 for place in range(inside.size):
                     out_numbers[written], out_weights[written] = inside[place], weight[place]
                     out_classes[written] = count

@@ -1,39 +1,33 @@
 """SQL of PostgreSQL that turns a stored value into its code, or NULL where the domain does not hold it.
 
-The codes are those of `encode`, bit for bit, and the expressions are as total: see `postgres_types`.
+The codes are those of `encode`, bit for bit, and the expressions are as total.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 
-from sfumato.engines.encode import quote_name, quote_text
-from sfumato.engines.sealed import UNSTORED
-from sfumato.errors import SourceError
+from sfumato.engines.encode import encode_clamped, encode_range, quote_name, quote_text, refuse_period
+from sfumato.engines.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
+from sfumato.engines.source import Kind, Stored
 from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sfumato.engines.source import Kind
-
 
 _SPACE = r"[ \t\n\v\f\r]"
 _DIGITS = "[0-9]+(_[0-9]+)*"
 _PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"
 _NUMBER = rf"^{_SPACE}*\+?-?({_DIGITS}(\.({_DIGITS})?)?|\.{_DIGITS})([eE][+-]?{_DIGITS})?{_SPACE}*$"
 _INFINITE = rf"^{_SPACE}*\+?-?[iI][nN][fF]([iI][nN][iI][tT][yY])?{_SPACE}*$"
+
 _LONGEST_NUMBER = 6000
 """Texts of more characters are no numbers: a server's decimals have an end."""
-
 _CLOCK = r"0{0,8}([0-9]{1,2}):(?:([0-9]{1,2})(?::(?:([0-9]{1,2})(?:\.([0-9]*))?)?)?)?"
 _ZONE = (
     rf"(?: ?Z{_SPACE}*| ?[+-][0-9]{{2}}(?::?[0-9]{{2}}|:[0-9]{{2}}:[0-9]{{2}})?{_SPACE}*"
@@ -43,13 +37,10 @@ _MOMENT = (
     rf"^{_SPACE}*(?:-?([eE][pP][oO][cC][hH]){_SPACE}*|(-?)0*([0-9]{{1,6}})([-/\\ ])([0-9]{{1,2}})([-/\\ ])"
     rf"([0-9]{{1,2}})({_SPACE}\([bB][cC]\))?(?:[T \t\n\v\f\r]{_SPACE}*{_CLOCK}{_ZONE})?)$"
 )
-
-_FAR, _FARTHER = 60_000_000_000_000, 250_000_000_000_000  # milliseconds around 1970, as `source` has them
 _LAST_DAY, _LAST_CLOCK = 106_751_991, 14_454_775_806  # where DuckDB's moments end, in days and microseconds
 _SHIFT = 1_000_000  # years that make every year positive; a multiple of 400
 _LARGEST = 2**1024 - 2**970  # from here on the nearest double is infinite
 _EXACT = 2**53
-
 _KINDS: dict[str, Kind] = {
     "bool": "boolean",
     "bpchar": "text",
@@ -66,29 +57,19 @@ _KINDS: dict[str, Kind] = {
     "uuid": "text",
     "varchar": "text",
 }
+_SEPARATOR = "\x1f"
+# Types whose texts may be long; they are cut as in a sealed table.
+_TEXTS = ("text", "varchar")
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresColumn:
-    """A stored column: its kind, the name of its type, and the digits of a decimal that has a fixed number.
-
-    An `identifier` keeps different values apart, as one that names individuals must.
-    """
-
-    kind: Kind
-    type: str
-    digits: tuple[int, int] | None = None
-    is_identifier: bool = False
-
-
-def describe_type(name: str, modifier: int, *, is_enum: bool) -> PostgresColumn:
+def describe_type(name: str, modifier: int, *, is_enum: bool) -> Stored:
     """The column of a type of the catalogue; arrays, JSON, bytes and all that is no plain value are `other`.
 
     >>> describe_type("numeric", (12 << 16) + 2 + 4, is_enum=False)
-    PostgresColumn(kind='number', type='numeric', digits=(12, 2), is_identifier=True)
+    Stored(kind='number', is_identifier=True, type='numeric', digits=(12, 2))
     """
     if is_enum:
-        return PostgresColumn("text", "enum", is_identifier=True)
+        return Stored("text", is_identifier=True, type="enum")
     kind = _KINDS.get(name, "other")
     digits = None
     if name == "numeric" and modifier >= 4:
@@ -97,7 +78,7 @@ def describe_type(name: str, modifier: int, *, is_enum: bool) -> PostgresColumn:
     exact = kind in ("integer", "text", "boolean") or name == "date"
     if name == "numeric":
         exact = digits is None or digits[0] <= 38
-    return PostgresColumn(kind, name, digits, is_identifier=exact)
+    return Stored(kind, is_identifier=exact, type=name, digits=digits)
 
 
 def stored_name(name: str) -> str:
@@ -105,13 +86,13 @@ def stored_name(name: str) -> str:
     return f"stored.{quote_name(name)}"
 
 
-def identify(name: str, column: PostgresColumn) -> str:
+def identify(name: str, column: Stored) -> str:
     """The SQL for an individual, such that its text is the one that every engine has for it."""
     quoted = stored_name(name)
     return quoted if column.kind in ("integer", "boolean") else text_of(quoted, column)
 
 
-def text_of(name: str, column: PostgresColumn) -> str:
+def text_of(name: str, column: Stored) -> str:
     """The SQL for the text of a value, compared by its bytes. Not for floating numbers."""
     text = f"CAST({name} AS text)"
     if column.type == "numeric":
@@ -126,7 +107,7 @@ def text_of(name: str, column: PostgresColumn) -> str:
     return f'{text} COLLATE "C"'
 
 
-def number_of(name: str, column: PostgresColumn) -> str:
+def number_of(name: str, column: Stored) -> str:
     """The SQL for the double nearest to a value, NULL for what is no number, such as NaN."""
     match column.kind:
         case "date" | "other":
@@ -142,7 +123,7 @@ def number_of(name: str, column: PostgresColumn) -> str:
     return f"CASE WHEN {name} <> 'NaN' THEN CAST({name} AS float8) END"
 
 
-def part_of_moment(name: str, column: PostgresColumn, part: str) -> str:
+def part_of_moment(name: str, column: Stored, part: str) -> str:
     """The SQL for a part of a stored date or timestamp."""
     if column.type == "date":
         if part == "hour":
@@ -157,10 +138,14 @@ def part_of_moment(name: str, column: PostgresColumn, part: str) -> str:
     return _extract(_moment(name, column), part)
 
 
-def moment_fields(name: str, column: PostgresColumn, alias: str) -> str:
+def moment_fields(name: str, column: Stored, alias: str) -> str:
     """Joins that give the fields of a text that is a moment under `alias`, all NULL for any other text.
 
-    Each join is computed once for a row, from the one before it, which is @ in the text below.
+    PostgreSQL's own cast would raise for a text that is none, and reads other texts than DuckDB. So a pattern
+    takes the text apart, and three steps do what the cast would: read the fields as numbers, check them
+    against the calendar, and cut off what lies beyond DuckDB's moments. A step names the fields of the step
+    before it often; each is a join, so that the server computes it once for a row. In the texts below, @
+    stands for the name of the step before, and is put in at the end.
     """
     text = text_of(name, column)
     # As in `encode`, a text that ends in a colon is no moment.
@@ -178,6 +163,7 @@ def moment_fields(name: str, column: PostgresColumn, alias: str) -> str:
         f"@m[4] = @m[6] AND (@m[8] IS NULL OR (@m[2] = '' AND {year} > 0)) AS fits"
     )
     leap = "@y % 4 = 0 AND (@y % 100 <> 0 OR @y % 400 = 0)"
+    # Midnight may be written as 24:00, and then nothing comes after it.
     checked = (
         f"@epoch AS epoch, @y AS y, @mo AS mo, @d AS d, @h AS h, "
         "((@h % 24) * 3600 + @mi * 60 + @s) * 1000000 + @micros AS clock, "
@@ -192,6 +178,7 @@ def moment_fields(name: str, column: PostgresColumn, alias: str) -> str:
         f"AND (@days < {_LAST_DAY} OR @clock <= {_LAST_CLOCK}) THEN @days END AS days, "
         "@epoch AS epoch, @y AS y, @mo AS mo, @h AS h, @h = 24 AND @d = @last AS over"
     )
+    # OFFSET 0 keeps the server from merging the steps into one expression, which would grow out of hand.
     joins = f" CROSS JOIN LATERAL (SELECT {match} OFFSET 0) AS {alias}_m"
     for before, text, after in (("_m", stated, "_s"), ("_s", checked, "_c"), ("_c", finished, "")):
         computed = text.replace("@", f"{alias}{before}.")
@@ -214,8 +201,21 @@ def part_of_fields(alias: str, part: str) -> str:
     )
 
 
+def encode_table(table: Table, columns: tuple[str, ...], stored: Mapping[str, Stored], relation: str) -> str:
+    """The query for `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain."""
+    selected, joins = [], []
+    if table.unit.column is not None:
+        selected.append(f"{identify(table.unit.column, stored[table.unit.column])} AS u")
+    for index, name in enumerate(columns):
+        encoding = _encode_column(table.column(name), stored, f"f{index}", limit=table.text_limit)
+        selected.append(f"{encoding.code} AS c{index}")
+        joins.append(encoding.joins)
+    return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored{''.join(joins)}"
+
+
 def _days(y: str, month: str, day: str) -> str:
     """Days since 1970 of a day of the calendar that has no beginning, in whole numbers."""
+    # Years begin in March, so that the leap day is the last one: 153 days in every five months from there.
     year = f"({y} + {_SHIFT} - CASE WHEN {month} <= 2 THEN 1 ELSE 0 END)"
     since_march = f"({month} + CASE WHEN {month} > 2 THEN -3 ELSE 9 END)"
     first = 1969 + _SHIFT
@@ -224,10 +224,10 @@ def _days(y: str, month: str, day: str) -> str:
     return f"365 * {year} + {leaps} + (153 * {since_march} + 2) / 5 + {day} - 1 - {epoch}"
 
 
-def _moment(name: str, column: PostgresColumn) -> str:
+def _moment(name: str, column: Stored) -> str:
     """A stored timestamp in UTC, NULL outside the years that are read."""
     moment = f"({name} AT TIME ZONE 'UTC')" if column.type == "timestamptz" else name
-    ends = [datetime(1970, 1, 1) + timedelta(milliseconds=each) for each in (-_FAR, _FARTHER)]
+    ends = [datetime(1970, 1, 1) + timedelta(microseconds=each) for each in (FIRST_MOMENT, LAST_MOMENT)]
     low, high = (f"TIMESTAMP '{end.isoformat(sep=' ')}'" for end in ends)
     return f"CASE WHEN {moment} BETWEEN {low} AND {high} THEN {moment} END"
 
@@ -289,36 +289,13 @@ def _decimal(number: Fraction) -> str:
     return f"0.{5**places:0{places}d}"
 
 
-_SEPARATOR = "\x1f"
-
-
-def encode_table(
-    table: Table, columns: tuple[str, ...], stored: Mapping[str, PostgresColumn], relation: str
-) -> str:
-    """The query for `encoded`: the individual as u, the codes as c0, c1, ..., NULL outside a domain."""
-    selected, joins = [], []
-    if table.unit.column is not None:
-        selected.append(f"{identify(table.unit.column, stored[table.unit.column])} AS u")
-    for index, name in enumerate(columns):
-        encoding = _encode_column(table.column(name), stored, f"f{index}", limit=table.text_limit)
-        selected.append(f"{encoding.code} AS c{index}")
-        joins.append(encoding.joins)
-    return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored{''.join(joins)}"
-
-
-# Types whose texts may be long; they are cut as in a sealed table.
-_TEXTS = ("text", "varchar")
-
-
 @dataclass(frozen=True, slots=True)
 class _Encoding:
     code: str
     joins: str = ""
 
 
-def _encode_column(
-    column: Column, stored: Mapping[str, PostgresColumn], alias: str, *, limit: int
-) -> _Encoding:
+def _encode_column(column: Column, stored: Mapping[str, Stored], alias: str, *, limit: int) -> _Encoding:
     parts = [
         (
             f"left({stored_name(name)}, {limit})" if stored[name].type in _TEXTS else stored_name(name),
@@ -334,7 +311,7 @@ def _encode_column(
     return _Encoding(f"CAST({inside} AS {kind})", found.joins)
 
 
-def _encode(column: Column, stored: list[tuple[str, PostgresColumn]], alias: str) -> _Encoding:
+def _encode(column: Column, stored: list[tuple[str, Stored]], alias: str) -> _Encoding:
     clamp = column.outside == "clamp"
     name, kind = stored[0]
     match column.domain:
@@ -342,7 +319,7 @@ def _encode(column: Column, stored: list[tuple[str, PostgresColumn]], alias: str
             whole = _integer(name, kind, alias)
             numbers = [int(value) for value in values]
             if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-                return _encode_range(whole, numbers[0], numbers[-1])
+                return replace(whole, code=encode_range(whole.code, numbers[0], numbers[-1]))
             return _look_up(f"CAST({whole.code} AS text)", [str(each) for each in numbers], whole.joins)
         case Values(values):
             key, keys = _key(name, kind, [str(value) for value in values])
@@ -353,13 +330,13 @@ def _encode(column: Column, stored: list[tuple[str, PostgresColumn]], alias: str
                 if isinstance(values[0][place], int):
                     whole = _integer(part, part_kind, f"{alias}_{place}")
                     key, joins = f"CAST({whole.code} AS text)", joins + whole.joins
-                    told: list[str | None] = [str(value[place]) for value in values]
+                    texts: list[str | None] = [str(value[place]) for value in values]
                 else:
-                    key, told = _key(part, part_kind, [str(value[place]) for value in values])
+                    key, texts = _key(part, part_kind, [str(value[place]) for value in values])
                 parts.append(key)
                 keys = [
                     None if old is None or new is None else f"{old}{_SEPARATOR}{new}"
-                    for old, new in zip(keys, told, strict=True)
+                    for old, new in zip(keys, texts, strict=True)
                 ]
             joined = f" || {quote_text(_SEPARATOR)} || ".join(["''", *parts])
             return _look_up(f'({joined}) COLLATE "C"', keys, joins)
@@ -367,29 +344,17 @@ def _encode(column: Column, stored: list[tuple[str, PostgresColumn]], alias: str
             return _encode_bins(_number(name, kind, alias), edges, clamp=clamp)
         case IntegerRange(low, high):
             if clamp:
-                return _encode_clamped(_number(name, kind, alias), low, high)
-            return _encode_range(_integer(name, kind, alias), low, high)
+                number = _number(name, kind, alias)
+                return replace(number, code=encode_clamped(number.code, low, high))
+            whole = _integer(name, kind, alias)
+            return replace(whole, code=encode_range(whole.code, low, high))
         case Period(part):
             span = column.domain.span
             value = _part(name, kind, part, alias, column=column.name)
-            encode = _encode_clamped if clamp else _encode_range
-            return encode(value, span.low, span.high)
+            encode = encode_clamped if clamp else encode_range
+            return replace(value, code=encode(value.code, span.low, span.high))
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
-
-
-def _encode_range(value: _Encoding, low: int, high: int) -> _Encoding:
-    code = f"CASE WHEN {value.code} BETWEEN {low} AND {high} THEN {value.code} - ({low}) END"
-    return _Encoding(code, value.joins)
-
-
-def _encode_clamped(value: _Encoding, low: int, high: int) -> _Encoding:
-    number = value.code
-    code = (
-        f"CASE WHEN {number} < {low} THEN 0 WHEN {number} > {high} THEN {high - low} "
-        f"WHEN {number} = floor({number}) THEN {number} - ({low}) END"
-    )
-    return _Encoding(code, value.joins)
 
 
 def _encode_bins(value: _Encoding, edges: tuple[Fraction, ...], *, clamp: bool) -> _Encoding:
@@ -414,7 +379,7 @@ def _look_up(key: str, keys: list[str | None], joins: str = "") -> _Encoding:
     return _Encoding(f"CAST({quote_text(listed)}::jsonb ->> {key} AS integer)", joins)
 
 
-def _key(name: str, column: PostgresColumn, texts: list[str]) -> tuple[str, list[str | None]]:
+def _key(name: str, column: Stored, texts: list[str]) -> tuple[str, list[str | None]]:
     """A text that tells values of `column` apart, and what it is for those that DuckDB writes as `texts`."""
     if column.type not in ("float4", "float8"):
         return ("CAST(NULL AS text)" if column.kind == "other" else text_of(name, column)), list(texts)
@@ -435,7 +400,7 @@ def _key(name: str, column: PostgresColumn, texts: list[str]) -> tuple[str, list
     return f"encode({column.type}send({plain}), 'hex')", keys
 
 
-def _number(name: str, column: PostgresColumn, alias: str) -> _Encoding:
+def _number(name: str, column: Stored, alias: str) -> _Encoding:
     number = number_of(name, column)
     if column.kind != "text":
         return _Encoding(number)
@@ -443,7 +408,7 @@ def _number(name: str, column: PostgresColumn, alias: str) -> _Encoding:
     return _Encoding(f"{alias}.v", f" CROSS JOIN LATERAL (SELECT {number} AS v OFFSET 0) AS {alias}")
 
 
-def _integer(name: str, column: PostgresColumn, alias: str) -> _Encoding:
+def _integer(name: str, column: Stored, alias: str) -> _Encoding:
     if column.kind in ("date", "other"):
         return _Encoding("CAST(NULL AS bigint)")
     if column.kind in ("integer", "boolean"):
@@ -456,12 +421,8 @@ def _integer(name: str, column: PostgresColumn, alias: str) -> _Encoding:
     return _Encoding(f"CASE WHEN {whole} THEN CAST({value} AS bigint) END", found.joins)
 
 
-def _part(name: str, kind: PostgresColumn, part: str, alias: str, *, column: str) -> _Encoding:
+def _part(name: str, kind: Stored, part: str, alias: str, *, column: str) -> _Encoding:
     if kind.kind == "text":
         return _Encoding(part_of_fields(alias, part), moment_fields(name, kind, alias))
-    if kind.kind != "date":
-        raise SourceError(
-            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
-            f"{name} is none; declare a range instead"
-        )
+    refuse_period(kind.kind, column, part, name)
     return _Encoding(part_of_moment(name, kind, part))

@@ -1,65 +1,170 @@
 """Exact bounded counts of tables and views in PostgreSQL.
 
 The server encodes, bounds and groups; what travels are sparse counts, read through a cursor. Everything
-that is read under one `hold` is read in one read-only transaction, and so on one snapshot.
+that is read under one `snapshot` is read in one read-only transaction. A server's own text may hold values of
+records, so it is looked at to choose the words of an error, and never shown.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.engines.base import (
-    CountingEngine,
+    Fetched,
     TrueCounts,
-    refuse_decimals,
+    all_columns,
+    check_columns,
+    describe_columns,
     refuse_large_marginals,
     refuse_reading_keys,
+    sign_version,
 )
-from sfumato.engines.counts import (
-    all_columns,
-    clipped_query,
-    counted_query,
-    individuals_query,
-    list_pairs,
-    list_weights,
-    lost_query,
-    render,
-    within_query,
-)
-from sfumato.engines.postgres.encode import encode_table
-from sfumato.engines.postgres.source import (
-    Described,
-    PostgresSource,
-    begin,
-    describe_relation,
-    fetch_columns,
-    fetch_rows,
-    hide_server,
-    parse_source,
-    relation_facts,
-    sign_facts,
-)
-from sfumato.engines.source import check_unit
-from sfumato.errors import RecipeError, SourceError
+from sfumato.engines.counts import Ask, Beside, ServerEngine, counted_query, render
+from sfumato.engines.encode import quote_name
+from sfumato.engines.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
+from sfumato.engines.source import Stored, describe_stored
+from sfumato.errors import RecipeError, SfumatoError, SourceError
+from sfumato.schema.table import check_location, public_location
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     import psycopg
-    from numpy.typing import NDArray
 
-    from sfumato.engines.base import Fetched
-    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
     from sfumato.schema import Table
 
 
 _MOST_LISTED = 2**24
 """Questions and weights that fit into one statement."""
+_CONNECT_SECONDS = 10
+_LOCK_SECONDS = 30
+# Fixed for every session, so that no setting of a user, a database or a server changes what the SQL means.
+_SETTINGS = {
+    "search_path": "pg_catalog, pg_temp",  # names of functions and types mean the server's own
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "extra_float_digits": "3",
+    "application_name": "sfumato",
+    "jit": "off",  # it takes long to compile expressions of many columns
+    "lock_timeout": f"{_LOCK_SECONDS}s",
+    # A limit that strikes after the charge would lose it.
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+# Many marginals are grouped at once by hash tables that must fit, or the server sorts for each of them.
+_MEMORY = (
+    "SELECT set_config('work_mem', '128MB', true) "
+    "WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes('128MB')"
+)
+_GONE = "has no such table or view; check the schema, the name and the database"
+_LOST = "was cut off: the connection was lost; run it again when the server is back"
+# By the first characters of the state that the server reports, longest first.
+_STATES = (
+    ("3F000", _GONE),
+    ("42P01", _GONE),
+    ("42501", "may not be read by this user; grant USAGE on its schema and SELECT on it"),
+    ("42703", "has other columns than when it was checked; run it again"),
+    ("42", "was altered since it was checked, or its types do not fit the description; check both"),
+    ("0A000", "was altered since it was checked; run it again"),
+    (
+        "55P03",
+        f"is locked by somebody who changes it; wait for that, it was tried for {_LOCK_SECONDS} seconds",
+    ),
+    ("57014", "was stopped by a time limit of the server; raise statement_timeout for this user"),
+    ("25P03", _LOST),
+    ("40", "cannot be read on one snapshot while the server recovers; run it again"),
+    ("53", "could not be read: the server is out of memory, disk or connections; run it again later"),
+    ("57", _LOST),
+    ("08", _LOST),
+)
+_REFUSALS = (
+    ("database", "does not exist", "has no such database; create it, or correct the URL"),
+    ("role", "does not exist", "does not know this user; correct the URL or PGUSER"),
+    ("service", "not found", "names a service that no service file has; correct the URL or the file"),
+    (
+        "password",
+        "",
+        "refuses the user or the password; check PGUSER, PGPASSWORD, ~/.pgpass or the service file",
+    ),
+    ("pg_hba", "", "does not admit this user from here; add a line to the server's pg_hba.conf"),
+    ("authentication", "", "refuses the user; check how the server's pg_hba.conf admits it"),
+    ("permission denied", "", "refuses the user; grant CONNECT on the database"),
+    ("too many", "", "has no free connection; wait, or raise max_connections"),
+    ("starting up", "", "is starting; wait, and run it again"),
+    ("shutting down", "", "is shutting down; start it, and run it again"),
+)
+_BATCH_ROWS = 2**16
+_DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where the server begins to count
+_ENDLESS = 2**31 - 1
+_MOST = 2**63 - 1
+_TYPES = {
+    "bool": pa.bool_(),
+    "date": pa.date32(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+}
+
+_RELATION = """
+SELECT c.oid::bigint, c.relkind::text, current_setting('server_encoding')
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+
+# A domain is taken for the type it is made of.
+_COLUMNS = """
+WITH RECURSIVE resolved(place, name, type, modifier) AS (
+    SELECT attnum, attname::text, atttypid, atttypmod FROM pg_attribute
+    WHERE attrelid = %s::oid AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT place, name, t.typbasetype, CASE WHEN modifier < 0 THEN t.typtypmod ELSE modifier END
+    FROM resolved JOIN pg_type AS t ON t.oid = resolved.type WHERE t.typtype = 'd'
+)
+SELECT r.name, t.typname::text, r.modifier, t.typtype::text, n.nspname::text
+FROM resolved AS r JOIN pg_type AS t ON t.oid = r.type JOIN pg_namespace AS n ON n.oid = t.typnamespace
+WHERE t.typtype <> 'd' ORDER BY r.place
+"""
+
+# The table, its parts and children, and all that a view is made of.
+_MEMBERS = """
+WITH RECURSIVE members(oid) AS (
+    SELECT %s::oid
+    UNION
+    SELECT edge.oid FROM members CROSS JOIN LATERAL (
+        SELECT inhrelid FROM pg_inherits WHERE inhparent = members.oid
+        UNION ALL
+        SELECT d.refobjid FROM pg_rewrite AS r JOIN pg_depend AS d
+            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+        WHERE r.ev_class = members.oid
+    ) AS edge(oid)
+)
+SELECT c.oid::bigint, c.relkind::text, pg_relation_filenode(c.oid)::bigint,
+    CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) END,
+    pg_stat_get_tuples_inserted(c.oid), pg_stat_get_tuples_updated(c.oid), pg_stat_get_tuples_deleted(c.oid),
+    CASE WHEN c.relkind = 'v' THEN md5(pg_get_viewdef(c.oid)) END,
+    c.relkind = 'f' OR c.relrowsecurity OR EXISTS (
+        SELECT 1 FROM pg_rewrite AS r JOIN pg_depend AS d
+            ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_proc'::regclass
+        WHERE r.ev_class = c.oid)
+FROM members JOIN pg_class AS c ON c.oid = members.oid ORDER BY c.oid
+"""
+_ANYTHING = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text, current_user::text"
 
 
 @dataclass(slots=True)
@@ -71,7 +176,7 @@ class _Room:
     facts: dict[tuple[str, str], tuple[Any, ...]] = field(default_factory=dict)
 
 
-class PostgresEngine(CountingEngine):
+class PostgresEngine(ServerEngine):
     """An engine over tables and views of PostgreSQL servers; public tables are files of one folder."""
 
     def __init__(self, _folder: Path) -> None:
@@ -89,24 +194,17 @@ class PostgresEngine(CountingEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        columns = all_columns(marginals)
-        refuse_reading_keys(table, columns)
+        refuse_reading_keys(table, marginals)
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
             stored = self._look(room, source).columns
-            needed = [name for column in columns for name in table.column(column).stored]
-            for name in [*needed, *([] if table.unit.column is None else [table.unit.column])]:
-                if name not in stored:
-                    what = "unit column" if name == table.unit.column else "column"
-                    raise SourceError(f"{source.name} has no {what} {name!r} (it has: {', '.join(stored)})")
-                if stored[name].kind == "other":
-                    raise SourceError(
-                        f"table {table.name!r}: column {name!r} has a nested or binary type, or one that is "
-                        "no plain value; leave it out, or make a view that turns it into text or numbers"
-                    )
-            check_unit(table, stored, where=source.name)
-            refuse_decimals(
-                table, columns, [name for name, each in stored.items() if each.digits and each.digits[1]]
+            columns = check_columns(
+                table,
+                marginals,
+                stored,
+                where=source.name,
+                other="has a nested or binary type, or one that is no plain value; leave it out, or make a "
+                "view that turns it into text or numbers",
             )
             encoded = encode_table(table, columns, stored, source.relation)
             with hide_server(source):
@@ -117,7 +215,7 @@ class PostgresEngine(CountingEngine):
         """A keyed digest of what the catalogues say; see `relation_facts` for what it can miss."""
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
-            return sign_facts(self._learn(room, source), secret=secret)
+            return sign_version(json.dumps(self._learn(room, source)), secret=secret)
 
     def _count_cells(
         self,
@@ -129,65 +227,29 @@ class PostgresEngine(CountingEngine):
         # Grouped by the server, in one scan.
         asked = (*marginals, *occupied)
         dense = [np.zeros(table.cells(columns), np.int64) for columns in marginals]
-        sparse: list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in occupied]
-        with self._encoded(table, all_columns(asked)) as room:
+        sparse: list[list[NDArray[np.int64]]] = [[np.empty((2, 0), np.int64)] for _ in occupied]
+        with self._ask(table, all_columns(asked)) as ask:
             progress("bounding contributions")
             progress("counting")
-            for rows in room.ask(counted_query(table, asked)):
-                which, cells, counts = np.array(rows, np.int64).T
+            for which, cells, counts in ask(counted_query(table, asked), {}):
                 for place in np.unique(which).tolist():
                     mine = which == place
                     if place < len(marginals):
                         dense[place][cells[mine]] = counts[mine]
                     else:
-                        sparse[place - len(marginals)].append((cells[mine], counts[mine]))
-        found = [_keep(columns, values) for columns, values in zip(marginals, dense, strict=True)]
-        found += [_keep_occupied(columns, parts) for columns, parts in zip(occupied, sparse, strict=True)]
+                        sparse[place - len(marginals)].append(np.stack((cells[mine], counts[mine])))
+        found = [TrueCounts(columns, values) for columns, values in zip(marginals, dense, strict=True)]
+        for columns, parts in zip(occupied, sparse, strict=True):
+            cells, counts = np.concatenate(parts, axis=1)
+            order = np.argsort(cells)
+            found.append(TrueCounts(columns, counts[order], cells[order]))
         return tuple(found)
-
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = all_columns(tuple(question.columns for question in questions))
-        with self._encoded(table, columns) as room:
-            progress("bounding contributions")
-            progress("counting")
-            answers = []
-            for question in questions:
-                weights = list_weights(question.queries) if question.queries is not None else None
-                beside = {} if weights is None else {"weights": _list_numbers(weights)}
-                values = np.zeros(question.size(table), np.int64)
-                room.fill(values, clipped_query(table, columns, question), beside)
-                answers.append(_keep(question.columns, values))
-        return tuple(answers)
-
-    def _count_individuals(
-        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        with self._encoded(table, question.columns) as room:
-            progress("counting individuals")
-            values = np.zeros(question.rows, np.int64)
-            pairs = {"questions": _list_numbers(list_pairs(question))}
-            room.fill(values, individuals_query(table, question), pairs)
-            return _keep(question.columns, values)
-
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with self._encoded(table, choice.columns) as room:
-            progress("bounding contributions")
-            return room.one_row(choice.columns, within_query(table, choice.columns, choice))
-
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with self._encoded(table, choice.columns) as room:
-            progress("bounding contributions")
-            return room.one_row(choice.columns, lost_query(table, choice))
 
     def describe(self, table: Table) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from the catalogues alone."""
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
-            stored = self._look(room, source).columns
-        check_unit(table, stored, where=source.name)
-        return {name: column.kind for name, column in stored.items() if column.kind != "other"}
+            return describe_columns(table, self._look(room, source).columns, where=source.name)
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""
@@ -203,7 +265,7 @@ class PostgresEngine(CountingEngine):
 
     @contextmanager
     def _open(self, source: PostgresSource) -> Iterator[_Room]:
-        """The transaction on the server of `source`: the one that is held, or one of its own."""
+        """The transaction on the server of `source`: the one of a snapshot, or one of its own."""
         held = self._rooms.get(source.conninfo)
         if held is not None:
             yield held
@@ -234,35 +296,193 @@ class PostgresEngine(CountingEngine):
         return room.facts[key]
 
     @contextmanager
-    def _encoded(self, table: Table, columns: tuple[str, ...]) -> Iterator[_Asking]:
+    def _ask(self, table: Table, columns: tuple[str, ...]) -> Iterator[Ask]:
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
-            stored = self._look(room, source).columns
+            encoded = encode_table(table, columns, self._look(room, source).columns, source.relation)
+
+            def ask(query: str, beside: Beside) -> Iterator[NDArray[np.int64]]:
+                relations = {"encoded": encoded}
+                relations |= {name: _list_numbers(numbers) for name, numbers in beside.items()}
+                listed = ", ".join(f"{name} AS ({text})" for name, text in relations.items())
+                answered = f"WITH {listed} SELECT * FROM ({render(query, dialect='postgres')}) AS answered"
+                for rows in fetch_rows(room.connection, answered):
+                    yield np.array(rows, np.int64).T
+
             with hide_server(source):
-                yield _Asking(room.connection, encode_table(table, columns, stored, source.relation))
+                yield ask
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """Queries of the portable core about one encoded table."""
+class PostgresSource:
+    """A table or view: how its server is reached, without a password, and what messages call it."""
 
-    connection: psycopg.Connection[tuple[Any, ...]]
-    encoded: str
+    conninfo: str = field(repr=False)
+    schema: str
+    table: str
+    name: str
 
-    def ask(self, query: str, beside: Mapping[str, str] | None = None) -> Iterator[list[tuple[Any, ...]]]:
-        relations = {"encoded": self.encoded, **(beside or {})}
-        listed = ", ".join(f"{name} AS ({text})" for name, text in relations.items())
-        rendered = render(query, dialect="postgres")
-        yield from fetch_rows(self.connection, f"WITH {listed} SELECT * FROM ({rendered}) AS answered")
+    @property
+    def relation(self) -> str:
+        """The table as SQL names it."""
+        return f"{quote_name(self.schema)}.{quote_name(self.table)}"
 
-    def fill(self, values: NDArray[np.int64], query: str, beside: Mapping[str, str]) -> None:
-        for rows in self.ask(query, beside):
-            places, numbers = np.array(rows, np.int64).T
-            values[places] = numbers
 
-    def one_row(self, columns: tuple[str, ...], query: str) -> TrueCounts:
-        ((row,),) = self.ask(query)
-        return _keep(columns, np.array(row, np.int64))
+def parse_source(location: str, *, table: str) -> PostgresSource:
+    """The table that a URL names: postgresql://host/database?table=schema.name; by default of `public`.
+
+    >>> parse_source("postgresql://db/city?table=trips", table="t").relation
+    '"public"."trips"'
+    """
+    where = f"table {table!r}: source"
+    check_location(location, where=where)
+    parts = urlsplit(location)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    named = [value for key, value in given if key == "table"]
+    schema, _, relation = named[0].rpartition(".") if len(named) == 1 else ("", "", "")
+    if not relation or "." in schema or "\x00" in named[0]:
+        raise SourceError(f"{where} must name one table: postgresql://host/database?table=schema.name")
+    rest = urlencode([(key, value) for key, value in given if key != "table"], quote_via=quote, safe="")
+    conninfo = f"postgresql://{parts.netloc}{parts.path}" + (f"?{rest}" if rest else "")
+    name = f"table {table!r}: source {public_location(location)!r}"
+    return PostgresSource(conninfo, schema or "public", relation, name)
+
+
+def begin(source: PostgresSource) -> psycopg.Connection[tuple[Any, ...]]:
+    """A connection in a read-only transaction that sees one snapshot, with settings of its own."""
+    try:
+        import psycopg
+    except ImportError:
+        raise SourceError(f"{source.name} needs another package: pip install 'sfumato[postgres]'") from None
+    limits: dict[str, Any] = {}
+    if "connect_timeout" not in source.conninfo and "PGCONNECT_TIMEOUT" not in os.environ:
+        limits["connect_timeout"] = _CONNECT_SECONDS
+    try:
+        connection = psycopg.connect(
+            source.conninfo, client_encoding="UTF8", prepare_threshold=None, **limits
+        )
+    except (psycopg.Error, UnicodeError) as error:
+        raise SourceError(_explain_connection(error, source)) from None
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    connection.read_only = True
+    try:
+        with hide_server(source):
+            settings = ", ".join("set_config(%s, %s, true)" for _ in _SETTINGS)
+            connection.execute(f"SELECT {settings}", [each for pair in _SETTINGS.items() for each in pair])
+            connection.execute(_MEMORY)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def hide_server(source: PostgresSource) -> Iterator[None]:
+    """Turns any failure into a fixed sentence about `source`."""
+    try:
+        yield
+    except SfumatoError:
+        raise
+    except Exception as error:
+        raise SourceError(_explain(error, source)) from None
+
+
+def fetch_rows(
+    connection: psycopg.Connection[tuple[Any, ...]], query: str, *, batch: int = _BATCH_ROWS
+) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of `query` in batches, through a cursor that the server keeps."""
+    _register(connection)
+    with connection.cursor("sfumato", binary=True) as cursor:
+        cursor.itersize = batch
+        cursor.execute(query)
+        while rows := cursor.fetchmany(batch):
+            yield rows
+
+
+def fetch_columns(
+    rows_of: Callable[[str], Iterator[list[tuple[Any, ...]]]],
+    source: PostgresSource,
+    columns: Mapping[str, Stored],
+    wanted: frozenset[str],
+    unit: str | None,
+) -> Fetched:
+    """The `wanted` columns of a table, and the one that names individuals; read when asked for."""
+    fields = {}
+    selected = []
+    for name, column in columns.items():
+        asked = name in wanted or name.lower() in wanted or name == unit
+        if column.kind == "other" or not asked:
+            continue
+        # A decimal of any length names individuals by its text, and is a number otherwise.
+        endless = column.type == "numeric" and _arrow_type(column) == pa.float64()
+        is_name = name == unit and endless
+        fields[name] = pa.string() if is_name else _arrow_type(column)
+        value = identify(name, column) if is_name else stored_name(name)
+        selected.append(text_of(value, column) if column.kind == "text" else value)
+    schema = pa.schema(list(fields.items()))
+    query = f"SELECT {', '.join(selected) or '1'} FROM {source.relation} AS stored"
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for rows in rows_of(query):
+            columns_in = zip(*rows, strict=True)
+            arrays = [_to_arrow(values, field) for values, field in zip(columns_in, schema, strict=False)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    described = {name: describe_stored(kind) for name, kind in fields.items()}
+    stored = {name: described.get(name) or Stored(column.kind) for name, column in columns.items()}
+    return Fetched(columns=stored, schema=schema, read=read)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A table or view as the catalogues have it."""
+
+    oid: int
+    columns: dict[str, Stored]
+
+
+def describe_relation(connection: psycopg.Connection[tuple[Any, ...]], source: PostgresSource) -> Described:
+    """The columns of a table or view, or an error about public facts."""
+    row = connection.execute(_RELATION, [source.schema, source.table]).fetchone()
+    if row is None:
+        raise SourceError(
+            f"{source.name} has no such table or view; check the schema, the name and the database"
+        )
+    oid, kind, encoding = row
+    if kind not in ("r", "p", "m", "v"):
+        raise SourceError(f"{source.name} is no table or view, such as a foreign table; copy it into a table")
+    if encoding != "UTF8":
+        raise SourceError(
+            f"{source.name}: its database is in {encoding}; only UTF8 keeps all texts apart, convert it"
+        )
+    columns: dict[str, Stored] = {}
+    seen: dict[str, str] = {}
+    for name, kind, modifier, category, schema in connection.execute(_COLUMNS, [oid]).fetchall():
+        twin = seen.setdefault(name.casefold(), name)
+        if twin != name:
+            raise SourceError(f"{source.name}: columns {twin!r} and {name!r} differ in case only; rename one")
+        known = kind if schema == "pg_catalog" and category == "b" else ""
+        columns[name] = describe_type(known, modifier, is_enum=category == "e")
+    return Described(oid, columns)
+
+
+def relation_facts(
+    connection: psycopg.Connection[tuple[Any, ...]], source: PostgresSource
+) -> tuple[Any, ...]:
+    """What changes when the table does: its columns, its files, and the server's counters of changes.
+
+    The counters are those of the whole life of the table, of its parts and of what a view is made of. A
+    server may tell of a change some seconds late, after a crash it begins anew, and a view that looks at
+    the clock or at a sequence changes without a trace. Where functions, foreign tables or row
+    security come in, any change to anything on the server counts. Too old a version gives a stored
+    answer once more, which tells nothing new; a needless new one costs a new charge.
+    """
+    described = describe_relation(connection, source)
+    connection.execute("SELECT pg_stat_clear_snapshot()")
+    members = connection.execute(_MEMBERS, [described.oid]).fetchall()
+    columns = [(name, column.type, column.digits) for name, column in described.columns.items()]
+    strict = connection.execute(_ANYTHING).fetchone() if any(row[-1] for row in members) else None
+    return (source.conninfo, columns, members, strict)
 
 
 def _list_numbers(columns: Mapping[str, NDArray[np.integer[Any]]]) -> str:
@@ -275,18 +495,72 @@ def _list_numbers(columns: Mapping[str, NDArray[np.integer[Any]]]) -> str:
     return f"SELECT * FROM unnest({arrays}) AS listed({', '.join(columns)})"
 
 
-def _keep(columns: tuple[str, ...], values: NDArray[np.int64]) -> TrueCounts:
-    values.flags.writeable = False
-    return TrueCounts(columns, values)
+def _explain(error: Exception, source: PostgresSource) -> str:
+    import psycopg
+
+    state = getattr(error, "sqlstate", None) or ""
+    if not state and isinstance(error, psycopg.OperationalError):
+        state = "08"
+    words = next((text for start, text in _STATES if state.startswith(start)), None)
+    return f"{source.name} {words or 'could not be read to the end'}"
 
 
-def _keep_occupied(
-    columns: tuple[str, ...], parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]]
-) -> TrueCounts:
-    cells, counts = (
-        np.concatenate([np.empty(0, np.int64), *(part[side] for part in parts)]) for side in (0, 1)
-    )
-    order = np.argsort(cells)
-    cells, counts = cells[order], counts[order]
-    cells.flags.writeable = counts.flags.writeable = False
-    return TrueCounts(columns, counts, cells)
+def _explain_connection(error: Exception, source: PostgresSource) -> str:
+    import psycopg
+
+    start = f"{source.name}: the server"
+    if isinstance(error, psycopg.errors.ConnectionTimeout):
+        return f"{start} did not answer in time; check host and port in the URL, and that it runs"
+    connection = getattr(error, "pgconn", None)
+    if connection is not None and connection.needs_password:
+        return f"{start} asks for a password; give it in PGPASSWORD, in ~/.pgpass or in a service file"
+    if isinstance(error, psycopg.ProgrammingError):
+        return f"{source.name} has a URL that cannot be used; check its options"
+    text = str(error)
+    for first, second, words in _REFUSALS:
+        if first in text and second in text:
+            return f"{start} {words}"
+    return f"{start} cannot be reached; check host and port in the URL, and that it runs"
+
+
+def _arrow_type(column: Stored) -> pa.DataType:
+    if column.kind == "text":
+        return pa.string()
+    if column.type != "numeric":
+        return _TYPES[column.type]
+    if column.digits is None or column.digits[0] > 38 or not 0 <= column.digits[1] <= column.digits[0]:
+        return pa.float64()
+    return pa.decimal128(*column.digits)
+
+
+def _to_arrow(values: tuple[Any, ...], field: pa.Field) -> pa.Array:
+    if pa.types.is_decimal(field.type):
+        values = tuple(each if each is None or each.is_finite() else None for each in values)
+    elif pa.types.is_floating(field.type):
+        values = tuple(float(each) if isinstance(each, Decimal) else each for each in values)
+    return pa.array(values, field.type)
+
+
+def _register(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Days and moments as numbers: Python's own dates end long before the server's."""
+    from psycopg.adapt import Buffer, Loader
+    from psycopg.pq import Format
+
+    class Day(Loader):
+        format = Format.BINARY
+
+        def load(self, data: Buffer) -> int:
+            days = int.from_bytes(bytes(data), "big", signed=True)
+            if abs(days) >= _ENDLESS:
+                return _ENDLESS if days > 0 else -_ENDLESS
+            return days + _DAYS
+
+    class Moment(Loader):
+        format = Format.BINARY
+
+        def load(self, data: Buffer) -> int:
+            return min(int.from_bytes(bytes(data), "big", signed=True) + _MICROSECONDS, _MOST)
+
+    connection.adapters.register_loader("date", Day)
+    connection.adapters.register_loader("timestamp", Moment)
+    connection.adapters.register_loader("timestamptz", Moment)

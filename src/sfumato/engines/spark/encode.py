@@ -12,33 +12,27 @@ values is joined, which is faster than any expression.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import duckdb
 import numpy as np
 
-from sfumato.engines.encode import encode_bins, encode_clamped, encode_range
-from sfumato.engines.sealed import UNSTORED
-from sfumato.errors import SourceError
+from sfumato.engines.encode import encode_bins, encode_clamped, encode_range, refuse_period
+from sfumato.engines.sealed import FIRST_MOMENT, LAST_MOMENT, UNSTORED
+from sfumato.engines.source import Kind, Stored
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from fractions import Fraction
-
-    from sfumato.engines.source import Kind
-
 
 # Possessive (++ and *+), so that a long text is matched in a loop and not by recursion.
 _DIGITS = r"[0-9]++(?:_[0-9]++)*+"
 _POINT = r"\.(?!(?:[0-9]{8})+_)"  # DuckDB reads digits by eight, and no underscore right after them
+
 NUMBER = (
     rf"^\s*+\+?-?(?:(?:{_DIGITS}(?:{_POINT}(?:{_DIGITS})?+)?+|{_POINT}{_DIGITS})(?:[eE][+-]?{_DIGITS})?+"
     r"|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?+)\s*+\z"
 )
 """What DuckDB reads as a number, but for NaN, which is none."""
-
 _MONTH_DAY = r"([-/\\ ])(0?[1-9]|1[0-2])\{}(0?[1-9]|[12][0-9]|3[01])"
 _DATE = (
     rf"(?:(-?)0*([0-9]{{1,6}}){_MONTH_DAY.format(4)}"
@@ -52,6 +46,7 @@ _ZONE = (
     r"(?: ?Z\s*| ?[+-][0-9]{2}(?::?[0-9]{2}|:[0-9]{2}:[0-9]{2})?\s*"
     r"|(?:[+-][0-9]{2}:(?:[0-9]{2}:)?)? [A-Za-z0-9/_+:-]*\s*)?"
 )
+
 MOMENT = rf"^\s*(?:-?([eE][pP][oO][cC][hH])\s*|{_DATE}(?:[T\s]\s*{_CLOCK}{_ZONE})?)(?<!:)\z"
 """What DuckDB reads as a timestamp, but for infinity and days that a month does not have.
 
@@ -63,14 +58,10 @@ _LATE = (
     r"|4:00?:54\.(?:77580[7-9]|7758[1-9]|7759|77[6-9]|7[89]|[89]))"
 )
 """Moments of the last day that are later than DuckDB's last, 04:00:54.775806."""
-
 _FIELDS = "$1|$2$3|$5|$6|$7|$9|$10|$12|$13"
-
-_FAR, _FARTHER = -60_000_000_000_000_000, 250_000_000_000_000_000  # as `source` has them, in microseconds
 _LAST_DAY = 106_751_991  # days from 1970 to either end of DuckDB's moments
 _ENDLESS = 2**31 - 1  # days that DuckDB takes for infinity
 _EXACT = 2**53
-
 _KINDS: dict[str, Kind] = {
     "tinyint": "integer",
     "smallint": "integer",
@@ -84,29 +75,24 @@ _KINDS: dict[str, Kind] = {
     "timestamp": "date",
     "timestamp_ntz": "date",
 }
+_SEPARATOR = "\x1f"
+_SHORT_LIST = 16
+_WHOLE = "CAST({} AS BIGINT)"
+_UNREAD = r"[_\s]|^\s*\+"
 
 
-@dataclass(frozen=True, slots=True)
-class SparkColumn:
-    """A stored column: its kind, Spark's name of its type, and whether its values can name individuals."""
-
-    kind: Kind
-    type: str
-    is_identifier: bool = False
-
-
-def describe_type(name: str) -> SparkColumn:
+def describe_type(name: str) -> Stored:
     """The column of a type, by the name that Spark has for it; arrays, maps, structs, binary are `other`.
 
     >>> describe_type("decimal(12,2)")
-    SparkColumn(kind='number', type='decimal(12,2)', is_identifier=True)
+    Stored(kind='number', is_identifier=True, type='decimal(12,2)', digits=(12, 2))
     """
     if re.fullmatch(r"(var)?char\(\d+\)", name):
         name = "string"
     is_decimal = name.startswith("decimal")
     kind: Kind = "number" if is_decimal else _KINDS.get(name, "other")
     exact = is_decimal or kind in ("integer", "text", "boolean") or name == "date"
-    return SparkColumn(kind, name, is_identifier=exact)
+    return Stored(kind, is_identifier=exact, type=name, digits=_digits(name) if is_decimal else None)
 
 
 def quote_spark_name(name: str) -> str:
@@ -154,11 +140,6 @@ def number_of_decimal(name: str, kind: str) -> str:
     )
 
 
-def _digits(kind: str) -> tuple[int, int]:
-    precision, scale = re.findall(r"\d+", kind)
-    return int(precision), int(scale)
-
-
 def part_of_moment(name: str, kind: str, part: str) -> str:
     """The SQL for a part of a stored date or timestamp."""
     if kind == "date":
@@ -166,7 +147,7 @@ def part_of_moment(name: str, kind: str, part: str) -> str:
         value = "0" if part == "hour" else _date_part(name, part)
     else:
         moment = name if kind == "timestamp" else f"CAST({name} AS TIMESTAMP)"
-        inside = f"unix_micros({moment}) BETWEEN {_FAR} AND {_FARTHER}"
+        inside = f"unix_micros({moment}) BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT}"
         value = _date_part(moment, part)
     return f"CASE WHEN {inside} THEN {value} END"
 
@@ -198,16 +179,6 @@ def part_of_text(fields: str, part: str) -> str:
     return f"CASE WHEN {fields}[0] <> '' THEN {epoch} WHEN {valid} THEN {value} END"
 
 
-def _date_part(moment: str, part: str) -> str:
-    return f"weekday({moment})" if part == "day_of_week" else f"{part}({moment})"
-
-
-_SEPARATOR = "\x1f"
-_SHORT_LIST = 16
-_WHOLE = "CAST({} AS BIGINT)"
-_UNREAD = r"[_\s]|^\s*\+"
-
-
 @dataclass(frozen=True, slots=True)
 class SparkEncoding:
     """The SQL of one column's code in steps, each from what the step before it named.
@@ -230,13 +201,13 @@ def code_type(size: int) -> str:
     return "BIGINT"
 
 
-def identify(name: str, column: SparkColumn) -> str:
+def identify(name: str, column: Stored) -> str:
     """The SQL for an individual, such that its text is the one that every engine has for it."""
     return text_of_identifier(quote_spark_name(name), column.type)
 
 
 def encode_spark_column(
-    column: Column, stored: Mapping[str, SparkColumn], *, place: int, limit: int = 1000
+    column: Column, stored: Mapping[str, Stored], *, place: int, limit: int = 1000
 ) -> SparkEncoding:
     """The encoding of `column`, whose prepared value is named p followed by `place`.
 
@@ -251,7 +222,8 @@ def encode_spark_column(
         )
         for name in column.stored
     ]
-    prepared, refined, code, keys = _encode(column, parts, f"p{place}")
+    found = _encode(column, parts, f"p{place}")
+    code, keys = found.code, found.keys
     if keys is not None:
         if len(keys) > _SHORT_LIST:
             code = f"k{place}_code"
@@ -259,12 +231,19 @@ def encode_spark_column(
             code, keys = _choose(f"p{place}", keys), None
     if column.outside == "other":
         code = f"COALESCE({code}, {column.size - 1})"
-    return SparkEncoding(prepared, refined, f"CAST({code} AS {code_type(column.size)})", keys)
+    return replace(found, code=f"CAST({code} AS {code_type(column.size)})", keys=keys)
 
 
-def _encode(
-    column: Column, stored: list[tuple[str, SparkColumn]], value: str
-) -> tuple[str, str, str, tuple[str, ...] | tuple[int, ...] | None]:
+def _digits(kind: str) -> tuple[int, int]:
+    precision, scale = re.findall(r"\d+", kind)
+    return int(precision), int(scale)
+
+
+def _date_part(moment: str, part: str) -> str:
+    return f"weekday({moment})" if part == "day_of_week" else f"{part}({moment})"
+
+
+def _encode(column: Column, stored: list[tuple[str, Stored]], value: str) -> SparkEncoding:
     clamp = column.outside == "clamp"
     name, kind = stored[0]
     match column.domain:
@@ -272,11 +251,11 @@ def _encode(
             numbers = tuple(int(each) for each in values)
             low, high = numbers[0], numbers[0] + len(numbers) - 1
             if numbers == tuple(range(low, high + 1)):
-                return _integer(name, kind), value, encode_range(value, low, high), None
-            return _integer(name, kind), value, "", numbers
+                return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
+            return SparkEncoding(_integer(name, kind), value, "", numbers)
         case Values(values):
             texts = tuple(str(each) for each in values)
-            return _text(name, kind, texts), value, "", texts
+            return SparkEncoding(_text(name, kind, texts), value, "", texts)
         case Tuples(values):
             written = [
                 _text(part, part_kind, tuple(dict.fromkeys(str(each[place]) for each in values)))
@@ -285,19 +264,24 @@ def _encode(
                 for place, (part, part_kind) in enumerate(stored)
             ]
             joined = f", {quote_spark_text(_SEPARATOR)}, ".join(written)
-            return f"concat({joined})", value, "", tuple(_SEPARATOR.join(map(str, each)) for each in values)
+            keys = tuple(_SEPARATOR.join(map(str, each)) for each in values)
+            return SparkEncoding(f"concat({joined})", value, "", keys)
         case Bins(edges):
-            return _number(name, kind), value, encode_bins(value, edges, clamp=clamp, double=_double), None
+            return SparkEncoding(
+                _number(name, kind), value, encode_bins(value, edges, clamp=clamp, double=_double)
+            )
         case IntegerRange(low, high):
             if clamp:
-                return _number(name, kind), value, encode_clamped(value, low, high, code=_WHOLE), None
-            return _integer(name, kind), value, encode_range(value, low, high), None
+                return SparkEncoding(
+                    _number(name, kind), value, encode_clamped(value, low, high, code=_WHOLE)
+                )
+            return SparkEncoding(_integer(name, kind), value, encode_range(value, low, high))
         case Period(part):
             span = column.domain.span
             prepared, refined = _part(name, kind, part, value, column=column.name)
             low, high = span.low, span.high
             code = encode_clamped(value, low, high, code=_WHOLE) if clamp else encode_range(value, low, high)
-            return prepared, refined, code, None
+            return SparkEncoding(prepared, refined, code)
         case None:  # pragma: no cover - Table.column refuses a column without a domain
             raise AssertionError
 
@@ -314,7 +298,7 @@ def _double(edge: Fraction | float) -> str:
     return f"CAST('{float(edge)!r}' AS DOUBLE)"
 
 
-def _number(name: str, column: SparkColumn) -> str:
+def _number(name: str, column: Stored) -> str:
     match column.kind:
         case "date" | "other":
             return "CAST(NULL AS DOUBLE)"
@@ -330,7 +314,7 @@ def _number(name: str, column: SparkColumn) -> str:
     return f"CASE WHEN NOT isnan({name}) THEN CAST({name} AS DOUBLE) END"
 
 
-def _integer(name: str, column: SparkColumn) -> str:
+def _integer(name: str, column: Stored) -> str:
     if column.kind in ("date", "other"):
         return "CAST(NULL AS BIGINT)"
     if column.kind in ("integer", "boolean"):
@@ -341,7 +325,7 @@ def _integer(name: str, column: SparkColumn) -> str:
     return f"CASE WHEN {whole} THEN CAST({value} AS BIGINT) END"
 
 
-def _text(name: str, column: SparkColumn, wanted: Sequence[str]) -> str:
+def _text(name: str, column: Stored, wanted: Sequence[str]) -> str:
     """The text of a value as DuckDB writes it, if it is among the `wanted` ones."""
     if column.kind == "text":
         return name
@@ -387,19 +371,16 @@ def _literals(texts: Sequence[str], kind: str) -> list[tuple[str, str]]:
     return [(str(text), f"CAST({quote_spark_text(value)} AS {kind})") for text, value in found]
 
 
-def _micros(name: str, column: SparkColumn) -> str:
+def _micros(name: str, column: Stored) -> str:
     """Microseconds since 1970, NULL for the moments that are none."""
     moment = name if column.type == "timestamp" else f"CAST({name} AS TIMESTAMP)"
-    return f"CASE WHEN unix_micros({moment}) BETWEEN {_FAR} AND {_FARTHER} THEN unix_micros({moment}) END"
+    micros = f"unix_micros({moment})"
+    return f"CASE WHEN {micros} BETWEEN {FIRST_MOMENT} AND {LAST_MOMENT} THEN {micros} END"
 
 
-def _part(name: str, stored: SparkColumn, part: str, value: str, *, column: str) -> tuple[str, str]:
+def _part(name: str, stored: Stored, part: str, value: str, *, column: str) -> tuple[str, str]:
     """What is prepared, and the SQL for the part from the name of that."""
     if stored.kind == "text":
         return split_moment(name), part_of_text(value, part)
-    if stored.kind != "date":
-        raise SourceError(
-            f"column {column!r}: period = {part!r} needs a stored date, timestamp or text, and "
-            f"{name} is none; declare a range instead"
-        )
+    refuse_period(stored.kind, column, part, name)
     return part_of_moment(name, stored.type, part), value

@@ -1,69 +1,60 @@
 """Exact bounded counts of tables in Spark.
 
 Spark reads, encodes to small integers and bounds contributions; its workers count the codes with numpy, all
-marginals in one job, and what comes back are sparse counts. What counts individuals is SQL of `portable`.
-For a DP-SELECT, the columns that it names are fetched and aggregated by DuckDB, which gives statements
-their meaning.
+marginals in one job, and what comes back are sparse counts. What counts individuals is portable SQL. For a
+DP-SELECT, the columns that it names are fetched, and DuckDB aggregates them as it does for files.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.engines.base import (
-    CountingEngine,
+    Fetched,
     TrueCounts,
-    refuse_decimals,
+    all_columns,
+    check_columns,
+    describe_columns,
     refuse_large_marginals,
     refuse_reading_keys,
+    sign_version,
 )
-from sfumato.engines.counts import (
-    all_columns,
-    bounded_query,
-    clipped_query,
-    fill_counts,
-    individuals_query,
-    list_pairs,
-    list_weights,
-    lost_query,
-    render,
-    within_query,
-)
-from sfumato.engines.source import check_unit
-from sfumato.engines.spark.encode import encode_spark_column, identify
+from sfumato.engines.counts import Ask, Beside, ServerEngine, bounded_query, fill_counts, number_table, render
+from sfumato.engines.source import Stored, describe_stored
+from sfumato.engines.spark.encode import describe_type, encode_spark_column, identify, quote_spark_name
 from sfumato.engines.spark.session import SparkRoom, open_room
-from sfumato.engines.spark.source import (
-    COUNTED,
-    Layout,
-    SparkSource,
-    fetch_columns,
-    find_source,
-    lay_out,
-    make_counter,
-    name_source,
-    source_version,
-)
 from sfumato.errors import SourceError
-from sfumato.tables.arrays import to_arrow, to_numpy
+from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from pyspark.sql import DataFrame, SparkSession
 
-    import pyarrow as pa
-    from numpy.typing import NDArray
-    from pyspark.sql import DataFrame
-
-    from sfumato.engines.base import Fetched
-    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
     from sfumato.schema import Table
 
 
-class SparkEngine(CountingEngine):
+PREFIX = "spark:"
+
+COUNTED = "m INT, cell BIGINT, n BIGINT"
+"""What a counter yields: the place of a marginal, a cell of it, and its count in this part."""
+_WORD = 63  # bits of a whole number without its sign
+_DENSE = 2**20  # the largest marginal that is counted with every cell in its place
+_DENSE_TOTAL = 2**23  # and how many cells all those may have together
+_HELD = 2**22  # cells that wait to be merged, over all marginals
+_BATCH = 2**16
+_AHEAD = 4  # batches that wait here
+
+
+class SparkEngine(ServerEngine):
     """An engine over tables of Spark's catalog and Parquet on shared storage."""
 
     def __init__(self, folder: Path) -> None:
@@ -93,28 +84,28 @@ class SparkEngine(CountingEngine):
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
         source = self._look_up(table)
-        columns = all_columns(marginals)
-        refuse_reading_keys(table, columns)
-        stored = [name for column in columns for name in table.column(column).stored]
-        for name in stored:
-            if name not in source.columns:
-                known = ", ".join(source.columns)
-                raise SourceError(f"{name_source(table)} has no column {name!r} (it has: {known})")
-            if source.columns[name].kind == "other":
-                raise SourceError(
-                    f"table {table.name!r}: column {name!r} is an array, a map, a structure, binary or of "
-                    "another type without single values; leave it out"
-                )
-        check_unit(table, source.columns, where=name_source(table))
-        kinds = {name: each.type for name, each in source.columns.items() if each.type.startswith("decimal")}
-        refuse_decimals(table, columns, [name for name, kind in kinds.items() if not kind.endswith(",0)")])
+        refuse_reading_keys(table, marginals)
+        columns = check_columns(
+            table,
+            marginals,
+            source.columns,
+            where=name_source(table),
+            other="is an array, a map, a structure, binary or of another type without single values; "
+            "leave it out",
+        )
         for place, column in enumerate(columns):
             encode_spark_column(table.column(column), source.columns, place=place, limit=table.text_limit)
 
     def version(self, table: Table, *, secret: bytes) -> str:
-        """A keyed digest that changes when the source does; `source_version` says what it can see."""
-        # Never the source that is held: what is asked for is the state of now.
-        return source_version(self._look_up(table), secret=secret)
+        """A keyed digest that changes when the source does, as far as Spark can see.
+
+        For Parquet, and for tables of the catalog whose files Spark can name, it follows the names, sizes and
+        modification times (in milliseconds) of the files. For all else (views, tables of other databases,
+        streams) it follows the description of the table in the catalog: columns and properties, and not its
+        rows. A change of the rows of such a table goes unseen.
+        """
+        # Never the source of a snapshot: what is asked for is the state of now.
+        return sign_version("\n".join(self._look_up(table).facts), secret=secret)
 
     def _count_cells(
         self,
@@ -152,50 +143,16 @@ class SparkEngine(CountingEngine):
         for place, marginal in enumerate(asked):
             part = slice(ends[place], ends[place + 1])
             if place < len(marginals):
-                answers.append(fill_counts(marginal, table.cells(marginal), cells[part], counts[part]))
+                found = [(cells[part], counts[part])]
+                answers.append(fill_counts(marginal, table.cells(marginal), found))
             else:
-                answers.append(_keep(marginal, cells[part], counts[part]))
+                kept = (counts[part].astype(np.int64), cells[part].astype(np.int64))
+                answers.append(TrueCounts(marginal, *kept))
         return tuple(answers)
-
-    def _count_clipped(
-        self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        columns = all_columns(tuple(question.columns for question in questions))
-        answers = []
-        with self._encoded(table, columns) as room:
-            progress("bounding contributions and counting")
-            for question in questions:
-                side = {} if question.queries is None else {"weights": list_weights(question.queries)}
-                rows, sums = _answer(room, table, clipped_query(table, columns, question), side)
-                answers.append(fill_counts(question.columns, question.size(table), rows, sums))
-        return tuple(answers)
-
-    def _count_individuals(
-        self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
-    ) -> TrueCounts:
-        pairs = {"questions": list_pairs(question)}
-        with self._encoded(table, question.columns) as room:
-            progress("counting individuals")
-            places, counts = _answer(room, table, individuals_query(table, question), pairs)
-        return fill_counts(question.columns, question.rows, places, counts)
-
-    def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with self._encoded(table, choice.columns) as room:
-            progress("counting individuals")
-            values = _answer(room, table, within_query(table, choice.columns, choice), {})
-        return _one_row(choice.columns, values)
-
-    def _count_lost(self, table: Table, choice: CapChoice, progress: Callable[[str], None]) -> TrueCounts:
-        with self._encoded(table, choice.columns) as room:
-            progress("bounding contributions")
-            values = _answer(room, table, lost_query(table, choice), {})
-        return _one_row(choice.columns, values)
 
     def describe(self, table: Table) -> dict[str, str]:
         """The kinds of the stored columns that a query may name, from the catalog and footers alone."""
-        source = self._find(table)
-        check_unit(table, source.columns, where=name_source(table))
-        return {name: stored.kind for name, stored in source.columns.items() if stored.kind != "other"}
+        return describe_columns(table, self._find(table).columns, where=name_source(table))
 
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""
@@ -210,6 +167,26 @@ class SparkEngine(CountingEngine):
         with self._lock:
             held = self._held.get(table.source)
         return held or self._look_up(table)
+
+    @contextmanager
+    def _ask(self, table: Table, columns: tuple[str, ...]) -> Iterator[Ask]:
+        with self._encoded(table, columns) as room:
+
+            def ask(query: str, beside: Beside) -> list[list[NDArray[np.int64]]]:
+                def job() -> pa.Table:
+                    for name, numbers in beside.items():
+                        rows = room.session.createDataFrame(number_table(numbers))
+                        rows.createOrReplaceTempView(name)
+                    return room.session.sql(render(query, dialect="spark")).toArrow()
+
+                try:
+                    answer = room.run(job, what=name_source(table))
+                finally:
+                    for name in beside:
+                        room.session.catalog.dropTempView(name)
+                return [[to_numpy(column.combine_chunks()) for column in answer.columns]]
+
+            yield ask
 
     @contextmanager
     def _encoded(self, table: Table, columns: tuple[str, ...]) -> Iterator[SparkRoom]:
@@ -227,9 +204,214 @@ class SparkEngine(CountingEngine):
                 room.session.catalog.dropTempView("encoded")
 
 
+@dataclass(frozen=True, slots=True)
+class SparkSource:
+    """A table as Spark sees it: its rows, its stored columns, and what its version follows from.
+
+    The rows are those of the files that were listed when it was found: files that come later are not read.
+    """
+
+    room: SparkRoom
+    frame: DataFrame
+    columns: dict[str, Stored]
+    facts: tuple[str, ...]
+
+
+def is_path(source: str) -> bool:
+    """Whether `source` names Parquet on shared storage, and not a table of the catalog.
+
+    >>> is_path("spark:s3a://bucket/taxi/*.parquet"), is_path("spark:main.city.taxi")
+    (True, False)
+    """
+    return "/" in source or source.lower().endswith(".parquet")
+
+
+def name_source(table: Table) -> str:
+    """How errors call the source of `table`."""
+    return f"table {table.name!r}: source {table.source!r}"
+
+
+def find_source(
+    room: SparkRoom, table: Table, *, folder: Path, known: SparkSource | None = None
+) -> SparkSource:
+    """The source of `table`, described by the catalog and the footers of files alone.
+
+    It is the one that is `known` if that was found in the same session and nothing changed since.
+    """
+    name = name_source(table)
+    address = table.source.removeprefix(PREFIX)
+
+    def find() -> SparkSource:
+        if is_path(table.source):
+            same = known if known is not None and known.room is room else None
+            return _find_files(room, _absolute(address, folder), name, same)
+        return _find_table(room, address, name)
+
+    return room.run(find, what=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the code of each column lies: in which word, from which bit on, in how many bits."""
+
+    places: tuple[tuple[int, int, int], ...]
+    words: int
+
+
+def lay_out(sizes: tuple[int, ...]) -> Layout:
+    """The codes of columns of these sizes packed into few words: what a worker reads is a tenth of it.
+
+    >>> lay_out((12, 77, 2**40, 2**30))
+    Layout(places=((0, 0, 4), (0, 4, 7), (0, 11, 40), (1, 0, 30)), words=2)
+    """
+    places: list[tuple[int, int, int]] = []
+    word = used = 0
+    for size in sizes:
+        bits = max(1, (size - 1).bit_length())
+        if used + bits > _WORD:
+            word, used = word + 1, 0
+        places.append((word, used, bits))
+        used += bits
+    return Layout(tuple(places), word + 1)
+
+
+def make_counter(
+    layout: Layout, marginals: tuple[tuple[tuple[int, int], ...], ...], *, weighted: bool, grid: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that counts one part of the records: batches of packed codes in, sparse counts out.
+
+    A marginal is its columns, each with its size. The last column of a batch is the weight if it is
+    `weighted`, else every record counts `grid`. It keeps little: small marginals whole, large ones until
+    they have many cells, and then it hands these on to be added up elsewhere.
+    """
+    places, columns = layout.places, sorted({column for marginal in marginals for column, _ in marginal})
+    totals = [1] * len(marginals)
+    for place, marginal in enumerate(marginals):
+        for _, size in marginal:
+            totals[place] *= size
+    dense: set[int] = set()
+    room = _DENSE_TOTAL
+    for place in sorted(range(len(marginals)), key=totals.__getitem__):
+        if totals[place] <= min(_DENSE, room):
+            dense.add(place)
+            room -= totals[place]
+    most_held = max(_BATCH, _HELD // max(1, len(marginals) - len(dense)))
+
+    def find_cells(
+        marginal: tuple[tuple[int, int], ...], codes: dict[int, Any], rows: int
+    ) -> NDArray[np.int64]:
+        if not marginal:
+            return np.zeros(rows, np.int64)
+        cells: NDArray[np.int64] = codes[marginal[0][0]]
+        for column, size in marginal[1:]:
+            cells = cells * size
+            cells += codes[column]
+        return cells
+
+    def sum_by_cell(parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+        cells, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        order = np.argsort(cells, kind="stable")
+        ordered = cells[order]
+        first = np.ones(ordered.size, np.bool_)
+        np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+        starts = np.flatnonzero(first)
+        return ordered[starts], np.add.reduceat(counts[order], starts)
+
+    def hand_on(place: int, cells: NDArray[np.int64], counts: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, cells.size, _BATCH):
+            part = slice(start, start + _BATCH)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(np.full(cells[part].size, place, np.int32)),
+                    pa.array(cells[part]),
+                    pa.array(counts[part]),
+                ],
+                names=["m", "cell", "n"],
+            )
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tallies = {place: np.zeros(totals[place], np.int64) for place in dense}
+        waiting: dict[int, list[tuple[Any, Any]]] = {
+            place: [] for place in range(len(marginals)) if place not in dense
+        }
+        held = dict.fromkeys(waiting, 0)
+        for batch in batches:
+            rows = batch.num_rows
+            if not rows:
+                continue
+            arrays = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
+            weights = arrays[-1] if weighted else None
+            codes = {}
+            for column in columns:
+                word, shift, bits = places[column]
+                codes[column] = (arrays[word] >> shift) & (2**bits - 1)
+            for place, marginal in enumerate(marginals):
+                cells = find_cells(marginal, codes, rows)
+                if place in tallies:
+                    counts = tallies[place]
+                    if weights is not None:
+                        np.add.at(counts, cells, weights)
+                    elif rows * 4 < counts.size:
+                        np.add.at(counts, cells, grid)
+                    else:
+                        counts += np.bincount(cells, minlength=counts.size) * grid
+                    continue
+                each = np.full(rows, grid, np.int64) if weights is None else weights
+                waiting[place].append(sum_by_cell([(cells, each)]))
+                held[place] += waiting[place][-1][0].size
+                if held[place] > most_held:
+                    merged = sum_by_cell(waiting[place])
+                    waiting[place], held[place] = [merged], merged[0].size
+                    if held[place] * 2 > most_held:
+                        yield from hand_on(place, *merged)
+                        waiting[place], held[place] = [], 0
+        for place, counts in tallies.items():
+            cells = np.flatnonzero(counts)
+            yield from hand_on(place, cells, counts[cells])
+        for place, parts in waiting.items():
+            if parts:
+                yield from hand_on(place, *sum_by_cell(parts))
+
+    return count
+
+
+def pack_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Every batch as one binary value, so that batches can be fetched one by one."""
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield pa.RecordBatch.from_arrays([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["b"])
+
+
+def fetch_columns(source: SparkSource, table: Table, wanted: frozenset[str]) -> Fetched:
+    """The columns `wanted` of a table and the one that names individuals, as Arrow types."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    names = [
+        name
+        for name, stored in source.columns.items()
+        if stored.kind != "other" and (name in wanted or name.lower() in wanted or name == table.unit.column)
+    ]
+    types = {
+        field.name: to_arrow_type(field.dataType, timezone="UTC")
+        for field in source.frame.schema.fields
+        if source.columns[field.name].kind != "other"
+    }
+    columns = {
+        name: describe_stored(types[name]) if name in types else Stored("other") for name in source.columns
+    }
+    schema = pa.schema([(name, types[name]) for name in names])
+
+    def read() -> Iterator[pa.RecordBatch]:
+        chosen = [quote_spark_name(name) for name in names] or ["1 AS one"]
+        return _stream(source, chosen, name_source(table))
+
+    return Fetched(columns, schema if names else pa.schema([("one", pa.int32())]), read)
+
+
 def _encode(room: SparkRoom, source: SparkSource, table: Table, columns: tuple[str, ...]) -> DataFrame:
     """The records as codes, NULL outside a domain. Long lists of values are joined."""
-    import pyarrow as pa
     from pyspark.sql.functions import broadcast
 
     encodings = [
@@ -267,34 +449,108 @@ def _pack(query: str, layout: Layout, *, weighted: bool) -> str:
     return f"SELECT {', '.join(packed)} FROM ({render(query, dialect='spark')})"
 
 
-def _answer(
-    room: SparkRoom, table: Table, query: str, side: Mapping[str, Mapping[str, NDArray[np.integer[Any]]]]
-) -> list[NDArray[np.int64]]:
-    """The columns of the answer to a query that reads `encoded` and the relations of `side`."""
-    import pyarrow as pa
+def _absolute(address: str, folder: Path) -> str:
+    """The path that Spark reads; one without a scheme or a leading slash is looked up from `folder`."""
+    return address if "://" in address or address.startswith("/") else str(folder / address)
 
-    def job() -> pa.Table:
-        for name, columns in side.items():
-            rows = pa.table({each: to_arrow(values) for each, values in columns.items()})
-            room.session.createDataFrame(rows).createOrReplaceTempView(name)
-        return room.session.sql(render(query, dialect="spark")).toArrow()
 
+def _find_files(room: SparkRoom, path: str, name: str, known: SparkSource | None) -> SparkSource:
+    files = _list_files(room.session, [path])
+    if not files:
+        raise SourceError(f"{name} has no files")
+    if known is not None and known.facts == tuple(files):
+        return known
+    paths = [_escape(file.split("|", 1)[1]) for file in files]
+    # Merging looks at every footer, so that a file with other types is found before it is counted.
+    reader = room.session.read.option("mergeSchema", "true")
+    if not any(sign in path for sign in "*?[{") and not path.endswith(".parquet"):
+        reader = reader.option("basePath", path)  # columns in the names of folders count as columns
+    frame = reader.parquet(*paths)
+    return SparkSource(room, frame, _describe(frame, name), tuple(files))
+
+
+def _find_table(room: SparkRoom, address: str, name: str) -> SparkSource:
+    session = room.session
+    frame = session.table(address)
+    columns = _describe(frame, name)
+    facts = [address, *(f"{column} {stored.type}" for column, stored in columns.items())]
+    files = sorted(set(frame.inputFiles()))
+    if files:
+        facts += _list_files(session, [_escape(file) for file in files])
+    else:
+        facts += _describe_table(session, address)
+    return SparkSource(room, frame, columns, tuple(facts))
+
+
+def _list_files(session: SparkSession, paths: list[str]) -> list[str]:
+    """Size, time and path of every file, in a fixed order. No file is opened."""
+    listing = session.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
+    rows = listing.selectExpr("path", "length", "unix_micros(modificationTime) AS changed").collect()
+    return sorted(f"{row['length']};{row['changed']}|{row['path']}" for row in rows)
+
+
+def _describe_table(session: SparkSession, address: str) -> list[str]:
+    rows = session.sql(f"DESCRIBE TABLE EXTENDED {address}").collect()
+    # What changes when a table is merely looked at is no part of its version.
+    return [
+        f"{row['col_name']}|{row['data_type']}"
+        for row in rows
+        if row["col_name"] not in ("Last Access", "Statistics")
+    ]
+
+
+def _describe(frame: DataFrame, name: str) -> dict[str, Stored]:
+    columns: dict[str, Stored] = {}
+    seen: dict[str, str] = {}
+    for field in frame.schema.fields:
+        twin = seen.setdefault(field.name.casefold(), field.name)
+        if twin != field.name or field.name in columns:
+            raise SourceError(
+                f"{name}: columns {twin!r} and {field.name!r} differ in case at most; rename one"
+            )
+        columns[field.name] = describe_type(field.dataType.simpleString())
+    return columns
+
+
+def _escape(path: str) -> str:
+    """`path` such that Spark takes it for itself and not for a pattern."""
+    return "".join(f"\\{sign}" if sign in "\\*?[]{}" else sign for sign in path)
+
+
+def _stream(source: SparkSource, chosen: list[str], what: str) -> Iterator[pa.RecordBatch]:
+    """Batches as they come: a few of them wait here, and one part of the table on the driver."""
+    waiting: Queue[pa.RecordBatch | BaseException | None] = Queue(_AHEAD)
+    given_up = threading.Event()
+
+    def job() -> None:
+        packed = source.frame.selectExpr(*chosen).mapInArrow(pack_batches, "b BINARY")
+        for row in packed.toLocalIterator(prefetchPartitions=True):
+            with pa.ipc.open_stream(bytes(row[0])) as reader:
+                for batch in reader:
+                    waiting.put(batch)
+            if given_up.is_set():
+                return
+
+    def run() -> None:
+        try:
+            source.room.run(job, what=what)
+            waiting.put(None)
+        except BaseException as error:
+            waiting.put(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     try:
-        answer = room.run(job, what=name_source(table))
+        while True:
+            item = waiting.get()
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
     finally:
-        for name in side:
-            room.session.catalog.dropTempView(name)
-    return [to_numpy(column.combine_chunks()) for column in answer.columns]
-
-
-def _keep(columns: tuple[str, ...], cells: NDArray[np.int64], counts: NDArray[np.int64]) -> TrueCounts:
-    cells, counts = cells.astype(np.int64), counts.astype(np.int64)
-    cells.flags.writeable = False
-    counts.flags.writeable = False
-    return TrueCounts(columns, counts, cells)
-
-
-def _one_row(columns: tuple[str, ...], row: list[NDArray[np.int64]]) -> TrueCounts:
-    values = np.concatenate(row).astype(np.int64)
-    values.flags.writeable = False
-    return TrueCounts(columns, values)
+        given_up.set()
+        while thread.is_alive():
+            while not waiting.empty():
+                waiting.get()
+            thread.join(0.05)

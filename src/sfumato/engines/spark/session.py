@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -23,8 +24,6 @@ from uuid import uuid4
 from sfumato.errors import SfumatoError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pyspark.sql import SparkSession
 
 
@@ -274,14 +273,14 @@ def _import_session() -> type[SparkSession]:
         raise SourceError("reading from Spark needs pyspark: pip install 'sfumato[spark]'") from None
     from pyspark.logger import PySparkLogger
 
-    from sfumato.engines.spark import source
+    from sfumato.engines.spark import engine
 
     # They would print the message of a failed query, which may quote a record.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     # Workers do not have this package, so that what they run is sent to them whole.
     send_whole: Any = pyspark.cloudpickle.register_pickle_by_value
-    send_whole(source)
+    send_whole(engine)
     found: type[SparkSession] = SparkSession
     return found
 

@@ -6,11 +6,13 @@ whole codes: it is refused where it would divide a bin.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.exact import format_exact
@@ -21,10 +23,6 @@ from sfumato.sql.check import refuse
 from sfumato.sql.finish import fold_condition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
     from sfumato.sql.statement import Statement
 
 _CLAUSES = ("expressions", "from_", "where", "group", "order", "limit", "offset", "kind", "hint")
