@@ -5,11 +5,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, settings
 
 from helpers import probe_recipe
 from helpers.projects import PROJECT
 from helpers.sources import ScriptedSource, SeededSource
 from sfumato.recipes.files import RECIPES
+
+# No test may depend on a time: machines are busy.
+settings.register_profile("sfumato", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("sfumato")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

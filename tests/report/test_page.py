@@ -362,7 +362,7 @@ def test_the_longest_names_stay_below_the_limit(folders, tmp_path):
     assert len(build_report(folder)) < LIMIT
 
 
-def test_a_release_of_the_curator(project, tmp_path):
+def test_a_release_of_the_curator(project, tmp_path, monkeypatch):
     curator = sf.open(project)
     curator.release(tmp_path / "recipe.toml", epsilon=["1", "2"], out=tmp_path / "out")
     curator.release(tmp_path / "recipe.toml", epsilon="3", out=tmp_path / "other")
@@ -371,6 +371,10 @@ def test_a_release_of_the_curator(project, tmp_path):
     assert "is left, after 2 charges" in words
     assert "cell-counts by region, month" in words
     assert "ε = 3" in words
+    monkeypatch.setattr("sfumato.report.sections._MOST_CHARGES", 1)
+    _, reader = read(tmp_path / "out", ledger=curator.budget())
+    assert "The latest 1 of 2 are listed" in reader.words
+    assert "does not hold the charge" not in reader.words
 
 
 def test_a_foreign_ledger_is_noticed(project, counts):

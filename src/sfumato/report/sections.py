@@ -154,7 +154,7 @@ def _ledger(given: ReportInput) -> Record:
         "budget": budget,
         "share": min(1.0, float(budget.spent / budget.total)) if budget.total else 0.0,
         "charges": len(charges),
-        "listed": any(each.hash == entry.get("hash") for each in charges[-_MOST_CHARGES:]),
+        "listed": any(each.hash == entry.get("hash") for each in charges),
         "rows": [_describe_charge(each, entry.get("hash")) for each in charges[-_MOST_CHARGES:]],
     }
 
