@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 import sqlglot
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.engines.base import CountingEngine, TrueCounts, all_columns
@@ -25,21 +27,20 @@ from sfumato.questions import NORM_GRID, CapChoice, ClippedMarginal, IndividualC
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     import duckdb
-    from numpy.typing import NDArray
 
     from sfumato.engines.base import Fetched
     from sfumato.schema import Table
 
-    Beside = Mapping[str, Mapping[str, NDArray[Any]]]
-    # Answers a query that reads `encoded` and relations of whole numbers beside it: columns, in parts.
-    Ask = Callable[[str, Beside], Iterable[Iterable[NDArray[np.int64]]]]
-
 
 Dialect = Literal["duckdb", "postgres", "spark"]
+
+Beside = Mapping[str, Mapping[str, NDArray[Any]]]
+Ask = Callable[[str, Beside], Iterable[Iterable[NDArray[np.int64]]]]
+"""Answers a query that reads `encoded` and relations of whole numbers beside it: columns, in parts."""
 
 MOST_RECORDS = 2**40
 """An individual with more records counts for nothing under a norm, so that no sum can overflow."""
