@@ -172,6 +172,9 @@ class Curator:
     ) -> Release:
         """The release of `recipe`, written to the folder `out` if one is given.
 
+        `epsilon` (a number or several) and `delta` take the place of those in a recipe file. With `force`, a
+        release in `out` is replaced. `progress` is called with each stage.
+
         Privacy: every measurement is charged before a record is read, and the noise covers the
         sensitivity that follows from the table's description. The same plan on an unchanged table
         returns the stored measurements at no cost, and one that asks as it goes and was interrupted is
@@ -245,7 +248,8 @@ class Curator:
         """A noisy score of the release in `folder` that may be published, charged before it is computed.
 
         `metric` is "pie-chart" or "l1", over `columns`, by default those of the release; with a pie
-        chart the last column is that of the slices. What has no known sensitivity is refused.
+        chart the last column is that of the slices. What has no known sensitivity is refused. `epsilon` is
+        what all scores of the release cost together; `progress` is called with each stage.
 
         Privacy: docs/proofs/scores.md.
         """

@@ -104,8 +104,9 @@ def open_charge(
 ) -> Iterator[Charged]:
     """The charge for `bill`: of an answer given before, of one begun and not finished, or a new one.
 
-    All who ask the same wait for each other, so that equal questions are charged once. `prepare` raises
-    what can be known to fail before a new charge is made; with `may_charge=False` there is none.
+    All who ask the same of one `ledger` wait for each other, so that equal questions are charged once.
+    `prepare` raises what can be known to fail before a new charge is made; with `may_charge=False` there is
+    none. `noise` is what audits draw from in place of the system's; `progress` is called with each stage.
 
     Raises BudgetExceeded, having spent nothing, if the costs do not fit.
     """
@@ -153,7 +154,11 @@ def answer_under_charge(
     unpack: Callable[[bytes], Noisy],
     progress: Callable[[str], None],
 ) -> tuple[Noisy, bool]:
-    """The noisy answer to a question that is asked at once, and whether it was given before, at no cost."""
+    """The noisy answer to a question that is asked at once, and whether it was given before, at no cost.
+
+    `bill`, `ledger`, `noise`, `prepare` and `progress` are those of `open_charge`, `read` and `draw` those of
+    `measure`. The ledger keeps what `pack` makes of the answer; `unpack` is its inverse.
+    """
     with open_charge(bill, ledger=ledger, noise=noise, prepare=prepare, progress=progress) as charge:
         if charge.answer is not None:
             return unpack(charge.answer), True

@@ -160,6 +160,9 @@ def publish_score(
 ) -> PublishedScore:
     """The noisy score of the release in `folder` against the records of its project, charged before.
 
+    `metric`, `epsilon`, `columns` and `progress` are those of `Curator.publish_score`; `engine` counts the
+    records of `project`, `open_ledger` opens what is charged, `noise` is another source of it for audits.
+
     Privacy: exact scores of known sensitivity in whole numbers, plus Laplace noise; docs/proofs/scores.md.
     """
     question = _read_question(folder, metric=metric, epsilon=epsilon, columns=columns, project=project)

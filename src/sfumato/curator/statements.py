@@ -73,7 +73,11 @@ def answer_statement(
     progress: Callable[[str], None],
     noise: NoiseSource | None = None,
 ) -> Answer:
-    """The answer to one statement about the tables of `project`."""
+    """The answer to the statement `text` about the tables of `project`.
+
+    `engine` reads the tables, `report` says what is left of the budget, `open_ledger` opens what is charged;
+    `progress` is called with each stage, `noise` is another source of noise for audits.
+    """
     desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger, noise=noise)
     return desk.answer(text, progress=progress)
 

@@ -215,7 +215,7 @@ def check_columns(
     other: str,
     listed: bool = True,
 ) -> tuple[str, ...]:
-    """The columns of `marginals`, or an error: each must be stored, as plain values that fit its domain.
+    """The columns of `marginals` of `table`, or an error: each must be stored, as values that fit its domain.
 
     `stored` are all stored columns, `where` is how messages call the source, `other` says what is wrong with
     a column whose kind is none of ours. Without `listed`, messages do not list what is stored.

@@ -180,7 +180,7 @@ def seal_table(
     *,
     names: frozenset[str],
 ) -> Sealed:
-    """Reads all batches once, and seals what `names` asks for.
+    """Reads all batches of `table` once, and seals what `names` asks for.
 
     `schema` is that of the batches, `stored` has the kinds of all stored columns. A name is, in lower case,
     that of a stored or described column, of the code of a described one, or UNIT. Records of nobody are

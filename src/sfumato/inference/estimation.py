@@ -88,7 +88,7 @@ def estimate(
     target: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Model:
-    """The graphical model that fits `measurements`, exact on the junction tree that holds them.
+    """The graphical model over `domain` that fits `measurements`, exact on the junction tree that holds them.
 
     `total` is the number of records, estimated from the measurements if it is not given. `zeros` names
     impossible cells: columns and a mask that is true where a cell must be empty. `limit` bounds the cells

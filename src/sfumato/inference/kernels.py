@@ -205,7 +205,10 @@ def weigh(answers, values, variances, weighted):  # type: ignore[no-untyped-def]
 
 @_compile
 def advance(at, weighted, size, before, momentum, stepped, trial):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """A step from `at` along `weighted` into `stepped`, and beyond it by `momentum` into `trial`."""
+    """A step of `size` from `at` along `weighted` into `stepped`, and beyond it into `trial`.
+
+    How far beyond is `momentum` times the way from `before`, where the last step ended.
+    """
     for place in range(at.size):
         value = at[place] - size * weighted[place]
         stepped[place] = value
@@ -214,8 +217,9 @@ def advance(at, weighted, size, before, momentum, stepped, trial):  # type: igno
 
 @_compile
 def eliminate(adjacency, sizes, rule, cliques, maximal):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """The cells of the maximal cliques of a greedy elimination.
+    """The cells of the maximal cliques of a greedy elimination of columns of these `sizes`.
 
+    `adjacency` says which columns stand in one measurement.
     Row i of `cliques` is set to the clique of the i-th column that is eliminated, `maximal` to which of
     them no other holds. Rule 0 eliminates the column with the smallest clique first, rule 1 the one with
     the fewest new edges, rule 2 the one whose new edges weigh least.
@@ -276,7 +280,10 @@ def eliminate(adjacency, sizes, rule, cliques, maximal):  # type: ignore[no-unty
 
 @_compile
 def apply_rows(starts, members, weights, table, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Sets `out` to the answers of sparse queries over `table`."""
+    """Sets `out` to the answers of sparse queries over `table`.
+
+    Query i has the cells `members` with `weights`, from starts[i] up to starts[i + 1].
+    """
     for row in range(starts.size - 1):
         total = 0.0
         for place in range(starts[row], starts[row + 1]):
@@ -286,7 +293,7 @@ def apply_rows(starts, members, weights, table, out):  # type: ignore[no-untyped
 
 @_compile
 def spread_rows(starts, members, weights, answers, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Adds to `table` every answer along the cells of its query."""
+    """Adds to `table` each of `answers` along its query; `starts`, `members` and `weights` as above."""
     for row in range(starts.size - 1):
         value = answers[row]
         for place in range(starts[row], starts[row + 1]):

@@ -316,7 +316,7 @@ def request_counts(
     delta: Fraction,
     sensitivity: Callable[[Request], Fraction],
 ) -> Request:
-    """The request for `counted` whose noise, of those allowed, has the smaller standard deviation.
+    """The request `name` for `counted` whose noise, of those allowed, has the smaller standard deviation.
 
     Privacy: both scales follow from `sensitivity`, which gives that of a request for its noise, and from
     epsilon and delta; the choice compares public figures.

@@ -86,8 +86,9 @@ def build_rows(
     turn: int = 0,
     public: WithinBins | None = None,
 ) -> pa.Table:
-    """The rows that `codes` stand for, in the columns of the table.
+    """The rows that `codes` stand for, in the `columns` of `table`.
 
+    `seed` and `turn`, which tells the parts of a release apart, decide what is drawn.
     Listed values, ranges and periods are released as they are, combinations as the columns they
     combine. A bin becomes a number within it: one of the values of `public` in that bin, if there are
     any, otherwise any number of it with equal chance. Numbers are whole if all edges of the column are.

@@ -386,7 +386,10 @@ def measure_singles(
     label: str,
     progress: Callable[[str], None],
 ) -> Asking:
-    """A fitting of every single column, measured for `mu_squared` in all; names begin with `label`."""
+    """A fitting of every single column of `domain`, measured for `mu_squared` of `budget` in all.
+
+    Names of measurements begin with `label`; `progress` is called with each stage of the fit.
+    """
     share = mu_squared / len(domain)
     asks = [budget.calibrate_request(f"{label}{name}", (name,), share) for name in domain]
     answers = yield tuple(budget.spend(ask) for ask in asks)
@@ -401,7 +404,11 @@ def noise_distance(sigma: float, cells: int) -> float:
 def offer_marginal(
     fitting: Fitting, columns: Columns, *, grid: int, weight: int, penalty: float
 ) -> Candidate:
-    """A candidate of a choice: scored by its distance from the model, less what noise would add to it."""
+    """A candidate of a choice: `columns`, scored by their distance from the model of `fitting`.
+
+    The score counts `weight` times, less `penalty`, what noise would add to the distance, in records; the
+    estimate is in units of 1 / `grid`.
+    """
     model = fitting.model
     assert model is not None
     return Candidate(

@@ -285,7 +285,7 @@ def list_questions(
     period: str | None,
     reach: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The cells and times of all questions, ascending by cell, then by times.
+    """The cells and times of all questions about `table`, ascending by cell, then by times.
 
     Without a `record` every cell is asked for all `times`. With one, its pairs are asked in their own
     cell and in those up to `reach` codes of `period` away, and each cell so named for all `times`.

@@ -167,8 +167,9 @@ def plan_selection(
 ) -> tuple[Selection | None, Fraction, Fraction]:
     """The selection of open groups, and the epsilon and delta that are left for the measures.
 
-    An individual is in at most `groups` groups. `reserve` is the delta that the ledger keeps for such
-    selections, `parts` the number of measures, each of which has the same share of epsilon.
+    An individual, by `unit`, is in at most `groups` groups of the `keys`. `reserve` is the delta that the
+    ledger keeps for such selections, `parts` the number of measures, each of which has the same share of
+    epsilon.
     """
     open_keys = [key for key in keys if key.is_open]
     if not open_keys:
@@ -204,7 +205,10 @@ def calibrate_noise(
     epsilon: Fraction,
     delta: Fraction,
 ) -> tuple[Noise, ...]:
-    """The noise of every measure: epsilon shared equally, or Gaussian for all where that is smaller."""
+    """The noise of `measures`: epsilon shared equally, or Gaussian at `delta` for all where that is smaller.
+
+    An individual, by `unit`, is in at most `groups` groups.
+    """
     share = epsilon / len(measures)
     facts: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.column or "row"}
 

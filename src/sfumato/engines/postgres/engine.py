@@ -406,7 +406,10 @@ def fetch_columns(
     wanted: frozenset[str],
     unit: str | None,
 ) -> Fetched:
-    """The `wanted` columns of a table, and the one that names individuals; read when asked for."""
+    """The `wanted` columns of `source`, and `unit`, the one that names individuals; read when asked for.
+
+    `columns` are all that are stored, and `rows_of` gives the rows of a query, some at a time.
+    """
     fields = {}
     selected = []
     for name, column in columns.items():
