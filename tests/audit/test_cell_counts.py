@@ -108,7 +108,9 @@ def find_violation(bench, records, others, **options):
 
 @pytest.mark.parametrize("name", INDIVIDUALS)
 @pytest.mark.parametrize("bounding", ["truncate", "weight"])
-@pytest.mark.parametrize("policy", [("clamp", "other"), ("drop", "drop")])
+@pytest.mark.parametrize(
+    "policy", [("clamp", "other"), pytest.param(("drop", "drop"), marks=pytest.mark.slow)]
+)
 def test_no_individual_moves_the_counts_beyond_the_declared_bound(
     tmp_path, monkeypatch, name, bounding, policy
 ):

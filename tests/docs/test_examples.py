@@ -32,7 +32,15 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+# The loops of this page are compiled where nothing is yet, which the tests of anonymity do at the same time.
+COMPILES = {ROOT / "docs" / "anonymity.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if page in COMPILES else page for page in PAGES],
+    ids=name,
+)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = doctest.testfile(str(page), module_relative=False, parser=MarkdownParser(), optionflags=FLAGS)
