@@ -23,7 +23,7 @@ from sfumato.audit.specimens import UserCountsAsWritten
 from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_target
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
-from sfumato.engines import query
+from sfumato.engines import execute
 from sfumato.questions import CapChoice, measurement
 from sfumato.schema import parse_project, read_project
 
@@ -269,12 +269,12 @@ def test_noise_scaled_by_the_records_is_caught(project, monkeypatch):
 
 
 def test_rows_that_are_not_bounded_are_caught(project, monkeypatch):
-    original = query._bound_crowd
+    original = execute._bound_crowd
 
     def unbounded(connection, plan, *rest):
         return original(connection, replace(plan, unit=replace(plan.unit, max_records=10**6)), *rest)
 
-    monkeypatch.setattr(query, "_bound_crowd", unbounded)
+    monkeypatch.setattr(execute, "_bound_crowd", unbounded)
     assert "L1 distance" in catch("DP-SELECT 1 d, SUM(b) FROM t GROUP BY d", project())
 
 

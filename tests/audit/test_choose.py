@@ -433,15 +433,15 @@ def test_rows_as_individuals(tmp_path, monkeypatch):
 def test_records_that_are_not_bounded_are_caught(tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from sfumato.engines import query
+    from sfumato.engines import execute
 
-    original = query._bound_crowd
+    original = execute._bound_crowd
 
     def unbounded(connection, plan, *rest):
         plan = replace(plan, unit=replace(plan.unit, max_records=10**6), max_groups=10**6)
         return original(connection, plan, *rest)
 
-    monkeypatch.setattr(query, "_bound_crowd", unbounded)
+    monkeypatch.setattr(execute, "_bound_crowd", unbounded)
     bench = Bench(tmp_path, monkeypatch)
     one = bench.record(CROWD + [("somebody", "x", 0)] * 50, STATEMENTS["alone"])
     assert any(cost > declared for cost, declared in spent(one, bench.record(CROWD, STATEMENTS["alone"])))

@@ -17,7 +17,7 @@ import pytest
 import sfumato as sf
 import sfumato.noise
 from sfumato.curator import statements
-from sfumato.engines import query
+from sfumato.engines import execute
 
 MAX_RECORDS = 4
 PROJECT = """
@@ -330,7 +330,7 @@ def _loosen(monkeypatch, **facts):
         return loose
 
     for name in ("_bound_rows", "_bound_crowd", "_bound_groups"):
-        monkeypatch.setattr(query, name, loosen(getattr(query, name)))
+        monkeypatch.setattr(execute, name, loosen(getattr(execute, name)))
 
 
 @pytest.mark.parametrize("name", ["no group", "public groups", "Gaussian", "rows multiplied", "open groups"])
@@ -351,7 +351,7 @@ def test_groups_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("statistic", ["sum", "square"])
 def test_a_forgotten_clamp_is_caught(tmp_path, monkeypatch, statistic):
-    original = query._value
+    original = execute._value
 
     def careless(measure, raw):
         wide = replace(measure, low=measure.low - 10**6, high=measure.high + 10**6)
@@ -359,7 +359,7 @@ def test_a_forgotten_clamp_is_caught(tmp_path, monkeypatch, statistic):
         # The wider range must not change the units in which squares are counted.
         return text.replace(repr(float((wide.high - wide.low) / 2)), "30.0")
 
-    monkeypatch.setattr(query, "_value", careless)
+    monkeypatch.setattr(execute, "_value", careless)
     bench = Bench(tmp_path, monkeypatch)
     statement = "DP-SELECT 8 SUM(c), VARIANCE(c) FROM t"
     moved = bench.record([*CROWD, ("somebody", 1e5, 1, "x", "o")], statement)

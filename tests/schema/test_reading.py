@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from sfumato.errors import SourceError
-from sfumato.schema.reading import MOST_HEADER, inflate, read_regular, split_header, unpack_gzip
+from sfumato.schema.limits import MOST_HEADER, inflate, read_regular, split_header, unpack_gzip
 
 
 def test_only_regular_files_of_the_expected_size_are_read(tmp_path):

@@ -246,16 +246,16 @@ def test_what_is_answered_is_answered_alike(neighbours, monkeypatch, attack):
 
 
 def test_the_recorder_notices_an_individual_who_is_not_bounded(neighbours, monkeypatch):
-    from sfumato.engines import query
+    from sfumato.engines import execute
 
-    original = query._bound_rows
+    original = execute._bound_rows
 
     def unbounded(connection, plan):
         return original(
             connection, replace(plan, unit=replace(plan.unit, max_records=10**6), max_groups=10**6)
         )
 
-    monkeypatch.setattr(query, "_bound_rows", unbounded)
+    monkeypatch.setattr(execute, "_bound_rows", unbounded)
     joined = "DP-SELECT 1 SUM(a.h) FROM people a JOIN people b ON a.p = b.p JOIN people c ON a.p = c.p"
     folder = write_project(neighbours[0].parent / "many", [*CROWD, *[("u5", *CROWD[9][1:])] * 40])
     (one, _, _), (two, _, _) = (send(each, joined, monkeypatch) for each in (folder, neighbours[1]))

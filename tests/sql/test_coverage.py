@@ -15,7 +15,7 @@ import pytest
 
 from sfumato import noise
 from sfumato.curator.statements import _add_noise
-from sfumato.engines.query import TrueAggregates
+from sfumato.engines.execute import TrueAggregates
 from sfumato.schema import parse_project
 from sfumato.sql import CELLS, Source, finish_query, plan_query, read_statement
 

@@ -93,7 +93,7 @@ def test_a_query_of_with_names_only_those_before_it(project):
 
 
 def test_a_wanted_error_plans_the_statement_once(project, monkeypatch):
-    import sfumato.sql.query as plan_module
+    import sfumato.sql.planner as plan_module
 
     resolved = count_calls(monkeypatch, plan_module, "resolve_sources")
     sf.open(project).sql("EXPLAIN DP-SELECT WITHIN 100 COUNT(*) FROM t")

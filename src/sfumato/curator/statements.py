@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import BudgetReport, Ledger
     from sfumato.engines import Engine
-    from sfumato.engines.query import TrueAggregates
+    from sfumato.engines.execute import TrueAggregates
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
     from sfumato.sql import Catalog, Noise, Statement, Within

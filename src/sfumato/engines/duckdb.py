@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from sfumato.engines.examine import TableFit
-    from sfumato.engines.query import TrueAggregates
+    from sfumato.engines.execute import TrueAggregates
     from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
 
 _BATCH_ROWS = 2**20
@@ -217,7 +217,7 @@ class DuckDBEngine(CountingEngine):
 
         Privacy: docs/proofs/sql.md.
         """
-        from sfumato.engines.query import count_aggregates
+        from sfumato.engines.execute import count_aggregates
 
         hidden = hide_failures(f"the tables {', '.join(plan.relation.tables)}")
         with hidden, connect(plainly=True) as connection:
@@ -230,7 +230,7 @@ class DuckDBEngine(CountingEngine):
 
         Nothing of people's records is read, so that whatever happens here may be told.
         """
-        from sfumato.engines.query import check_constants, check_joins, count_aggregates
+        from sfumato.engines.execute import check_constants, check_joins, count_aggregates
 
         try:
             with connect(plainly=True) as connection:
@@ -326,7 +326,7 @@ class DuckDBEngine(CountingEngine):
         rows: bool,
     ) -> dict[str, Sealed]:
         """Makes relations of all tables that a plan reads; without `rows`, private ones have no record."""
-        from sfumato.engines.query import names_in, open_sealed
+        from sfumato.engines.execute import names_in, open_sealed
 
         names = frozenset(names_in(plan))
         opened = {}

@@ -24,7 +24,7 @@ from sfumato.exact import format_exact
 from sfumato.local.categories import UnaryEncoding
 from sfumato.local.planning import read_mechanism
 from sfumato.local.rappor import Rappor
-from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.schema.limits import MOST_TEXT, read_regular
 from sfumato.tables import TEXT_FILES, is_text, read_table, spell_table
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import sqrt_up
+from sfumato.accounting import histogram_sensitivity, sqrt_up
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive
 
@@ -319,6 +319,21 @@ def _repeats(starts: NDArray[np.int64], members: NDArray[np.integer[Any]], cells
     keys = np.repeat(np.arange(starts.size - 1), np.diff(starts)) * cells + members
     keys.sort()
     return bool((keys[1:] == keys[:-1]).any())
+
+
+def find_sensitivity(table: Table, counted: Counted, *, norm: Norm) -> Fraction:
+    """The most that the exact answers of neighbouring tables differ, in units of 1 / grid.
+
+    One individual more moves them by its contribution; one in place of another by twice that in L1, and in L2
+    by less, unless weights of queries are negative, so that the two may be opposite to each other.
+    """
+    queries = counted.queries if isinstance(counted, Marginal | ClippedMarginal) else None
+    return histogram_sensitivity(
+        contribution=counted.contribution(table, norm),
+        norm=norm,
+        neighbours=table.unit.neighbours,
+        signed=queries is not None and queries.is_signed,
+    )
 
 
 def _check_columns(columns: tuple[str, ...]) -> None:

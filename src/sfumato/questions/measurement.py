@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import Cost, histogram_sensitivity
+from sfumato.accounting import Cost
 from sfumato.errors import RecipeError
 from sfumato.exact import NORMAL_95, parse_positive
 from sfumato.questions.choices import AnyChoice, Chosen
-from sfumato.questions.counts import ClippedMarginal, Counted, Marginal, Norm, OccupiedCells, Queries
+from sfumato.questions.counts import (
+    ClippedMarginal,
+    Counted,
+    Marginal,
+    OccupiedCells,
+    Queries,
+    find_sensitivity,
+)
 
 if TYPE_CHECKING:
     from sfumato.schema import Table
@@ -223,18 +230,8 @@ def _weight_of_cells(queries: Queries | None) -> float | None:
 
 
 def request_sensitivity(table: Table, request: Request) -> Fraction:
-    """The most that the answers of neighbouring tables differ, in the norm that the noise needs.
-
-    Laplace noise needs the L1 norm, Gaussian noise L2. What one individual adds, the kind of count states.
-    Answers of queries with negative weights may be opposite to each other.
-    """
-    norm: Norm = "L1" if request.noise == "laplace" else "L2"
-    return histogram_sensitivity(
-        contribution=request.counted.contribution(table, norm),
-        norm=norm,
-        neighbours=table.unit.neighbours,
-        signed=request.queries is not None and request.queries.is_signed,
-    )
+    """The most that answers of neighbouring tables differ, in L1 for Laplace noise, in L2 for Gaussian."""
+    return find_sensitivity(table, request.counted, norm="L1" if request.noise == "laplace" else "L2")
 
 
 def request_cost(table: Table, request: Request) -> Cost:

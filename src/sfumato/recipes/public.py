@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sfumato.errors import RecipeError, SourceError
 from sfumato.inference.model import number_cells
 from sfumato.schema import Bins, Column, IntegerRange, Period, Table, Tuples, Values, refuse_unknown_keys
-from sfumato.schema.reading import inflate, read_regular
+from sfumato.schema.limits import inflate, read_regular
 from sfumato.tables import parse_table, to_numpy
 
 WithinBins = dict[str, tuple[tuple[float, ...], ...]]

@@ -29,7 +29,7 @@ from sfumato.recipes import (
 from sfumato.recipes.files import RECIPES
 from sfumato.release.certificate import FORMAT, pack_json, read_plan, sum_costs
 from sfumato.schema import Table, parse_table
-from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.schema.limits import MOST_TEXT, read_regular
 from sfumato.tables import write_file, write_folder
 from sfumato.tables.arrays import read_parquet
 from sfumato.tables.write import check_parent

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import format_exact, parse_exact
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
-from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.schema.limits import MOST_TEXT, read_regular
 
 Policy = Literal["drop", "clamp", "other"]
 

@@ -17,7 +17,7 @@ from sfumato.errors import SchemaError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import Column
 from sfumato.schema.domain import Tuples, Values
-from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.schema.limits import MOST_TEXT, read_regular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from typing import Any
 from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import refuse_unknown_keys
-from sfumato.schema.reading import MOST_TEXT, read_regular
+from sfumato.schema.limits import MOST_TEXT, read_regular
 from sfumato.schema.table import PublicTable, Table, find_place, parse_public, parse_table
 
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same

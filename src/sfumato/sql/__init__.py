@@ -25,7 +25,7 @@ from sfumato.sql.plan import (
     half_width,
     least_epsilon,
 )
-from sfumato.sql.query import plan_public, plan_query, prepare_query
+from sfumato.sql.planner import plan_public, plan_query, prepare_query
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rows import finish_rows, plan_rows, selects_rows
 from sfumato.sql.statement import Statement, Within, read_statement

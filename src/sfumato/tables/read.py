@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sfumato.errors import SourceError
-from sfumato.schema.reading import split_header, unpack_gzip
+from sfumato.schema.limits import split_header, unpack_gzip
 from sfumato.tables.arrays import read_parquet
 from sfumato.tables.textfile import LONGEST_RECORD, csv_options, find_delimiter, read_header
 

@@ -45,6 +45,7 @@ from sfumato.sql.relation import Catalog, Relation, resolve_sources
 if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
 
+
 _LARGEST_ANSWER = 2**24
 _LARGEST_QUANTILES = 2**25
 
