@@ -24,7 +24,7 @@ from sfumato.audit.targets import Harness, RecipeTarget, read_target, specimen_t
 from sfumato.curator import conversation, statements
 from sfumato.engines import duckdb as engine_module
 from sfumato.engines import execute
-from sfumato.questions import CapChoice, measurement
+from sfumato.questions import CapChoice, counts
 from sfumato.schema import parse_project, read_project
 
 SURE = 1 - 1e-6
@@ -199,8 +199,8 @@ def test_a_bound_that_is_not_enforced_is_caught(project, monkeypatch):
 
 
 def test_a_sensitivity_of_half_is_caught(project, monkeypatch):
-    original = measurement.histogram_sensitivity
-    monkeypatch.setattr(measurement, "histogram_sensitivity", lambda **facts: original(**facts) / 2)
+    original = counts.histogram_sensitivity
+    monkeypatch.setattr(counts, "histogram_sensitivity", lambda **facts: original(**facts) / 2)
     assert "the worst pair shows epsilon 2" in catch(COUNTS, project())
 
 
