@@ -101,3 +101,14 @@ def test_pieces_are_the_table(tmp_path):
 def test_decimals_and_whole_floats_are_spelled_as_people_write_them():
     table = pa.table({"d": pa.array([1.5]).cast(pa.decimal128(9, 3)), "f": [2.0]})
     assert spell_table(table, side="table").to_pylist() == [{"d": "1.5", "f": "2"}]
+
+
+def test_pieces_of_a_file_without_a_column_say_what_it_has(tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=r"no column 'b' \(it has: a\)"):
+        list(read_pieces(tmp_path / "t.parquet", side="table", columns=["b"]))
+
+
+def test_columns_may_be_any_iterable_and_only_these_are_kept(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    assert read_table(tmp_path / "t.csv", side="table", columns=iter("b")).to_pylist() == [{"b": "2"}]

@@ -51,9 +51,10 @@ def read_table(
     >>> read_table({"age": [61, 72], "name": ["a", "b"]}, side="table", columns=["age"]).to_pylist()
     [{'age': 61}, {'age': 72}]
     """
+    names = None if columns is None else tuple(dict.fromkeys(columns))
     if isinstance(source, (str, Path)):
         pieces = [
-            _read_file(path, side=side, columns=columns, numbered=numbered)
+            _read_file(path, side=side, columns=names, numbered=numbered)
             for path in _find_files(Path(source), side)
         ]
         table = pieces[0] if len(pieces) == 1 else _concatenate(pieces, side=side)
@@ -61,10 +62,10 @@ def read_table(
         table = _convert(source, side)
     table = table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])
     _refuse_twins(table.column_names, side)
-    if columns is not None:
+    if names is not None:
         # A text file without a header line would show its first record as names.
-        require_columns(table, columns, side=side, show=not _is_text_file(source))
-        table = table.select(list(dict.fromkeys(columns)))
+        require_columns(table, names, side=side, show=not _is_text_file(source))
+        table = table.select(list(names))
     return guess_kinds(table) if typed and _is_text_file(source) else table
 
 
@@ -81,7 +82,7 @@ def read_pieces(source: TableLike, *, side: str, columns: Iterable[str]) -> Iter
         with _hidden_failures(path, side):
             schema = pq.read_schema(path)
             _refuse_twins(schema.names, side)
-            require_columns(schema.empty_table(), names, side=side)
+            require_columns(schema.empty_table(), names, side=side, show=True)
             yield schema.empty_table().select(names)
             words = [name for name in names if is_text(schema.field(name).type)]
             with pq.ParquetFile(path, read_dictionary=words) as file:
@@ -182,7 +183,7 @@ def _is_text_file(source: TableLike) -> bool:
     return isinstance(source, (str, Path)) and str(source).lower().endswith(TEXT_FILES)
 
 
-def _read_file(path: Path, *, side: str, columns: Iterable[str] | None, numbered: bool) -> pa.Table:
+def _read_file(path: Path, *, side: str, columns: tuple[str, ...] | None, numbered: bool) -> pa.Table:
     if _is_text_file(path):
         with _hidden_failures(path, side):
             header = read_header(path, encoding="utf-8")
@@ -191,21 +192,26 @@ def _read_file(path: Path, *, side: str, columns: Iterable[str] | None, numbered
                     f"{side}: the first line of {path.name!r} is not utf-8, or longer than "
                     f"{LONGEST_RECORD:,} bytes; a header line is needed"
                 )
-            return _read_csv(path, header)
+            return _read_csv(path, header, columns=columns)
     if path.name.lower().endswith(".parquet"):
         with _hidden_failures(path, side):
             schema = pq.read_schema(path)
             _refuse_twins(schema.names, side)
-            kept = [name for name in schema.names if columns is None or name in set(columns)]
+            kept = [name for name in schema.names if columns is None or name in columns]
             words = [name for name in kept if numbered and is_text(schema.field(name).type)]
             return pq.read_table(path, columns=kept, read_dictionary=words)
     raise SourceError(f"{side}: {path.name!r} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz")
 
 
-def _read_csv(source: Path | pa.BufferReader, header: str) -> pa.Table:
+def _read_csv(
+    source: Path | pa.BufferReader, header: str, *, columns: tuple[str, ...] | None = None
+) -> pa.Table:
     delimiter = find_delimiter(header)
     names = next(csv.reader([header], delimiter=delimiter), [])
     options = csv_options(dict.fromkeys(names, pa.string()), delimiter=delimiter)
+    # Two columns of one name are all read, to be refused; so is everything where nothing asked for is there.
+    if columns is not None and len(set(names)) == len(names):
+        options["convert_options"].include_columns = [name for name in names if name in columns]
     if isinstance(source, Path) and source.suffix == ".gz":
         with gzip.open(source) as file:
             return pyarrow.csv.read_csv(file, **options)
