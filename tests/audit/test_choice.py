@@ -194,12 +194,12 @@ def test_the_claim_is_tight_and_twice_the_rate_is_caught(tmp_path, monkeypatch):
 
 def test_a_sensitivity_that_forgets_weights_is_caught(tmp_path, monkeypatch):
     table = describe("add-remove", "truncate")
-    original = choices.histogram_sensitivity
+    original = choices.find_sensitivity
 
-    def too_small(**facts):
-        return original(**facts) / 3
+    def too_small(*count, **facts):
+        return original(*count, **facts) / 3
 
-    monkeypatch.setattr(choices, "histogram_sensitivity", too_small)
+    monkeypatch.setattr(choices, "find_sensitivity", too_small)
     one = record(tmp_path, table, CROWD + HEAVY, offer(table), monkeypatch)
     two = record(tmp_path, table, CROWD, offer(table), monkeypatch)
     assert any(2 * one[1] * abs(a - b) > EPSILON for a, b in zip(one[0], two[0], strict=True))

@@ -17,7 +17,7 @@ from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta
-from sfumato.questions import request_cost, request_grid, request_size
+from sfumato.questions import check_question, request_cost, request_grid, request_size
 from sfumato.recipes import (
     Plan,
     Recipe,
@@ -332,6 +332,8 @@ class Curator:
             return replace(release, resumed=charged.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
+        for request in plan.requests:
+            check_question(plan.table, request.counted)
         counted = {name for columns in plan.marginals for name in columns}
         others = tuple((name,) for name in plan.columns if name not in counted)
         self._engine.check(plan.table, (*plan.marginals, *others))

@@ -28,6 +28,7 @@ from sfumato.questions import (
     NormChoice,
     OccupiedCells,
     Queries,
+    Question,
     Request,
     request_grid,
     request_size,
@@ -38,7 +39,6 @@ from sfumato.release import PackedAnswers, append_answers, pack_measurements, sp
 if TYPE_CHECKING:
     from sfumato.curator.door import Charged
     from sfumato.engines import Engine, TrueCounts
-    from sfumato.engines.base import Question
     from sfumato.noise import NoiseSource
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato import noise as system_noise
-from sfumato.errors import ReleaseError, SfumatoError, SourceError
+from sfumato.errors import LedgerError, ReleaseError, SfumatoError, SourceError
 
 if TYPE_CHECKING:
     from sfumato.accounting import Cost, Entry, Ledger
@@ -45,7 +45,7 @@ class Bill:
 
 
 class Charged:
-    """A durable charge. `answer` is the stored answer if it was given before, `kept` the parts so far."""
+    """A durable charge. `answer` is the stored answer once there is one, `kept` the parts so far."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class Charged:
         Privacy: the costs of the bill are charged. `read` enforces the bounds that its sensitivities state,
         and `draw` adds the noise that they cost.
         """
-        assert self.answer is None, "a charge pays for one answer"
+        if self.answer is not None:
+            raise LedgerError(f"charge {self.entry.sequence} has its answer, and pays for no other")
         try:
             true_values = read()
             if self._bill.version(self._ledger.secret) != self.entry.table_version:
@@ -90,6 +91,8 @@ class Charged:
         store = self._ledger.store_answer if final else self._ledger.store_progress
         store(self.entry, payload, after=self.kept)
         self.kept = payload
+        if final:
+            self.answer = payload
 
 
 @contextmanager

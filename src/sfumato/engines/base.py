@@ -10,16 +10,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from sfumato.errors import RecipeError, SchemaError, SourceError
+from sfumato.errors import SchemaError, SourceError
 from sfumato.questions import (
     CapChoice,
     CappedMarginal,
     ClippedMarginal,
-    Counted,
     IndividualCounts,
     Marginal,
     NormChoice,
     OccupiedCells,
+    Question,
+    check_question,
 )
 from sfumato.schema import IntegerRange, Table, cap_records
 
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 
 
 LARGEST_MARGINAL = 2**27
-
-MOST_CELLS = 2**62
-"""A marginal with more cells has cells that no 64-bit number can name."""
-
-Question = Counted | NormChoice | CapChoice
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -79,7 +75,9 @@ class CountingEngine(ABC):
         each bound cuts off.
         """
         for question in questions:
-            _check_question(table, question)
+            check_question(table, question)
+            if isinstance(question, ClippedMarginal | NormChoice):
+                refuse_large_marginals(table, (question.columns,))
         found = self._count_marginals(table, questions, progress)
         clipped = tuple(each for each in questions if isinstance(each, ClippedMarginal))
         if clipped:
@@ -181,29 +179,6 @@ class CountingEngine(ABC):
         Privacy: an individual adds max(0, min(n, max_records) - bound) for its n records, and nothing else
         does; docs/proofs/capped-counts.md.
         """
-
-
-def _check_question(table: Table, question: Question) -> None:
-    """Raises an error about public facts: a question that does not fit its table, or a norm of rows."""
-    shown = " x ".join(question.columns)
-    if isinstance(question, ClippedMarginal | NormChoice):
-        refuse_large_marginals(table, (question.columns,))
-        if table.unit.column is None:
-            raise SchemaError(
-                f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold "
-                "to a norm; name a unit column, or leave the norm out"
-            )
-    queries = question.queries if isinstance(question, Marginal | ClippedMarginal) else None
-    cells = table.cells(question.columns)
-    if queries is not None and queries.cells != cells:
-        raise RecipeError(f"queries are over {queries.cells:,} cells, and {shown} has {cells:,}")
-    # Cells that do not fit into 64 bits would fail for the records that reach them.
-    if isinstance(question, IndividualCounts) and (question.cells[-1] >= cells or cells > MOST_CELLS):
-        raise RecipeError(f"{shown}: asks for individuals in cells that these columns do not have")
-    if isinstance(question, CapChoice) and table.unit.column is None:
-        raise RecipeError(
-            f"choice {question.name!r}: every row is an individual, so there is no bound to choose"
-        )
 
 
 def check_columns(

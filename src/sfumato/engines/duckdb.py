@@ -20,7 +20,6 @@ import pyarrow as pa
 from sfumato.engines.base import (
     CountingEngine,
     Fetched,
-    Question,
     TrueCounts,
     all_columns,
     check_columns,
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
 
     from sfumato.engines.examine import TableFit
     from sfumato.engines.execute import TrueAggregates
-    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice
+    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice, Question
 
 _BATCH_ROWS = 2**20
 _PUBLIC_TEXT = 100_000

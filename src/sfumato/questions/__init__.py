@@ -11,6 +11,8 @@ from sfumato.questions.choices import (
     Choice,
     Chosen,
     NormChoice,
+    Question,
+    check_question,
     measure_distance,
 )
 from sfumato.questions.counts import (
@@ -60,8 +62,10 @@ __all__ = [
     "NormChoice",
     "OccupiedCells",
     "Queries",
+    "Question",
     "Request",
     "ask_cost",
+    "check_question",
     "in_records",
     "measure_distance",
     "note_total",

@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.accounting import histogram_sensitivity
-from sfumato.errors import RecipeError
+from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import parse_positive
-from sfumato.questions.counts import Marginal, Queries
+from sfumato.questions.counts import (
+    MOST_CELLS,
+    ClippedMarginal,
+    Counted,
+    IndividualCounts,
+    Marginal,
+    Queries,
+    find_sensitivity,
+)
 
 if TYPE_CHECKING:
     from sfumato.schema import Table
@@ -49,11 +56,6 @@ class Candidate:
         # Sums of different cells move by no more than the cells, in L1.
         if self.queries is not None and not self.queries.is_partition:
             raise RecipeError("the queries of a candidate must be sums of different cells with weight 1")
-
-    @property
-    def counted(self) -> Marginal:
-        """What it is scored by."""
-        return Marginal(self.columns, self.queries)
 
     def read_estimate(self, size: int) -> NDArray[np.int64]:
         """The public estimate of its counts, of which there are `size`."""
@@ -91,9 +93,8 @@ class Choice:
 
     def rate(self, table: Table) -> Fraction:
         """The rate of the exponential mechanism: epsilon over twice the sensitivity of a score."""
-        sensitivity = histogram_sensitivity(
-            contribution=Fraction(table.contribution), norm="L1", neighbours=table.unit.neighbours
-        )
+        # The same for all candidates: sums of different cells move by no more than the cells.
+        sensitivity = find_sensitivity(table, Marginal(self.candidates[0].columns), norm="L1")
         return self.epsilon / (2 * max(each.weight for each in self.candidates) * sensitivity)
 
     def score(self, true_values: Iterable[NDArray[np.int64]]) -> list[int]:
@@ -232,6 +233,28 @@ class Chosen:
 
 
 AnyChoice = Choice | NormChoice | CapChoice
+Question = Counted | NormChoice | CapChoice
+"""What an engine answers exactly; a choice among marginals needs the counts of these."""
+
+
+def check_question(table: Table, question: Question) -> None:
+    """Raises an error about public facts if `question` does not fit `table`; costs and reads nothing."""
+    shown, cells = " x ".join(question.columns), table.cells(question.columns)
+    if table.unit.column is None and isinstance(question, ClippedMarginal | NormChoice):
+        raise SchemaError(
+            f"table {table.name!r}: every row is an individual of norm 1, so there is nothing to hold to a "
+            "norm; name a unit column, or leave the norm out"
+        )
+    if table.unit.column is None and isinstance(question, CapChoice):
+        raise RecipeError(
+            f"choice {question.name!r}: every row is an individual, so there is no bound to choose"
+        )
+    queries = question.queries if isinstance(question, Marginal | ClippedMarginal) else None
+    if queries is not None and queries.cells != cells:
+        raise RecipeError(f"queries are over {queries.cells:,} cells, and {shown} has {cells:,}")
+    # Cells that do not fit into 64 bits would fail for the records that reach them.
+    if isinstance(question, IndividualCounts) and (question.cells[-1] >= cells or cells > MOST_CELLS):
+        raise RecipeError(f"{shown}: asks for individuals in cells that these columns do not have")
 
 
 def measure_distance(true_counts: NDArray[np.int64], estimate: NDArray[np.int64]) -> int:

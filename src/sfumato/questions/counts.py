@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # An individual over its norm is scaled by whole multiples of 1 / NORM_GRID, so that sums are exact.
 NORM_GRID = 2**20
 
+MOST_CELLS = 2**62
+"""A marginal with more cells has cells that no 64-bit number can name."""
+
 Norm = Literal["L1", "L2"]
 
 

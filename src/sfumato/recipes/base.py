@@ -23,11 +23,11 @@ from sfumato.questions import (
     Ask,
     CapChoice,
     Choice,
-    IndividualCounts,
     Marginal,
     NormChoice,
     Request,
     ask_cost,
+    check_question,
     request_cost,
     request_size,
 )
@@ -245,13 +245,8 @@ class _Asked:
             self._refuse(f"asked {ask.name!r} of columns that its plan does not name")
         if isinstance(ask, CapChoice) and not ask.caps[0] < ask.caps[-1] <= plan.table.unit.max_records:
             self._refuse(f"asked {ask.name!r} among bounds beyond max_records")
-        if not isinstance(ask, Request):
-            return
-        counted, cells = ask.counted, plan.table.cells(ask.columns)
-        if isinstance(counted, IndividualCounts) and counted.cells[-1] >= cells:
-            self._refuse(f"asked {ask.name!r} about individuals in cells that its columns do not have")
-        if ask.queries is not None and ask.queries.cells != cells:
-            self._refuse(f"asked {ask.name!r} with queries over another number of cells")
+        if not isinstance(ask, Choice):
+            check_question(plan.table, ask.counted if isinstance(ask, Request) else ask)
 
     def _refuse(self, reason: str) -> NoReturn:
         raise RecipeError(f"recipe {self.plan.recipe.kind!r} {reason}")

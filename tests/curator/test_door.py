@@ -1,0 +1,37 @@
+"""The door: a charge pays for one answer, and what cannot be counted is refused before it is charged."""
+
+from fractions import Fraction
+
+import pytest
+
+import sfumato as sf
+from helpers.asking import Stub
+from helpers.fitted_recipe import Fitted
+from helpers.projects import write_project
+from sfumato.curator.door import Bill, Charged
+from sfumato.errors import LedgerError
+
+
+def make_charge():
+    bill = Bill(digest="d", description={}, tables="t", costs=(), version=lambda _: "v")
+    stub = Stub("v")
+    return Charged(bill, stub, ledger=stub, noise=None)
+
+
+def test_an_answer_closes_its_charge():
+    charge = make_charge()
+    assert charge.measure(lambda: 7, lambda exact, _: exact + 1) == 8
+    charge.store(b"part", final=False)
+    assert charge.measure(lambda: 7, lambda exact, _: exact + 1) == 8, "the parts of one answer"
+    charge.store(b"whole")
+    with pytest.raises(LedgerError, match="pays for no other"):
+        charge.measure(lambda: pytest.fail("records were read"), lambda exact, _: exact)
+
+
+def test_a_norm_of_rows_is_refused_before_the_charge(tmp_path):
+    (tmp_path / "t.csv").write_text("a\nx\ny\n", encoding="utf-8")
+    curator = sf.open(write_project(tmp_path, {"a": {"values": ["x", "y"]}}, source="t.csv", delta=1e-6))
+    recipe = Fitted(table="t", columns=("a",), marginals=(("a",),), norm=1)
+    with pytest.raises(sf.SchemaError, match="name a unit column"):
+        curator.release(recipe, epsilon=Fraction(1), delta="1e-9")
+    assert curator.budget().spent == 0
