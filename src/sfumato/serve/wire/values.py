@@ -228,7 +228,7 @@ def _encode_numeric(value: Decimal) -> bytes:
     negative, _, exponent = value.as_tuple()
     scale = max(0, -int(exponent))
     places = -(-scale // 4)  # groups of four decimals behind the point
-    whole = int(abs(value).scaleb(4 * places, _EXACT))
+    whole = int(value.copy_abs().scaleb(4 * places, _EXACT))
     groups: list[int] = []
     while whole:
         whole, group = divmod(whole, 10_000)
