@@ -82,7 +82,10 @@ class CountingService:
 
     async def ask(self, user, text, *, epsilon=None, at_most=None, parameters=()):
         table = self._find(text, epsilon)
-        price = Fraction(re.search(r"DP[-_]SELECT\s+([\d.]+)", text)[1]) if "DP" in text else epsilon
+        named = re.search(r"DP[-_]SELECT\s+(\d*\.?\d+)", text)
+        price = Fraction(named[1]) if named else epsilon
+        if price is None:
+            raise UnsupportedQuery("DP-SELECT needs epsilon")
         if at_most is not None and price > at_most:
             raise BudgetExceeded("the session has spent what it may; nothing was spent", left=at_most)
         self.asked.append((text, epsilon, parameters))
