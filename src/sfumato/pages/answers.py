@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from sfumato.pages.svg import draw_line, draw_picture, element, round_limit, write
-from sfumato.pages.words import clip_text, short
+from sfumato.pages.words import MINUS, clip_text, short
 
 _WIDTH = 340
 _MOST_COLUMNS = 31
@@ -89,8 +89,10 @@ def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
             )
         )  # fmt: skip
         parts.append(draw_line(middle, at(each.low), middle, at(each.high), class_="whisker"))
-        for end in (each.low, each.high):
-            parts.append(draw_line(middle - 3, at(end), middle + 3, at(end), class_="whisker"))
+        parts += [
+            draw_line(middle - 3, at(end), middle + 3, at(end), class_="whisker")
+            for end in (each.low, each.high)
+        ]
         if place % every == 0:
             parts.append(write(middle, bottom + 16, each.label, at="middle"))
     return draw_picture(_WIDTH, bottom + 22, label, *parts)
@@ -124,8 +126,9 @@ def _draw_lines(intervals: Sequence[Interval], label: str) -> Markup:
             )
         )  # fmt: skip
         parts.append(draw_line(at(each.low), top + 22, at(each.high), top + 22, class_="whisker"))
-        for end in (each.low, each.high):
-            parts.append(draw_line(at(end), top + 19, at(end), top + 25, class_="whisker"))
+        parts += [
+            draw_line(at(end), top + 19, at(end), top + 25, class_="whisker") for end in (each.low, each.high)
+        ]
     return draw_picture(_WIDTH, bottom + 20, label, *parts)
 
 
@@ -156,7 +159,7 @@ def draw_sketch(half: float, label: str, *, gaussian: bool = False) -> Markup:
         draw_line(middle, base - tall - 6, middle, base + 4, class_="dash"),
         draw_line(middle - scale, base + 9, middle + scale, base + 9, class_="whisker"),
     ]
-    for end, said in ((-1, f"−{short(half)}"), (1, f"+{short(half)}")):
+    for end, said in ((-1, f"{MINUS}{short(half)}"), (1, f"+{short(half)}")):
         parts.append(
             draw_line(middle + end * scale, base + 5, middle + end * scale, base + 13, class_="whisker")
         )

@@ -20,7 +20,8 @@ from sfumato.serve.web import api
 from sfumato.serve.web.exchange import find_asker, find_service, parse_json, read_body
 
 if TYPE_CHECKING:
-    from sfumato.serve.service import Service, User
+    from sfumato.serve.service import Service
+    from sfumato.serve.state import User
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
 _INSTRUCTIONS = (
@@ -158,10 +159,16 @@ async def _tell_budget(service: Service, user: User, _: dict[str, Any]) -> dict[
     return await api.tell_budget(service, user)
 
 
+async def _ask(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
+    # There is no session to hold an agent to, so that what bounds one bounds every question of an agent.
+    limit = service.settings.session_budget
+    return await api.ask(service, user, given if limit is None else {"at_most": limit, **given})
+
+
 _ANSWERS: dict[Any, Callable[..., Awaitable[dict[str, Any]]]] = {
     "tables": _list_tables,
     "explain": api.explain,
-    "ask": api.ask,
+    "ask": _ask,
     "budget": _tell_budget,
 }
 

@@ -29,7 +29,7 @@ from sfumato.pages.answers import (
     draw_timeline,
 )
 from sfumato.pages.render import render_page
-from sfumato.pages.words import short
+from sfumato.pages.words import clip_text, short
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import (
     Asker,
@@ -47,7 +47,8 @@ from sfumato.serve.web.exchange import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.serve.service import Reply, Service, User
+    from sfumato.serve.service import Reply, Service
+    from sfumato.serve.state import User
 
 _MOST_SHOWN = 500
 _MOST_DRAWN = 40
@@ -239,15 +240,11 @@ async def _home(request: Request) -> Response:
         budget=budget,
         timeline=_timeline(entries, budget),
         charges=len([each for each in entries if each.get("epsilon") is not None]),
-        approvals=[each for each in await service.approvals(user) if _is_waiting(each)],
+        approvals=[each for each in await service.approvals(user) if each["status"] == "waiting"],
         jobs=(await service.jobs(user))[:5],
         releases=await service.releases(user),
         tables=await api.list_tables(service, user),
     )
-
-
-def _is_waiting(approval: dict[str, Any]) -> bool:
-    return bool(approval.get("status", "waiting") == "waiting")
 
 
 async def _ask(request: Request) -> Response:
@@ -303,7 +300,7 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
     except SfumatoError as error:
         return {**told, "refusal": str(error)}
     price = api.tell_price(found)
-    cost = 0 if price.get("stored") else price.get("epsilon") or 0
+    cost = 0 if price.get("free") else price["epsilon"]
     words = set(re.findall(r"\w+", text.lower()))
     releases = await service.releases(user)
     return {
@@ -311,7 +308,7 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
         "price": price,
         "cost": cost,
         "exact": str(found["epsilon"]),
-        "sketches": [_sketch(each) for each in price.get("measures", ())][:_MOST_CHARTS],
+        "sketches": [_sketch(*each) for each in (price.get("errors") or {}).items()][:_MOST_CHARTS],
         "models": [
             each["name"]
             for each in releases
@@ -325,18 +322,15 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _sketch(measure: dict[str, Any]) -> dict[str, Any]:
-    """One measure of a question: its words, and how far its noise reaches, drawn if that is known."""
-    name, noise = str(measure.get("name", "")), str(measure.get("noise", ""))
-    half = measure.get("expected_error_95")
-    label = f"the law of the noise in {name}: 95 % within {short(half)}" if half else ""
-    drawing = draw_sketch(float(half), label, gaussian="gaussian" in noise) if half else None
-    return {"name": name, "noise": noise, "half": half, "drawing": drawing}
+def _sketch(name: str, half: float | None) -> dict[str, Any]:
+    """How far the noise in a column reaches, drawn if that is known before its answer."""
+    label = f"the law of the noise in {clip_text(name)}: 95 % within {short(half)}"
+    return {"name": name, "half": half, "drawing": draw_sketch(half, label) if half else None}
 
 
 def _meter(budget: dict[str, Any], price: float) -> object:
     share = budget.get("share")
-    total, spent = (share["epsilon"], share["spent"]) if share else (budget["total"], budget["spent"])
+    total, spent = ((share or budget)[key] for key in ("total", "spent"))
     label = f"epsilon {short(spent)} of {short(total)} is spent"
     return draw_meter(total, spent, price, f"{label}, {short(price)} would be added" if price else label)
 
@@ -433,18 +427,17 @@ def _list_words(tables: list[dict[str, Any]]) -> str:
 
 
 def _write_examples(tables: list[dict[str, Any]]) -> list[str]:
-    """Statements to begin with, one or two for every private table."""
+    """Statements to begin with, a few for every private table whose names need no quotes."""
     examples = []
     for table in tables:
         if table.get("public"):
             continue
         name = table["name"]
-        examples.append(f"DP-SELECT 0.1 COUNT(*) AS records FROM {name}")
-        keys = [each["name"] for each in table["columns"] if _size(each) and _size(each) <= 40]
-        for key in keys[:2]:
-            examples.append(
-                f"DP-SELECT 0.1 {key}, COUNT(*) AS records FROM {name} GROUP BY {key} ORDER BY {key}"
-            )
+        keys = [each["name"] for each in table["columns"] if 0 < _size(each) <= _MOST_DRAWN][:2]
+        examples += [
+            f"DP-SELECT 0.1 COUNT(*) AS records FROM {name}",
+            *(f"DP-SELECT 0.1 {key}, COUNT(*) AS records FROM {name} GROUP BY {key}" for key in keys),
+        ]
     return [each for each in examples if re.fullmatch(r"[\w .,()*-]+", each)][:4]
 
 
@@ -465,8 +458,15 @@ async def _history(request: Request) -> Response:
     service = find_service(request)
     budget = await api.tell_budget(service, asker.user)
     entries = await service.history(asker.user)
-    rows = [_describe_charge(each) for each in reversed(entries)][:_MOST_SHOWN]
-    return await show(request, asker, "history.html", rows=rows, budget=budget, meter=_meter(budget, 0))
+    return await show(
+        request,
+        asker,
+        "history.html",
+        rows=[_describe_charge(each) for each in entries][:_MOST_SHOWN],
+        requests=[_describe_request(each) for each in await service.approvals(asker.user)][:_MOST_SHOWN],
+        budget=budget,
+        meter=_meter(budget, 0),
+    )
 
 
 async def _ledger(request: Request) -> Response:
@@ -474,7 +474,7 @@ async def _ledger(request: Request) -> Response:
     service = find_service(request)
     budget = await api.tell_budget(service, asker.user)
     entries = await service.ledger(asker.user)
-    rows = [_describe_charge(each) for each in reversed(entries)]
+    rows = [_describe_charge(each) for each in entries]
     people: dict[str, Fraction] = {}
     for each in rows:
         people[each["person"]] = people.get(each["person"], Fraction(0)) + each["amount"]
@@ -505,6 +505,17 @@ def _describe_charge(entry: dict[str, Any]) -> dict[str, Any]:
         "epsilon": amount,
         "amount": _amount(amount),
         "answered": entry.get("answered", True),
+    }
+
+
+def _describe_request(request: dict[str, Any]) -> dict[str, Any]:
+    """What waits for a steward, or was decided, for a list."""
+    asked = datetime.fromtimestamp(request["asked_at"]).astimezone()
+    again = request["kind"] == "statement" and request["status"] == "approved"
+    return {
+        **request,
+        "at": f"{asked:%Y-%m-%d %H:%M}",
+        "again": f"/ask?sql={quote(request['subject'])}" if again else None,
     }
 
 
@@ -568,7 +579,8 @@ async def _change_people(service: Service, user: User, form: dict[str, list[str]
         case "remove":
             await service.remove_user(user, name)
         case "approve" | "decline" as action:
-            await service.decide(user, field(form, "id"), approve=action == "approve")
+            number = field(form, "number")
+            await service.decide(user, int(number) if number.isdecimal() else 0, approve=action == "approve")
         case _:
             raise HTTPException(422, "the form has no such button")
     return None
@@ -578,15 +590,15 @@ async def _show_people(
     request: Request, asker: Asker, *, status: int = 200, message: str = "", token: str = "", name: str = ""
 ) -> Response:
     service = find_service(request)
-    approvals = await service.approvals(asker.user)
+    requests = [_describe_request(each) for each in await service.approvals(asker.user)]
     return await show(
         request,
         asker,
         "people.html",
         status=status,
         people=await service.users(asker.user),
-        waiting=[each for each in approvals if _is_waiting(each)],
-        decided=[each for each in approvals if not _is_waiting(each)],
+        waiting=[each for each in requests if each["status"] == "waiting"],
+        decided=[each for each in requests if each["status"] != "waiting"],
         budget=await api.tell_budget(service, asker.user),
         message=message,
         token=token,
@@ -634,7 +646,7 @@ async def _release(request: Request) -> Response:
 
 async def _job(request: Request) -> Response:
     asker = await require_asker(request)
-    job = await find_service(request).job(asker.user, request.path_params["id"])
+    job = await find_service(request).job(asker.user, request.path_params["number"])
     return await show(request, asker, "job.html", job=job)
 
 
@@ -656,7 +668,7 @@ ROUTES = [
     Route("/people", _people, methods=["GET", "POST"]),
     Route("/releases", _releases),
     Route("/releases/{name}", _release, methods=["GET", "POST"]),
-    Route("/jobs/{id}", _job),
+    Route("/jobs/{number:int}", _job),
     Route("/robots.txt", _send_robots),
     Route("/static/{name}", _send_asset),
 ]

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -44,6 +43,7 @@ from sfumato.schema import (
     quote_toml,
     refuse_private_file,
 )
+from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
 from sfumato.serve.web.pages import show
 
@@ -93,9 +93,8 @@ async def _wizard(request: Request) -> Response:
     else:
         form = await read_form(request)
         asker = await require_asker(request, csrf=field(form, "csrf"))
-    if asker.user.role != "steward":
-        raise HTTPException(403, "describing tables is for stewards")
     service = find_service(request)
+    service.admit(asker.user, "draft")
     project, source = service.project, field(form, "source")
     if not source:
         return await _choose(request, asker, service, message="")
@@ -113,8 +112,8 @@ async def _wizard(request: Request) -> Response:
         files = write_project_file(facts, kinds), write_recipe_file(facts)
         described = await run_in_threadpool(_parse, files, project)
         if step == "release":
-            job = await service.start_release(asker.user, files[1], name=field(form, "release") or facts.name)
-            return RedirectResponse(f"/jobs/{job['id']}", 303)
+            job = await api.start_release(service, asker.user, files[1], name=field(form, "release"))
+            return RedirectResponse(f"/jobs/{job['number']}", 303)
         if step in ("project", "recipe"):
             return _send_file(step, facts, files)
         preview = await run_in_threadpool(_preview, described[0], files[1], kinds)

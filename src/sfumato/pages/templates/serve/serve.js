@@ -183,10 +183,10 @@ if (job) {
     const record = JSON.parse(event.data);
     job.querySelector(".stages").replaceChildren(...(record.stages || []).map((stage) => {
       const item = document.createElement("li");
-      item.textContent = typeof stage === "string" ? stage : stage.name;
+      item.textContent = stage;
       return item;
     }));
-    if (record.status === "done" || record.status === "failed") location.reload();
+    if (["done", "failed", "refused"].includes(record.status)) location.reload();
   };
   source.addEventListener("end", () => {
     source.close();
