@@ -72,13 +72,24 @@ def answer_statement(
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
     noise: NoiseSource | None = None,
+    asked_by: str | None = None,
+    at_most: Fraction | None = None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
     `engine` reads the tables, `report` says what is left of the budget, `open_ledger` opens what is charged;
-    `progress` is called with each stage, `noise` is another source of noise for audits.
+    `progress` is called with each stage, `noise` is another source of noise for audits. `asked_by` is who
+    asks, `at_most` the most epsilon that one charge may cost.
     """
-    desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger, noise=noise)
+    desk = _Desk(
+        project=project,
+        engine=engine,
+        report=report,
+        open_ledger=open_ledger,
+        noise=noise,
+        asked_by=asked_by,
+        at_most=at_most,
+    )
     return desk.answer(text, progress=progress)
 
 
@@ -89,6 +100,8 @@ class _Desk:
     report: Callable[[], BudgetReport]
     open_ledger: Callable[[], Ledger]
     noise: NoiseSource | None = None
+    asked_by: str | None = None
+    at_most: Fraction | None = None
 
     def answer(self, text: str, *, progress: Callable[[str], None]) -> Answer:
         statement = read_statement(text)
@@ -184,6 +197,8 @@ class _Desk:
                 costs=plan.costs,
                 version=lambda secret: self._version(plan, secret),
                 units=self._units(plan),
+                asked_by=self.asked_by,
+                at_most=self.at_most,
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
