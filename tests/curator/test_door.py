@@ -47,3 +47,13 @@ def test_who_asks_is_recorded_and_held_to_what_they_would_spend(project):
     # An answer that is there costs nothing, whoever asks.
     assert curator.sql("DP-SELECT 0.5 COUNT(*) FROM t", asked_by="cy", at_most=Fraction(0)).repeated
     assert curator.budget().spent == Fraction(3, 4)
+
+
+def test_explain_names_the_price_and_what_is_paid_for(project):
+    curator = sf.open(project)
+    statement = "DP-SELECT 0.5 region, COUNT(*) AS n FROM t GROUP BY region"
+    price = curator.sql(f"EXPLAIN {statement}").price
+    assert (price.epsilon, price.groups, price.admitted, price.stored) == (Fraction(1, 2), 3, True, False)
+    answer = curator.sql(statement).to_arrow().to_pylist()
+    assert {row["n_high"] - row["n"] for row in answer} == {price.errors["n"]}
+    assert curator.sql(f"EXPLAIN {statement}").price.stored

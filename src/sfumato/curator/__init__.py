@@ -17,7 +17,7 @@ from sfumato.curator.conversation import Conversation
 from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
-from sfumato.exact import format_exact, parse_delta
+from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.questions import check_question, request_cost, request_grid, request_size
 from sfumato.recipes import (
     Plan,
@@ -141,6 +141,14 @@ class Curator:
         if ledger.budget != wanted:
             ledger.change_budget(wanted)
         return ledger.report()
+
+    def set_share(self, person: str, epsilon: object) -> None:
+        """Lets `person` spend at most `epsilon` of the budget, or with None as much as there is."""
+        self._ledger().set_share(person, None if epsilon is None else parse_positive(epsilon, name="share"))
+
+    def share(self, person: str) -> BudgetReport | None:
+        """What `person` may spend, has spent and has left of their share; None if they have none."""
+        return self._ledger().report_share(person) if self.has_ledger() else None
 
     def check(
         self,

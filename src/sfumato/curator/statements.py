@@ -23,11 +23,13 @@ from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     Answer,
     NoisyAggregates,
+    Price,
     QueryPlan,
     Source,
     check_within,
     choose_step,
     describe_scales,
+    expected_errors,
     explain_query,
     finish_query,
     finish_rows,
@@ -220,7 +222,20 @@ class _Desk:
         text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
         text += more
         table = pa.table({"plan": text.splitlines()})
-        return Answer(table=table, explanation=text)
+        price = Price(
+            epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
+            delta=sum((plan.delta for plan in plans), Fraction(0)),
+            errors=expected_errors(plans[0]),
+            groups=None if plans[0].selection is not None else plans[0].groups,
+            admitted=admitted,
+            stored=bool(report.entries) and all(map(self._is_stored, plans)),
+        )
+        return Answer(table=table, explanation=text, price=price)
+
+    def _is_stored(self, plan: QueryPlan) -> bool:
+        ledger = self.open_ledger()
+        version = self._version(plan, ledger.secret)
+        return ledger.find_answer(plan_digest=self._digest(plan), table_version=version) is not None
 
     def _digest(self, plan: QueryPlan) -> str:
         """The digest of a plan and of the described tables it reads: what an answer is the answer to."""
