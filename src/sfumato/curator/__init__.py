@@ -259,6 +259,11 @@ class Curator:
             at_most=at_most,
         )
 
+    def describe_table(self, table: str) -> dict[str, str]:
+        """The names of the stored columns of `table` and their kinds, from its header; reads no record."""
+        known = {**self._project.tables, **self._project.public}
+        return dict(self._engine.describe(known[table] if table in known else self._project.table(table)))
+
     def examine(self, table: str) -> dict[str, Any]:
         """How well the description of `table` fits its records. INTERNAL: exact counts, for its steward.
 

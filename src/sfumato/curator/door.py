@@ -173,7 +173,10 @@ def answer_under_charge(
         if charge.answer is not None:
             return unpack(charge.answer), True
         noisy = charge.measure(read, draw)
-        charge.store(pack(noisy))
+        try:
+            charge.store(pack(noisy))
+        except LedgerError as error:
+            raise ChargeKept(f"{error}. The charge is kept, and nobody has seen its answer") from None
         return noisy, False
 
 

@@ -108,15 +108,27 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
 def read_toml(path: Path, *, what: str) -> dict[str, Any]:
     """The content of a TOML file, decimals kept exact."""
     try:
-        return tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=_parse_float)
+        return parse_toml(read_regular(path, most=MOST_TEXT).decode(), what=f"{what} {path.name!r}")
     except FileNotFoundError:
         hint = "; `sfumato init` drafts one" if what == "project file" else ""
         raise SchemaError(f"{what} {path.name!r} does not exist{hint}") from None
     except OSError as error:
         reason = str(error) if isinstance(error, SourceError) else type(error).__name__
         raise SchemaError(f"{what} {path.name!r} cannot be read ({reason})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
         raise SchemaError(f"{what} {path.name!r} is not valid TOML: {error}") from None
+
+
+def parse_toml(text: str, *, what: str) -> dict[str, Any]:
+    """The content of a text in TOML, decimals kept exact; errors call it `what`.
+
+    >>> parse_toml("epsilon = 0.1", what="recipe")
+    {'epsilon': Decimal('0.1')}
+    """
+    try:
+        return tomllib.loads(text, parse_float=_parse_float)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SchemaError(f"{what} is not valid TOML: {error}") from None
 
 
 def draft_project(source: str, kinds: Mapping[str, str]) -> str:
