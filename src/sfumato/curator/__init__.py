@@ -239,7 +239,7 @@ class Curator:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
 
         `asked_by` is who asks, recorded with the charge and held to their share; `at_most` is the most
-        epsilon that one charge may cost; `progress` is called with each stage.
+        epsilon that it may cost; `progress` is called with each stage.
 
         Privacy: the sensitivity of every measure follows from the plan and the bounds that the engine
         enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its

@@ -81,7 +81,7 @@ def answer_statement(
 
     `engine` reads the tables, `report` says what is left of the budget, `open_ledger` opens what is charged;
     `progress` is called with each stage, `noise` is another source of noise for audits. `asked_by` is who
-    asks, `at_most` the most epsilon that one charge may cost.
+    asks, `at_most` the most epsilon that it may cost.
     """
     desk = _Desk(
         project=project,
@@ -153,9 +153,10 @@ class _Desk:
                 more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
                 return self._explain((plan,), more=more)
             report = self.report()
-            if last is not None and not admits(report.budget, report.sums, plan.costs):
+            beyond = self.at_most is not None and spent + plan.epsilon > self.at_most
+            if last is not None and (beyond or not admits(report.budget, report.sums, plan.costs)):
                 return _finish(*last, spent)
-            noisy, cost = self._answer(plan, progress=progress)
+            noisy, cost = self._answer(plan, spent=spent, progress=progress)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)
@@ -182,15 +183,25 @@ class _Desk:
                 f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent",
                 left=report.left,
             )
+        beyond = self.at_most is not None and statement.epsilon > self.at_most
+        if self.at_most is not None and beyond and not all(map(self._is_stored, plan.parts)):
+            raise BudgetExceeded(
+                f"the rows need epsilon {statement.epsilon}, and at most {self.at_most} was to be spent; "
+                "nothing was spent",
+                left=self.at_most,
+            )
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
         return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True)
 
     def _answer(
-        self, plan: QueryPlan, *, progress: Callable[[str], None]
+        self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]
     ) -> tuple[NoisyAggregates, Fraction]:
-        """The noisy aggregates of `plan`, and the epsilon that was charged for them now."""
+        """The noisy aggregates of `plan`, and the epsilon that was charged for them now.
+
+        `spent` is what the statement has cost so far.
+        """
         noisy, repeated = answer_under_charge(
             Bill(
                 digest=self._digest(plan),
@@ -200,7 +211,7 @@ class _Desk:
                 version=lambda secret: self._version(plan, secret),
                 units=self._units(plan),
                 asked_by=self.asked_by,
-                at_most=self.at_most,
+                at_most=None if self.at_most is None else self.at_most - spent,
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
