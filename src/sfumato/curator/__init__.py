@@ -261,8 +261,8 @@ class Curator:
 
     def describe_table(self, table: str) -> dict[str, str]:
         """The names of the stored columns of `table` and their kinds, from its header; reads no record."""
-        known = {**self._project.tables, **self._project.public}
-        return dict(self._engine.describe(known[table] if table in known else self._project.table(table)))
+        public = self._project.public.get(table)
+        return dict(self._engine.describe(public or self._project.table(table)))
 
     def examine(self, table: str) -> dict[str, Any]:
         """How well the description of `table` fits its records. INTERNAL: exact counts, for its steward.
