@@ -52,6 +52,28 @@ class Rows:
         return rows if part.step > 0 else rows[::-1]
 
 
+def move_cursor(place: int, count: int, direction: tuple[str, int | None]) -> tuple[range, int]:
+    """The rows that a cursor goes over, and where it then stands: on a row from 1, before them or after.
+
+    >>> move_cursor(0, 10, ("forward", 2)), move_cursor(3, 10, ("backward", None))
+    ((range(0, 2), 2), (range(1, -1, -1), 0))
+    """
+    way, steps = direction
+    end = count + 1
+    if way in ("absolute", "relative") and steps is not None:
+        target = place + steps if way == "relative" else steps if steps >= 0 else end + steps
+        target = min(max(target, 0), end)
+        return range(target - 1, target if 0 < target < end else target - 1), target
+    steps = end if steps is None else steps
+    target = min(max(place - steps if way == "backward" else place + steps, 0), end)
+    if target == place:
+        here = steps == 0 and 0 < place < end
+        return range(place - 1, place if here else place - 1), place
+    if target > place:
+        return range(place, min(target, count)), target
+    return range(place - 2, max(target, 1) - 2, -1), target
+
+
 def read_table(table: pa.Table, columns: tuple[Column, ...] | None, notes: tuple[str, ...]) -> Rows:
     """The rows of an Arrow table, with the types that the client was told of before, if it was."""
     own = tuple(

@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sfumato.serve.wire.answers import explain_failure
+from sfumato.serve.wire.asking import Asker, Catalog, Service
 from sfumato.serve.wire.commands import read_options
 from sfumato.serve.wire.messages import Body, Refusal, Stream, cstring, error_response, message
 from sfumato.serve.wire.scram import MECHANISM, MECHANISM_PLUS, Exchange, hash_certificate
-from sfumato.serve.wire.session import Asked, Catalog, Limits, Session
+from sfumato.serve.wire.session import Limits, Session
 from sfumato.serve.wire.session_settings import SessionSettings
 
 _SSL_REQUEST, _GSS_REQUEST, _CANCEL_REQUEST = 80877103, 80877104, 80877102
@@ -55,7 +56,7 @@ class WireServer:
     def __init__(
         self,
         *,
-        service: Asked,
+        service: Service,
         catalog: Catalog,
         tls: ssl.SSLContext | None = None,
         certificate: bytes | None = None,
@@ -163,7 +164,7 @@ class WireServer:
     def _cancel(self, key: int, secret: bytes) -> None:
         known, session = self._keys.get(key, (b"", None))
         if session is not None and hmac.compare_digest(known, secret):
-            session.cancel()
+            session.asker.cancel()
 
     def _read_startup(self, stream: Stream, code: int, body: Body) -> _Startup:
         major, minor = divmod(code, 2**16)
@@ -200,16 +201,15 @@ class WireServer:
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 0)))
         settings = SessionSettings([*read_options(given.pop("options", "")), *given.items()], user=name)
-        return Session(
-            stream,
+        asker = Asker(
             service=self._service,
             catalog=self._catalog,
             user=user,
             database=database,
             settings=settings,
-            limits=self._limits,
             threads=self._threads,
         )
+        return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
     async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
         self._check_tries(host, name)

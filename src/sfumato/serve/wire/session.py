@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal
 
 from sfumato.exact import format_exact
-from sfumato.serve.results import Column, Result
-from sfumato.serve.wire.answers import Rows, explain_failure, read_table
+from sfumato.serve.results import Column
+from sfumato.serve.wire.answers import Rows, explain_failure, move_cursor
+from sfumato.serve.wire.asking import Asker, Shape
 from sfumato.serve.wire.commands import (
     Command,
     CopyForm,
     count_parameters,
-    find_set_config,
     read_command,
     split_statements,
 )
@@ -39,41 +37,11 @@ from sfumato.serve.wire.messages import (
     row_description,
 )
 from sfumato.serve.wire.session_settings import SessionSettings
-from sfumato.serve.wire.values import TEXT, UNKNOWN, decode_value, encode, find_oid
+from sfumato.serve.wire.values import TEXT, UNKNOWN, decode_value, encode
 
-_T = TypeVar("_T")
-# The columns of a statement, None if it has no rows, and the types of its parameters.
-_Shape = tuple[tuple[Column, ...] | None, tuple[int, ...]]
 _BLOCK = 500
-_MOST_ABANDONED = 8
 _COPY_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _ENDINGS = ("commit", "rollback", "rollback to")
-
-
-class Asked(Protocol):
-    """What a session needs of the service."""
-
-    def find_user(self, name: str) -> Any: ...  # noqa: ANN401, D102
-    def find_verifier(self, name: str) -> Any: ...  # noqa: ANN401, D102
-    async def describe(self, user: Any, text: str, **more: Any) -> Any: ...  # noqa: ANN401, D102
-    async def explain(self, user: Any, text: str, **more: Any) -> dict[str, Any]: ...  # noqa: ANN401, D102
-    async def ask(self, user: Any, text: str, **more: Any) -> Any: ...  # noqa: ANN401, D102
-
-
-class Catalog(Protocol):
-    """What a session needs of the catalog."""
-
-    def covers(self, text: str) -> bool: ...  # noqa: D102
-    def describe(self, text: str) -> tuple[tuple[Column, ...], tuple[int, ...]]: ...  # noqa: D102
-    def answer(  # noqa: D102
-        self,
-        text: str,
-        *,
-        user: Any,  # noqa: ANN401
-        database: str,
-        settings: Mapping[str, str],
-        parameters: Sequence[object],
-    ) -> Result: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +65,7 @@ class _Prepared:
     text: str
     command: Command
     given: tuple[int, ...] = ()
-    shape: _Shape | None = None
-    is_catalog: bool | None = None
+    shape: Shape | None = None
 
     @property
     def query(self) -> str:
@@ -122,50 +89,28 @@ class Session:
     ----------
     stream
         The connection.
-    service, catalog
-        Who answers.
-    user, database
-        Who asks, and the database name that they gave.
+    asker
+        Who asks the service and the catalog for this client.
     settings
         The settings that the client began with.
     limits
         Bounds on what the client may take.
-    threads
-        Where the catalog works, as it does not wait well.
 
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        *,
-        service: Asked,
-        catalog: Catalog,
-        user: Any,  # noqa: ANN401
-        database: str,
-        settings: SessionSettings,
-        limits: Limits,
-        threads: Executor,
-    ) -> None:
+    def __init__(self, stream: Stream, *, asker: Asker, settings: SessionSettings, limits: Limits) -> None:
+        self.asker = asker
+        self.reading = False
+        self.stopping = False
         self._stream = stream
-        self._service = service
-        self._catalog = catalog
-        self._user = user
-        self._database = database
         self._settings = settings
         self._limits = limits
-        self._threads = threads
         self._status: Literal["I", "T", "E"] = "I"
         self._skipping = False
         self._savepoints: list[str] = []
+        self._spent_before = Fraction(0)
         self._prepared: dict[str, _Prepared] = {}
         self._portals: dict[str, _Portal] = {}
-        self._spent = Fraction(0)
-        self._spent_in_block = Fraction(0)
-        self._abandoned: set[asyncio.Task[Any]] = set()
-        self._cancelled: asyncio.Future[None] | None = None
-        self.reading = False
-        self.stopping = False
 
     async def run(self) -> None:
         """Answers messages until the client leaves."""
@@ -198,11 +143,6 @@ class Session:
                 await self._guard(handlers[kind](Body(body)), simple=kind in b"QF")
 
         raise Refusal("57P01", "the server is stopping", fatal=True)
-
-    def cancel(self) -> None:
-        """Ends the wait for what is being asked; the work itself goes on, and its answer is stored."""
-        if self._cancelled is not None and not self._cancelled.done():
-            self._cancelled.set_result(None)
 
     async def _read(self) -> tuple[bytes, bytes]:
         self.reading = True
@@ -362,34 +302,24 @@ class Session:
             return _merge(given, inferred, count)
         return given
 
-    async def _find_shape(self, prepared: _Prepared) -> _Shape:
+    async def _find_shape(self, prepared: _Prepared) -> Shape:
         """The columns of a statement, None if it has no rows, and the types of its parameters; free."""
         command = prepared.command
         if self._status == "E" and command.kind not in _ENDINGS:
             raise _aborted()
         if command.kind == "show":
-            names = ("name", "setting", "description") if command.name == "all" else (command.name,)
-            return tuple(Column(name, TEXT) for name in names), ()
+            return self._settings.show(command.name).columns, ()
         if command.kind == "fetch":
             portal = self._find_portal(command.name)
             return (await self._find_shape(portal.prepared))[0], ()
         if command.kind not in ("question", "declare", "copy", "explain"):
             return None, ()
         if prepared.shape is None:
-            prepared.shape = await self._ask_shape(prepared)
+            prepared.shape = await self.asker.describe(prepared.query)
         columns, oids = prepared.shape
         if command.kind == "explain":
             columns = (Column("QUERY PLAN", TEXT),)
         return (columns if command.kind in ("question", "explain") else None), oids
-
-    async def _ask_shape(self, prepared: _Prepared) -> _Shape:
-        text = prepared.query
-        if await self._is_catalog(prepared):
-            return await self._in_thread(self._catalog.describe, text)
-        epsilon = self._settings.epsilon
-        description = await self._wait(self._service.describe(self._user, text, epsilon=epsilon))
-        columns = tuple(Column(name, find_oid(kind)) for name, kind in description.columns)
-        return columns, tuple(find_oid(kind) for kind in description.parameters)
 
     # What they do.
 
@@ -460,15 +390,15 @@ class Session:
                     )
                 else:
                     self._settings.begin()
-                    self._status, self._savepoints, self._spent_in_block = "T", [], Fraction(0)
+                    self._status, self._savepoints, self._spent_before = "T", [], self.asker.spent
             case "commit" | "rollback":
                 if self._status == "I":
                     self._notice("there is no transaction in progress", severity="WARNING", code="25P01")
                     return command.tag
                 keeps = command.kind == "commit" and self._status == "T"
-                if not keeps and self._spent_in_block:
-                    spent = format_exact(self._spent_in_block)
-                    self._notice(f"a rollback gives nothing back: epsilon {spent} stays spent")
+                spent = self.asker.spent - self._spent_before
+                if spent and not keeps:
+                    self._notice(f"a rollback gives nothing back: epsilon {format_exact(spent)} stays spent")
                 self._settings.end(keep=keeps)
                 self._status = "I"
                 self._end_implicit()
@@ -535,135 +465,26 @@ class Session:
         """The rows that FETCH or MOVE goes over; the cursor then stands on the last of them."""
         cursor = self._find_portal(command.name)
         rows = await self._open(cursor)
-        way, count = command.direction
-        here, end = cursor.place, len(rows) + 1
-        if way in ("absolute", "relative") and count is not None:
-            target = here + count if way == "relative" else count if count >= 0 else end + count
-            cursor.place = min(max(target, 0), end)
-            stretch = range(cursor.place, cursor.place + 1)
-        else:
-            count = end if count is None else count
-            count = -count if way == "backward" else count
-            cursor.place = min(max(here + count, 0), end)
-            step = 1 if count >= 0 else -1
-            first = here if count == 0 else here + step
-            stretch = range(first, cursor.place + step, step)
-        numbers = [number - 1 for number in (stretch[0], stretch[-1]) if stretch] if stretch else []
-        low, high = (max(min(numbers), 0), min(max(numbers), len(rows) - 1)) if numbers else (0, -1)
-        inner = range(low, high + 1) if stretch.step > 0 else range(high, low - 1, -1)
-        return Rows(
-            columns=rows.columns, source=rows.source, stretch=inner if high >= low else range(0), word="FETCH"
-        )
+        stretch, cursor.place = move_cursor(cursor.place, len(rows), command.direction)
+        return replace(rows, stretch=stretch, word="FETCH", notes=())
 
     async def _open(self, portal: _Portal) -> Rows:
         """The rows of a portal; asked for once, when they are first wanted."""
         if portal.rows is None:
-            command = portal.prepared.command
+            prepared = portal.prepared
+            command = prepared.command
             if command.kind == "show":
-                portal.rows = self._show(command.name)
+                portal.rows = self._settings.show(command.name)
             elif command.kind == "fetch":
                 portal.rows = await self._fetch(command)
             elif command.kind == "explain":
-                portal.rows = await self._explain(portal)
+                portal.rows = await self.asker.explain(prepared.query, portal.parameters)
             else:
-                portal.rows = await self._ask(portal)
+                columns = prepared.shape[0] if prepared.shape else None
+                portal.rows = await self.asker.ask(prepared.query, portal.parameters, columns=columns)
             for note in portal.rows.notes:
                 self._notice(note)
         return portal.rows
-
-    def _show(self, name: str) -> Rows:
-        if name == "all":
-            values = [(key, value, "") for key, value in self._settings.to_dict().items()]
-            columns = tuple(Column(key, TEXT) for key in ("name", "setting", "description"))
-            return Rows(columns=columns, source=values, stretch=range(len(values)), word="SHOW")
-        return Rows(
-            columns=(Column(name, TEXT),), source=[(self._settings[name],)], stretch=range(1), word="SHOW"
-        )
-
-    async def _explain(self, portal: _Portal) -> Rows:
-        work = self._service.explain(
-            self._user, portal.prepared.query, epsilon=self._settings.epsilon, parameters=portal.parameters
-        )
-        found = await self._wait(work)
-        lines = [(line,) for line in str(found["text"]).splitlines()]
-        return Rows(
-            columns=(Column("QUERY PLAN", TEXT),), source=lines, stretch=range(len(lines)), word="EXPLAIN"
-        )
-
-    async def _ask(self, portal: _Portal) -> Rows:
-        prepared = portal.prepared
-        text = prepared.query
-        columns = prepared.shape[0] if prepared.shape else None
-        # Which of the two answers is decided by the statement alone: a parameter may hold any text.
-        if await self._is_catalog(prepared):
-            for name, value in find_set_config(text, portal.parameters):
-                self._settings.change(name, value)
-            ask = partial(
-                self._catalog.answer,
-                text,
-                user=self._user,
-                database=self._database,
-                settings=self._settings.to_dict(),
-                parameters=portal.parameters,
-            )
-            result: Result = await self._in_thread(ask)
-            told = columns if columns is not None and len(columns) == len(result.columns) else result.columns
-            word = result.tag.split()[0] if result.tag else "SELECT"
-            return Rows(columns=told, source=result.rows, stretch=range(len(result.rows)), word=word)
-        reply = await self._wait(self._spend(text, portal.parameters))
-        return read_table(reply.table, columns, reply.notes)
-
-    async def _spend(self, text: str, parameters: tuple[object, ...]) -> Any:  # noqa: ANN401
-        budget = self._settings.session_budget
-        if len(self._abandoned) > _MOST_ABANDONED:
-            raise Refusal("53400", "statements that were cancelled are still at work; wait for them")
-        if budget is not None and self._abandoned:
-            await asyncio.wait(self._abandoned)
-        reply = await self._service.ask(
-            self._user,
-            text,
-            epsilon=self._settings.epsilon,
-            at_most=None if budget is None else max(budget - self._spent, Fraction(0)),
-            parameters=parameters,
-        )
-        self._spent += reply.spent
-        self._spent_in_block += reply.spent
-        return reply
-
-    async def _is_catalog(self, prepared: _Prepared) -> bool:
-        if prepared.is_catalog is None:
-            prepared.is_catalog = await self._in_thread(self._catalog.covers, prepared.query)
-        return prepared.is_catalog
-
-    async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
-        loop = asyncio.get_running_loop()
-
-        async def wait() -> _T:
-            return await loop.run_in_executor(self._threads, partial(work, *arguments))
-
-        return await self._wait(wait())
-
-    async def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """What `work` gives, unless the client cancels: then the wait ends at once, and the work goes on."""
-        task = asyncio.create_task(work)
-        task.add_done_callback(self._forget)
-        self._cancelled = asyncio.get_running_loop().create_future()
-        waited: set[asyncio.Future[Any]] = {task, self._cancelled}
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        cancelled, self._cancelled = self._cancelled.done(), None
-        if cancelled and not task.done():
-            self._abandoned.add(task)
-        if cancelled:
-            raise Refusal("57014", "the statement was cancelled; if it was charged, its answer is stored")
-        try:
-            return task.result()
-        except Exception as error:
-            raise explain_failure(error) from None
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._abandoned.discard(task)
-        if not task.cancelled():
-            task.exception()
 
     def _complete(self, tag: str) -> None:
         self._stream.send(message(b"C", cstring(tag)))

@@ -7,7 +7,10 @@ from fractions import Fraction
 from sfumato._version import __version__
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_exact, parse_positive
+from sfumato.serve.results import Column
+from sfumato.serve.wire.answers import Rows
 from sfumato.serve.wire.messages import Refusal
+from sfumato.serve.wire.values import TEXT
 
 SERVER_VERSION = f"15.0 (sfumato {__version__})"
 EPSILON = "sfumato.epsilon"
@@ -141,6 +144,15 @@ class SessionSettings:
                 else:
                     self._values[name] = value
         self._before = None
+
+    def show(self, name: str) -> Rows:
+        """What SHOW answers: one setting, or "all" of them."""
+        if name == "all":
+            values: list[tuple[object, ...]] = [(*pair, "") for pair in self.to_dict().items()]
+            columns = tuple(Column(key, TEXT) for key in ("name", "setting", "description"))
+            return Rows(columns=columns, source=values, stretch=range(len(values)), word="SHOW")
+        column = Column(_REPORTED.get(name, name), TEXT)
+        return Rows(columns=(column,), source=[(self[name],)], stretch=range(1), word="SHOW")
 
     def news(self) -> list[tuple[str, str]]:
         """The settings to tell the client of, as they changed since the last time."""
