@@ -122,7 +122,7 @@ class Asker:
         answer = partial(
             self._catalog.answer,
             text,
-            user=self._user,
+            user=self._user.name,
             database=self._database,
             settings=self._settings.to_dict(),
             parameters=parameters,
