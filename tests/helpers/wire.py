@@ -59,6 +59,8 @@ class CountingService:
     asked: list = field(default_factory=list)
     described: list = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
+    settings: object = field(default_factory=lambda: SimpleNamespace(session_budget=None))
+    logins: list = field(default_factory=list)
     verifier: object = field(default_factory=lambda: make_verifier(PASSWORD))
 
     def find_user(self, name):
@@ -66,6 +68,13 @@ class CountingService:
 
     def find_verifier(self, name):
         return self.verifier if name == "ana" else make_verifier("nobody knows", salt=b"s" * 16)
+
+    def may_log_in(self, name):
+        return self.logins.count((name, False)) < 3
+
+    def note_login(self, name, *, door, known):
+        assert door == "wire"
+        self.logins.append((name, known))
 
     async def describe(self, user, text, *, epsilon=None, parameter_types=()):
         self.described.append(text)
