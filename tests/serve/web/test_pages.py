@@ -132,7 +132,8 @@ def test_a_steward_adds_and_removes_people(site, ada):
 def test_each_role_sees_its_own_pages(site, ana, ada):
     vic = site.login("vic")
     for path, seen in {
-        "/": (200, 303, 303), "/ask": (200, 200, 403), "/tables": (200, 200, 403), "/history": (200, 200, 403),
+        "/": (200, 303, 303), "/ask": (200, 200, 403), "/tables": (200, 200, 403),
+        "/history": (200, 200, 403),
         "/ledger": (200, 403, 403), "/people": (200, 403, 403), "/wizard": (200, 403, 403),
         "/releases": (200, 200, 200),
     }.items():  # fmt: skip
