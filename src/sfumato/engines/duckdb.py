@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -383,6 +383,7 @@ class ProjectEngine(DuckDBEngine):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._servers: dict[str, ServerEngine] = {}
+        self._finding = Lock()
 
     def snapshot(self, table: Table) -> AbstractContextManager[None]:
         """As the engine of the table's place has it."""
@@ -434,16 +435,18 @@ class ProjectEngine(DuckDBEngine):
             return None
         if isinstance(table, PublicTable):
             raise SourceError(f"public table {table.name!r}: source must be a file")
-        if place not in self._servers:
-            module, name, package = _SERVERS[place]
-            try:
-                import_module(package)
-            except ImportError:
-                raise SourceError(
-                    f"table {table.name!r}: its source needs another package: pip install 'sfumato[{place}]'"
-                ) from None
-            self._servers[place] = getattr(import_module(module), name)(self._folder)
-        return self._servers[place]
+        with self._finding:  # one engine for a place, whoever asks first
+            if place not in self._servers:
+                module, name, package = _SERVERS[place]
+                try:
+                    import_module(package)
+                except ImportError:
+                    raise SourceError(
+                        f"table {table.name!r}: its source needs another package: "
+                        f"pip install 'sfumato[{place}]'"
+                    ) from None
+                self._servers[place] = getattr(import_module(module), name)(self._folder)
+            return self._servers[place]
 
 
 def open_engine(folder: Path) -> DuckDBEngine:

@@ -191,7 +191,10 @@ def hide_failures(what: str) -> Iterator[None]:
     try:
         yield
     except duckdb.InterruptException:
-        raise KeyboardInterrupt from None
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt from None
+        # In a worker nobody pressed a key: it would end the loop that the worker works for.
+        raise SourceError(f"reading {what} was interrupted") from None
     except SourceError:
         raise  # one of ours, in words that are fixed
     except Exception:
