@@ -35,3 +35,25 @@ def test_a_norm_of_rows_is_refused_before_the_charge(tmp_path):
     with pytest.raises(sf.SchemaError, match="name a unit column"):
         curator.release(recipe, epsilon=Fraction(1), delta="1e-9")
     assert curator.budget().spent == 0
+
+
+def test_who_asks_is_recorded_and_held_to_what_they_would_spend(project):
+    curator = sf.open(project)
+    curator.sql("DP-SELECT 0.5 COUNT(*) FROM t", asked_by="ana", at_most=Fraction(1, 2))
+    curator.release(sf.recipes.CellCounts(table="t", by=("region",)), epsilon=0.25, asked_by="ben")
+    assert [entry.asked_by for entry in curator.budget().entries if entry.kind == "charge"] == ["ana", "ben"]
+    with pytest.raises(sf.BudgetExceeded, match=r"at most epsilon 0\.5 was to be spent"):
+        curator.sql("DP-SELECT 0.6 COUNT(*) FROM t", asked_by="ana", at_most=Fraction(1, 2))
+    # An answer that is there costs nothing, whoever asks.
+    assert curator.sql("DP-SELECT 0.5 COUNT(*) FROM t", asked_by="cy", at_most=Fraction(0)).repeated
+    assert curator.budget().spent == Fraction(3, 4)
+
+
+def test_explain_names_the_price_and_what_is_paid_for(project):
+    curator = sf.open(project)
+    statement = "DP-SELECT 0.5 region, COUNT(*) AS n FROM t GROUP BY region"
+    price = curator.sql(f"EXPLAIN {statement}").price
+    assert (price.epsilon, price.groups, price.admitted, price.stored) == (Fraction(1, 2), 3, True, False)
+    answer = curator.sql(statement).to_arrow().to_pylist()
+    assert {row["n_high"] - row["n"] for row in answer} == {price.errors["n"]}
+    assert curator.sql(f"EXPLAIN {statement}").price.stored

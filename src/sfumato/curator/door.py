@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato import noise as system_noise
-from sfumato.errors import LedgerError, ReleaseError, SfumatoError, SourceError
+from sfumato.accounting import describe_costs, read_epsilon
+from sfumato.errors import BudgetExceeded, ChargeKept, LedgerError, ReleaseError, SfumatoError, SourceError
+from sfumato.exact import format_short
 
 if TYPE_CHECKING:
     from sfumato.accounting import Cost, Entry, Ledger
@@ -32,7 +35,7 @@ class Bill:
     `digest` names the question and `description` is what the ledger keeps of it; `tables` are their names
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
     of what is read. With `resumable`, the answer may come in parts, of which the ledger keeps those that
-    are there.
+    are there. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it.
     """
 
     digest: str
@@ -42,6 +45,8 @@ class Bill:
     version: Callable[[bytes], str]
     units: Mapping[str, str] | None = None
     resumable: bool = False
+    asked_by: str | None = None
+    at_most: Fraction | None = None
 
 
 class Charged:
@@ -81,7 +86,7 @@ class Charged:
                     f"table {self._bill.tables!r}: its source changed while it was read; run it again"
                 )
         except SfumatoError as error:
-            raise SourceError(
+            raise ChargeKept(
                 f"{error}. The charge is kept, because a refund would tell about the records"
             ) from None
         return draw(true_values, self._noise)
@@ -132,6 +137,7 @@ def open_charge(
                 "it was. Nothing was spent; run `sfumato release` again, which is a new charge"
             )
         prepare()
+        _refuse_beyond(bill, ledger)
         progress("charging the ledger")
         entry = ledger.charge(
             description=bill.description,
@@ -141,6 +147,7 @@ def open_charge(
             costs=bill.costs,
             resumable=bill.resumable,
             units=bill.units,
+            asked_by=bill.asked_by,
         )
         yield Charged(bill, entry, ledger=ledger, noise=noise, kept=b"" if bill.resumable else None)
 
@@ -166,5 +173,22 @@ def answer_under_charge(
         if charge.answer is not None:
             return unpack(charge.answer), True
         noisy = charge.measure(read, draw)
-        charge.store(pack(noisy))
+        try:
+            charge.store(pack(noisy))
+        except LedgerError as error:
+            raise ChargeKept(f"{error}. The charge is kept, and nobody has seen its answer") from None
         return noisy, False
+
+
+def _refuse_beyond(bill: Bill, ledger: Ledger) -> None:
+    if bill.at_most is None:
+        return
+    delta = ledger.budget.delta
+    epsilon = read_epsilon(bill.costs, delta)
+    if epsilon is None or epsilon > bill.at_most:
+        raise BudgetExceeded(
+            f"this would cost {describe_costs(bill.costs, delta)}, and at most epsilon "
+            f"{format_short(bill.at_most)} was to be spent on it. Nothing was spent; raise the limit or ask "
+            "for less",
+            left=bill.at_most,
+        )

@@ -23,11 +23,13 @@ from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     Answer,
     NoisyAggregates,
+    Price,
     QueryPlan,
     Source,
     check_within,
     choose_step,
     describe_scales,
+    expected_errors,
     explain_query,
     finish_query,
     finish_rows,
@@ -72,13 +74,24 @@ def answer_statement(
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
     noise: NoiseSource | None = None,
+    asked_by: str | None = None,
+    at_most: Fraction | None = None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
     `engine` reads the tables, `report` says what is left of the budget, `open_ledger` opens what is charged;
-    `progress` is called with each stage, `noise` is another source of noise for audits.
+    `progress` is called with each stage, `noise` is another source of noise for audits. `asked_by` is who
+    asks, `at_most` the most epsilon that it may cost.
     """
-    desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger, noise=noise)
+    desk = _Desk(
+        project=project,
+        engine=engine,
+        report=report,
+        open_ledger=open_ledger,
+        noise=noise,
+        asked_by=asked_by,
+        at_most=at_most,
+    )
     return desk.answer(text, progress=progress)
 
 
@@ -89,6 +102,8 @@ class _Desk:
     report: Callable[[], BudgetReport]
     open_ledger: Callable[[], Ledger]
     noise: NoiseSource | None = None
+    asked_by: str | None = None
+    at_most: Fraction | None = None
 
     def answer(self, text: str, *, progress: Callable[[str], None]) -> Answer:
         statement = read_statement(text)
@@ -138,9 +153,10 @@ class _Desk:
                 more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
                 return self._explain((plan,), more=more)
             report = self.report()
-            if last is not None and not admits(report.budget, report.sums, plan.costs):
+            beyond = self.at_most is not None and spent + plan.epsilon > self.at_most
+            if last is not None and (beyond or not admits(report.budget, report.sums, plan.costs)):
                 return _finish(*last, spent)
-            noisy, cost = self._answer(plan, progress=progress)
+            noisy, cost = self._answer(plan, spent=spent, progress=progress)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)
@@ -167,15 +183,25 @@ class _Desk:
                 f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent",
                 left=report.left,
             )
+        beyond = self.at_most is not None and statement.epsilon > self.at_most
+        if self.at_most is not None and beyond and not all(map(self._is_stored, plan.parts)):
+            raise BudgetExceeded(
+                f"the rows need epsilon {statement.epsilon}, and at most {self.at_most} was to be spent; "
+                "nothing was spent",
+                left=self.at_most,
+            )
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
         return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True)
 
     def _answer(
-        self, plan: QueryPlan, *, progress: Callable[[str], None]
+        self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]
     ) -> tuple[NoisyAggregates, Fraction]:
-        """The noisy aggregates of `plan`, and the epsilon that was charged for them now."""
+        """The noisy aggregates of `plan`, and the epsilon that was charged for them now.
+
+        `spent` is what the statement has cost so far.
+        """
         noisy, repeated = answer_under_charge(
             Bill(
                 digest=self._digest(plan),
@@ -184,6 +210,8 @@ class _Desk:
                 costs=plan.costs,
                 version=lambda secret: self._version(plan, secret),
                 units=self._units(plan),
+                asked_by=self.asked_by,
+                at_most=None if self.at_most is None else self.at_most - spent,
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
@@ -205,7 +233,20 @@ class _Desk:
         text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
         text += more
         table = pa.table({"plan": text.splitlines()})
-        return Answer(table=table, explanation=text)
+        price = Price(
+            epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
+            delta=sum((plan.delta for plan in plans), Fraction(0)),
+            errors=expected_errors(plans[0]),
+            groups=None if plans[0].selection is not None else plans[0].groups,
+            admitted=admitted,
+            stored=bool(report.entries) and all(map(self._is_stored, plans)),
+        )
+        return Answer(table=table, explanation=text, price=price)
+
+    def _is_stored(self, plan: QueryPlan) -> bool:
+        ledger = self.open_ledger()
+        version = self._version(plan, ledger.secret)
+        return ledger.find_answer(plan_digest=self._digest(plan), table_version=version) is not None
 
     def _digest(self, plan: QueryPlan) -> str:
         """The digest of a plan and of the described tables it reads: what an answer is the answer to."""

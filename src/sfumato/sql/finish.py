@@ -35,13 +35,30 @@ from sfumato.tables.arrays import read_parquet, to_arrow
 _MOST_GROUPS = 2**24
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a statement would cost and err, before it is bought.
+
+    `errors` has half the width of the 95 % confidence interval of each column, None where it depends on the
+    answer; `groups` their number, None if they are chosen privately. `admitted` says whether the budget has
+    room for it, `stored` whether it was answered before and is free.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    errors: Mapping[str, float | None]
+    groups: int | None
+    admitted: bool
+    stored: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answer:
     """The answer to a statement.
 
     Aggregates have their 95 % confidence interval beside them, in `<name>_low` and `<name>_high`. `scales`
     names the noise behind each column, `spent` what was charged now: nothing for a repeated statement,
-    `notes` what should be known of the answer before it is used.
+    `notes` what should be known of the answer before it is used. EXPLAIN answers with a `price`.
     """
 
     table: pa.Table
@@ -52,6 +69,7 @@ class Answer:
     public: bool = False
     scales: Mapping[str, str] = field(default_factory=dict)
     explanation: str | None = None
+    price: Price | None = None
     notes: tuple[str, ...] = ()
 
     def to_arrow(self) -> pa.Table:

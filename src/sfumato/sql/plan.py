@@ -409,6 +409,21 @@ def describe_scales(plan: QueryPlan) -> dict[str, str]:
     return scales
 
 
+def expected_errors(plan: QueryPlan) -> dict[str, float | None]:
+    """For every output with an aggregate, half the width of its interval; None if the answer decides it."""
+    noises = {noise.measure: noise for noise in plan.noises}
+    errors: dict[str, float | None] = {}
+    for output in plan.outputs:
+        numbers = find_aggregate_numbers(output.tree)
+        if not numbers:
+            continue
+        measures = plan.aggregates[numbers[0]].measures
+        noise = noises[measures[0]]
+        known = isinstance(output.tree, exp.Column) and len(measures) == 1 and noise.kind != "exponential"
+        errors[output.name] = half_width(noise, 0.05) / noise.measure.grid if known else None
+    return errors
+
+
 def _sensitivity(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Literal["L1", "L2"]) -> Fraction:
     """The most that neighbouring tables differ in `measure`, over all groups, in units of 1 / grid."""
     if measure.statistic == "individuals":

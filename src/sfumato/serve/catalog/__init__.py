@@ -1,0 +1,259 @@
+"""What PostgreSQL's clients ask of its system tables, answered from names and types alone.
+
+`tables` makes a small database of its own that holds no record and no path; `statement` lets through what is
+about it and writes that for DuckDB. Nothing here can reach a source.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from sfumato._version import __version__
+from sfumato.errors import UnsupportedQuery
+from sfumato.serve.catalog.grammar import find_setting, is_about_system, make_list, read_statement
+from sfumato.serve.catalog.statement import Written, write_statement
+from sfumato.serve.catalog.tables import kept_as, make_tables, read_description
+from sfumato.serve.results import Column, Result
+
+if TYPE_CHECKING:
+    import duckdb
+    from sqlglot import exp
+
+    from sfumato.schema import Project
+
+__all__ = ["SETTINGS", "Catalog"]
+
+SETTINGS = {
+    "application_name": "",
+    "client_encoding": "UTF8",
+    "datestyle": "ISO, MDY",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "on",
+    "extra_float_digits": "1",
+    "in_hot_standby": "off",
+    "integer_datetimes": "on",
+    "intervalstyle": "postgres",
+    "is_superuser": "off",
+    "jit": "off",
+    "lc_collate": "C",
+    "lc_ctype": "C",
+    "max_identifier_length": "63",
+    "max_index_keys": "32",
+    "search_path": '"$user", public',
+    "server_encoding": "UTF8",
+    "server_version": "15.0",
+    "server_version_num": "150000",
+    "standard_conforming_strings": "on",
+    "statement_timeout": "0",
+    "timezone": "UTC",
+    "transaction_isolation": "read committed",
+    "transaction_read_only": "on",
+}
+"""What SHOW and current_setting say unless a session has settings of its own."""
+
+_LONGEST = 5.0  # seconds; a client's own take milliseconds
+_GIVEN = {
+    "BOOLEAN": "bool",
+    "TINYINT": "int2",
+    "SMALLINT": "int2",
+    "INTEGER": "int4",
+    "BIGINT": "int8",
+    "UBIGINT": "int8",
+    "HUGEINT": "int8",
+    "UINTEGER": "oid",
+    "FLOAT": "float4",
+    "DOUBLE": "float8",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "INTERVAL": "interval",
+    "BLOB": "bytea",
+    "JSON": "json",
+}
+
+
+class Catalog:
+    """The system tables of a project.
+
+    `stored` has the kinds of the stored columns by table, as `describe_source` gives them. Without it a table
+    shows its described columns and the one that names individuals.
+    """
+
+    def __init__(self, project: Project, *, stored: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self._project = project
+        self._stored = stored or {}
+        self._lock = threading.Lock()
+        self._made: duckdb.DuckDBPyConnection | None = None
+
+    def covers(self, text: str) -> bool:
+        """Whether a statement names a system table, or no table and only known functions, or is SHOW."""
+        if find_setting(text) is not None:
+            return True
+        tree = _read(text)
+        return tree is not None and is_about_system(tree)
+
+    def describe(self, text: str) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+        """The columns of a statement's answer and the types of its parameters; runs nothing."""
+        setting = find_setting(text)
+        if setting is not None:
+            return _setting_columns(setting), ()
+        written = _write(text)
+        types = self._run(
+            f"DESCRIBE {_bind(written, None)}", {"user": "", "database": "", **_split(SETTINGS)}
+        )
+        oids = read_description().oids
+        columns = _columns(written, [str(row[1]) for row in types[1]])
+        return columns, tuple(oids[each] for each in written.parameters)
+
+    def answer(
+        self,
+        text: str,
+        *,
+        user: str,
+        database: str,
+        settings: Mapping[str, str] | None = None,
+        parameters: Sequence[object] = (),
+    ) -> Result:
+        """The rows of a statement.
+
+        Parameters
+        ----------
+        text
+            One statement that the catalog covers.
+        user, database
+            What `current_user` and `current_database()` give.
+        settings
+            The session's own, over `SETTINGS`.
+        parameters
+            The values of $1, $2, ...: texts, numbers, lists, None.
+
+        """
+        known = {**SETTINGS, **{name.lower(): value for name, value in (settings or {}).items()}}
+        setting = find_setting(text)
+        if setting is not None:
+            return _show(setting, known)
+        written = _write(text)
+        session = {"user": user, "database": database, **_split(known)}
+        kinds, rows = self._run(_bind(written, parameters), session)
+        columns = _columns(written, kinds)
+        aware = [place for place, column in enumerate(columns) if column.oid == 1184]
+        if aware:
+            rows = [_make_aware(row, aware) for row in rows]
+        return Result(columns=columns, rows=rows, tag=f"SELECT {len(rows)}")
+
+    def _run(self, sql: str, session: dict[str, object]) -> tuple[list[str], list[tuple[object, ...]]]:
+        """The types and rows of a statement for DuckDB, on a connection of its own and for a bounded time."""
+        import duckdb
+
+        cursor = self._connect().cursor()
+        timer = threading.Timer(_LONGEST, cursor.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            cursor.execute("SET VARIABLE session = $1", [session])
+            result = cursor.execute(sql)
+            return [str(each[1]) for each in result.description or ()], result.fetchall()
+        except (duckdb.Error, RuntimeError, MemoryError):
+            # What DuckDB says may name its own tables, functions and folders.
+            raise UnsupportedQuery(
+                "the catalog cannot answer this statement; ask for names and types of tables and columns"
+            ) from None
+        finally:
+            timer.cancel()
+            cursor.close()
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            if self._made is None:
+                self._made = make_tables(self._project, self._stored)
+            return self._made
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> exp.Query | None:
+    return read_statement(text)
+
+
+@lru_cache(maxsize=256)
+def _write(text: str) -> Written:
+    tree = _read(text)
+    if tree is None:
+        raise UnsupportedQuery("this is no statement about the catalog")
+    return write_statement(tree)
+
+
+def _bind(written: Written, parameters: Sequence[object] | None) -> str:
+    """The statement with literals in place of parameters: NULL of their types if no values are given."""
+    from sqlglot import exp
+
+    if parameters is not None and len(parameters) != len(written.parameters):
+        raise UnsupportedQuery(
+            f"the statement has {len(written.parameters)} parameters, {len(parameters)} were given"
+        )
+    tree = written.tree.copy() if written.parameters else written.tree
+    for node in list(tree.find_all(exp.Placeholder)) if written.parameters else ():
+        place = int(node.name) - 1
+        value = None if parameters is None else parameters[place]
+        kept = kept_as(written.parameters[place])
+        literal = make_list(value) if kept.endswith("[]") and isinstance(value, str) else _literal(value)
+        node.replace(exp.cast(literal, kept, dialect="duckdb"))
+    return tree.sql("duckdb", comments=False)
+
+
+def _literal(value: object) -> exp.Expr:
+    from sqlglot import exp
+
+    if isinstance(value, list | tuple):
+        return exp.Array(expressions=[_literal(each) for each in value])
+    if value is None or isinstance(value, bool | int | float):
+        return exp.convert(value)
+    return exp.Literal.string(str(value))
+
+
+def _columns(written: Written, kinds: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of an answer: as the statement says where it does, by what DuckDB gives elsewhere."""
+    oids = read_description().oids
+    known = written.types if len(written.types) == len(kinds) else (None,) * len(kinds)
+    columns = []
+    for place, (kind, type_) in enumerate(zip(kinds, known, strict=True)):
+        name = written.columns[place] if len(written.columns) == len(kinds) else f"column{place + 1}"
+        columns.append(Column(name, oids[type_ or _given(kind)]))
+    return tuple(columns)
+
+
+def _given(kind: str) -> str:
+    if kind.endswith("[]"):
+        return f"_{_given(kind[:-2])}"
+    return "numeric" if kind.startswith("DECIMAL") else _GIVEN.get(kind, "text")
+
+
+def _split(settings: Mapping[str, str]) -> dict[str, object]:
+    version = f"PostgreSQL {settings['server_version']} (sfumato {__version__})"
+    return {"names": list(settings), "settings": list(settings.values()), "version": version}
+
+
+def _make_aware(row: tuple[object, ...], places: Sequence[int]) -> tuple[object, ...]:
+    return tuple(
+        value.replace(tzinfo=UTC) if place in places and isinstance(value, datetime) else value
+        for place, value in enumerate(row)
+    )
+
+
+def _setting_columns(setting: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(name, 25) for name in (("name", "setting", "description") if setting == "all" else (setting,))
+    )
+
+
+def _show(setting: str, known: Mapping[str, str]) -> Result:
+    if setting == "all":
+        rows: list[tuple[object, ...]] = [(name, value, "") for name, value in sorted(known.items())]
+        return Result(columns=_setting_columns(setting), rows=rows, tag="SHOW")
+    if setting not in known:
+        raise UnsupportedQuery(
+            f"unrecognized configuration parameter {setting[:60]!r}; SHOW ALL lists those there are"
+        )
+    return Result(columns=_setting_columns(setting), rows=[(known[setting],)], tag="SHOW")

@@ -1,0 +1,666 @@
+"""A statement about system tables, read as PostgreSQL reads it and written for DuckDB.
+
+Nothing of the client's text goes on: it is parsed, every part of the tree must be of a kind, a table or a
+function that is known here, and what DuckDB gets is written from the tree anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from sqlglot import exp
+
+from sfumato.errors import UnsupportedQuery
+from sfumato.serve.catalog.grammar import (
+    ALIASES,
+    EMPTY,
+    WORDS,
+    find_number,
+    find_relation,
+    fold,
+    make_list,
+    name_column,
+    read_type,
+    refuse,
+    unescape,
+)
+from sfumato.serve.catalog.tables import kept_as, read_functions
+
+_MOST_TEXT = 10_000  # of what `||` and its like make, so that doubling leads nowhere
+_MOST_ROWS = 50_000
+
+_LISTS = read_functions()
+_REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))
+_RETURNS = {
+    **{name: type_ for type_ in ("name", "timestamptz") for name in _LISTS[type_]},
+    **{f"to_{type_}": type_ for type_ in _REG},
+    "current_schemas": "_name",
+    "inet_server_addr": "inet",
+    "inet_client_addr": "inet",
+    "pg_advisory_unlock_all": "void",
+    "array_to_json": "json",
+    "generate_series": "int4",
+    "generate_subscripts": "int4",
+}
+# Parts of a statement that mean here what they mean in PostgreSQL, once their own parts are written.
+_NODES = (
+    exp.Add, exp.Alias, exp.All, exp.And, exp.Any, exp.Array, exp.Between, exp.BitwiseAnd, exp.BitwiseOr,
+    exp.Boolean, exp.Bracket, exp.Case, exp.Distinct, exp.Div, exp.EQ, exp.Escape, exp.Exists, exp.Extract,
+    exp.Filter, exp.Group, exp.GT, exp.GTE, exp.Having, exp.If, exp.ILike, exp.In, exp.Is, exp.Like,
+    exp.Limit, exp.Literal, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.Neg, exp.NEQ, exp.Not, exp.Null,
+    exp.NullSafeEQ, exp.NullSafeNEQ, exp.Offset, exp.Or, exp.Order, exp.Ordered, exp.Paren, exp.RegexpILike, exp.RegexpLike,
+    exp.Slice, exp.Star, exp.StrPosition, exp.Sub, exp.Substring, exp.Trim, exp.Tuple, exp.Var, exp.Where,
+    exp.Window, exp.WindowSpec,
+)  # fmt: skip
+_TRUTHS = (
+    exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Like,
+    exp.ILike, exp.Exists, exp.Between, exp.RegexpLike, exp.RegexpILike, exp.Boolean,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A statement for DuckDB: its columns' names and PostgreSQL types if known, and those of parameters."""
+
+    tree: exp.Query
+    columns: tuple[str, ...]
+    types: tuple[str | None, ...]
+    parameters: tuple[str, ...]
+
+
+def write_statement(tree: exp.Query) -> Written:
+    """The query for DuckDB; UnsupportedQuery for what is not allowed or not known."""
+    writer = _Writer()
+    tree = tree.copy()
+    try:
+        types = writer.query(tree, {}, {}, outermost=True)
+    except RecursionError:
+        raise UnsupportedQuery("this statement is too deeply nested for the catalog") from None
+    if tree.args.get("limit") is None:
+        tree = tree.limit(_MOST_ROWS, copy=False)
+    count = max(writer.parameters, default=0)
+    if count > 1000:
+        raise UnsupportedQuery("a statement about the catalog has at most 1000 parameters")
+    return Written(
+        tree,
+        tuple(name for name, _ in types),
+        tuple(type_ for _, type_ in types),
+        tuple(writer.parameters.get(number) or "text" for number in range(1, count + 1)),
+    )
+
+
+Columns = list[tuple[str, str | None]]
+Scope = dict[str, dict[str, str | None]]
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes one statement: changes its tree, and finds the PostgreSQL types of what it gives."""
+
+    parameters: dict[int, str | None] = field(default_factory=dict)
+
+    # Queries
+
+    def query(
+        self, node: exp.Expr, ctes: Mapping[str, Columns], outer: Scope, *, outermost: bool = False
+    ) -> Columns:
+        """Writes a query in its place; its columns."""
+        ctes = dict(ctes)
+        with_ = node.args.get("with_")
+        if with_ is not None:
+            if with_.args.get("recursive"):
+                _unroll(with_)
+            for cte in with_.expressions:
+                found = self.query(cte.this, ctes, outer)
+                ctes[fold(cte.args["alias"].this)] = _rename(found, cte.args["alias"])
+        match node:
+            case exp.Subquery():
+                columns = self.query(node.this, ctes, outer, outermost=outermost)
+                self.clauses(node, {"": dict(columns)}, ctes)
+            case exp.SetOperation():
+                columns = self.query(node.left, ctes, outer, outermost=outermost)
+                others = self.query(node.right, ctes, outer, outermost=outermost)
+                if len(columns) == len(others):
+                    pairs = zip(columns, others, strict=True)
+                    columns = [
+                        (name, one if one == two or two is None else None) for (name, one), (_, two) in pairs
+                    ]
+                self.clauses(node, {"": dict(columns)}, ctes)
+            case exp.Select():
+                columns = self.select(node, ctes, outer, outermost=outermost)
+            case exp.Values():
+                columns = self.values(node, ctes, outer)
+            case _:
+                raise refuse(f"{type(node).__name__.upper()} is not part of what the catalog answers")
+        return columns
+
+    def clauses(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> None:
+        for key in ("order", "limit", "offset"):
+            if node.args.get(key) is not None:
+                node.set(key, self.write(node.args[key], scope, ctes)[0])
+
+    def values(self, node: exp.Values, ctes: Mapping[str, Columns], outer: Scope) -> Columns:
+        for row in node.expressions:
+            for value in row.expressions:
+                value.replace(self.write(value, outer, ctes)[0])
+        return [(f"column{place + 1}", None) for place in range(len(node.expressions[0].expressions))]
+
+    def select(
+        self, node: exp.Select, ctes: Mapping[str, Columns], outer: Scope, *, outermost: bool
+    ) -> Columns:
+        allowed = {
+            "with_",
+            "expressions",
+            "from_",
+            "joins",
+            "where",
+            "group",
+            "having",
+            "order",
+            "limit",
+            "offset",
+        }
+        allowed |= {"distinct", "windows"}
+        if _given(node) - allowed:
+            raise refuse("this form of SELECT is not part of what the catalog answers")
+        inner: Scope = {}
+        scope: Scope = dict(outer)
+        if node.args.get("from_") is not None:
+            self.source(node.args["from_"].this, ctes, scope, inner)
+        self.joins(node, ctes, scope, inner)
+        for key in ("where", "group", "having", "order", "limit", "offset", "distinct"):
+            if isinstance(node.args.get(key), exp.Expr):
+                # An alias of the select list may be named in ORDER BY and in GROUP BY.
+                node.set(key, self.write(node.args[key], scope, ctes)[0])
+        for window in node.args.get("windows") or []:
+            window.replace(self.write(window, scope, ctes)[0])
+        columns: Columns = []
+        projections = []
+        for each in node.expressions:
+            if each.is_star:
+                columns += _expand(each, inner)
+                if isinstance(each, exp.Column):
+                    each.set("table", exp.to_identifier(fold(each.args["table"]), quoted=True))
+                    each.set("db", None)
+                projections.append(each)
+                continue
+            name = fold(each.args["alias"]) if isinstance(each, exp.Alias) else name_column(each)
+            value, type_ = self.write(each.this if isinstance(each, exp.Alias) else each, scope, ctes)
+            if outermost and type_ in _REG:
+                value = _call("named", exp.Literal.string(type_), value)
+            projections.append(exp.alias_(value, name, quoted=True))
+            columns.append((name, type_))
+        node.set("expressions", projections)
+        return columns
+
+    def joins(self, node: exp.Expr, ctes: Mapping[str, Columns], scope: Scope, inner: Scope) -> None:
+        for join in node.args.get("joins") or []:
+            self.source(join.this, ctes, scope, inner)
+            if join.args.get("on") is not None:
+                join.set("on", self.write(join.args["on"], scope, ctes)[0])
+            for identifier in join.args.get("using") or []:
+                _quote(identifier)
+            if _given(join) - {"this", "on", "using", "side", "kind", "method"}:
+                raise refuse("this form of JOIN is not part of what the catalog answers")
+
+    def source(self, node: exp.Expr, ctes: Mapping[str, Columns], scope: Scope, inner: Scope) -> None:
+        """Writes what stands in FROM or JOIN, and adds its columns to the scopes."""
+        alias = node.args.get("alias")
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            if _given(node) - {"this", "db", "catalog", "alias", "joins", "only"}:
+                raise refuse("this form of FROM is not part of what the catalog answers")
+            node.set("only", None)
+            name = fold(node.this)
+            if not node.db and name in ctes:
+                columns, target = ctes[name], exp.Table(this=_identifier(name))
+            else:
+                relation = find_relation(node)
+                if relation is None:
+                    raise refuse(f"table {node.name!r} beside a system table; ask about system tables alone")
+                columns = [*relation.columns.items()]
+                schema = "sys" if relation.schema == "p" else "inf"
+                target = exp.Table(this=_identifier(relation.name), db=_identifier(schema))
+                # Every row of a system table knows its table; these columns are not among those of `*`.
+                scope["\x00" + (fold(alias.this) if alias else name)] = {"tableoid": str(relation.oid)}
+            shown = fold(alias.this) if alias and alias.this else name
+            columns = _rename(columns, alias)
+            target.set("alias", _alias(shown, alias))
+            joins = node.args.get("joins")
+            node.set("joins", None)
+            node.replace(target)
+            if joins:
+                target.set("joins", joins)
+            self.add(shown, columns, scope, inner)
+            self.joins(target, ctes, scope, inner)
+        elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery) and not alias:
+            self.source(node.this, ctes, scope, inner)
+            self.joins(node, ctes, scope, inner)
+        elif isinstance(node, exp.Subquery | exp.Values):
+            columns = _rename(self.query(node, ctes, scope), alias)
+            shown = fold(alias.this) if alias and alias.this else f"\x01{len(inner)}"
+            if alias:
+                node.set("alias", _alias(shown, alias))
+            self.add(shown, columns, scope, inner)
+            self.joins(node, ctes, scope, inner)
+        elif isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
+            columns = _rename(self.query(node.this, ctes, scope), alias)
+            shown = fold(alias.this) if alias else f"\x01{len(inner)}"
+            if alias:
+                node.set("alias", _alias(shown, alias))
+            self.add(shown, columns, scope, inner)
+        else:
+            self.rows(node, ctes, scope, inner)
+
+    def add(self, name: str, columns: Columns, scope: Scope, inner: Scope) -> None:
+        inner[name] = scope[name] = dict(columns)
+
+    def rows(self, node: exp.Expr, ctes: Mapping[str, Columns], scope: Scope, inner: Scope) -> None:
+        """A function in FROM: becomes a subquery that unnests what the function lists."""
+        alias = node.args.get("alias")
+        call = node.this if isinstance(node, exp.Lateral | exp.Table) else node
+        offset = node.args.get("offset") or (
+            call.args.get("offset") if isinstance(call, exp.Unnest) else None
+        )
+        offset = offset or node.args.get("ordinality")
+        name = "unnest" if isinstance(call, exp.Unnest) else call.name.lower()
+        shown = fold(alias.this) if alias and alias.this else name
+        titles = [fold(each) for each in (alias.args.get("columns") or [])] if alias else []
+        if isinstance(offset, exp.Identifier):
+            titles.append(fold(offset))
+        if name in EMPTY:
+            parts: list[tuple[exp.Expr, str | None, str]] = [
+                (exp.cast(exp.null(), "VARCHAR"), "text", each) for each in EMPTY[name]
+            ]
+        elif name == "unnest":
+            written = [self.write(each, scope, ctes) for each in call.expressions]
+            parts = [(_plain("unnest", value), _element(type_), shown) for value, type_ in written]
+            if offset:
+                numbers = _call("generate_subscripts", written[0][0].copy(), exp.Literal.number(1))
+                parts.append((_plain("unnest", numbers), "int8", "ordinality"))
+        elif name in _LISTS["rows"] and isinstance(call, exp.Anonymous):
+            value, type_ = self.write(call, scope, ctes)
+            parts = [(value, type_, shown)]
+            if name == "_pg_expandarray":
+                value = cast(exp.Expr, value.expressions[0])
+                parts = [
+                    (
+                        _plain(
+                            "unnest",
+                            value,
+                            exp.Kwarg(this=exp.var("max_depth"), expression=exp.Literal.number(2)),
+                        ),
+                        None,
+                        "x",
+                    )
+                ]
+        elif isinstance(call, exp.Anonymous):
+            value, type_ = self.write(call, scope, ctes)
+            parts = [(value, type_, shown)]
+        else:
+            raise refuse("this kind of FROM is not part of what the catalog answers")
+        names = [*titles, *(part[2] for part in parts[len(titles) :])]
+        query = exp.Select(
+            expressions=[
+                exp.alias_(value, title, quoted=True)
+                for (value, _, _), title in zip(parts, names, strict=False)
+            ]
+        )
+        if name in EMPTY:
+            query = query.where(exp.false(), copy=False)
+        node.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_identifier(shown))))
+        self.add(
+            shown, [(title, type_) for title, (_, type_, _) in zip(names, parts, strict=False)], scope, inner
+        )
+
+    # Expressions
+
+    def write(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
+        """An expression for DuckDB, and its PostgreSQL type if it is known."""
+        match node:
+            case exp.Column():
+                return self.column(node, scope)
+            case exp.Parameter():
+                return self.parameter(node)
+            case exp.Anonymous() | exp.Dot():
+                return self.call(node, scope, ctes)
+            case exp.Cast():
+                return self.cast(node, scope, ctes)
+            case exp.ByteString() | exp.RawString():
+                text = node.name if isinstance(node, exp.RawString) else unescape(node.name)
+                return exp.Literal.string(text), None
+            case exp.Collate():
+                return self.write(node.this, scope, ctes)
+            case exp.Operator():
+                return self.operator(node, scope, ctes)
+            case exp.DPipe() | exp.Concat():
+                parts = [self.write(each, scope, ctes)[0] for each in node.iter_expressions()]
+                joined = (
+                    exp.DPipe(this=parts[0], expression=parts[1])
+                    if len(parts) == 2
+                    else _plain("concat", *parts)
+                )
+                return _cut(joined), "text"
+            case exp.Interval():
+                return exp.Interval(
+                    this=exp.Literal.string(node.this.name), unit=node.args.get("unit")
+                ), "interval"
+            case exp.Subquery() | exp.Select() | exp.SetOperation():
+                columns = self.query(node, ctes, scope)
+                return node, columns[0][1] if columns else None
+            case exp.Identifier():
+                return _identifier(fold(node)), None
+        if isinstance(node, WORDS):
+            return self.call(exp.Anonymous(this=node.sql_name().lower()), scope, ctes)
+        if isinstance(node, exp.CurrentDate):
+            return exp.cast(_call("now"), "DATE"), "date"
+        if not isinstance(node, _NODES) or (isinstance(node, exp.Var) and not node.name.isalpha()):
+            raise refuse(f"{type(node).__name__.upper()} is not part of what the catalog answers")
+        return self.parts(node, scope, ctes)
+
+    def parts(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
+        """Writes all parts of a node that keeps its meaning; the type that follows from theirs."""
+        types: dict[str, list[str | None]] = {}
+        if isinstance(node, exp.Binary | exp.In | exp.Between):
+            self.infer(node, scope, ctes)
+        for key, value in list(node.args.items()):
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, exp.Expr):
+                    if isinstance(part, exp.Query):
+                        columns = self.query(part, ctes, scope)
+                        types.setdefault(key, []).append(columns[0][1] if columns else None)
+                        continue
+                    written, type_ = self.write(part, scope, ctes)
+                    types.setdefault(key, []).append(type_)
+                    if written is not part:
+                        part.replace(written)
+        match node:
+            case exp.EQ() | exp.NEQ() if isinstance(node.expression, exp.Any | exp.All):
+                return _compare_list(node), "bool"
+            case exp.Paren() | exp.Filter() | exp.Window() | exp.Neg():
+                return node, types.get("this", [None])[0]
+            case exp.Case():
+                found = {type_ for each in node.args["ifs"] for type_ in [each.meta.get("type")]}
+                found |= set(types.get("default", []))
+                return node, found.pop() if len(found) == 1 else None
+            case exp.If():
+                node.meta["type"] = types.get("true", [None])[0]
+            case exp.Bracket():
+                base = types["this"][0]
+                if base in ("int2vector", "oidvector"):  # counted from 0, unlike lists
+                    node.set(
+                        "expressions",
+                        [
+                            exp.Add(this=exp.paren(each), expression=exp.Literal.number(1))
+                            for each in node.expressions
+                        ],
+                    )
+                sliced = any(isinstance(each, exp.Slice) for each in node.expressions)
+                return node, base if sliced else _element(base)
+            case exp.Array():
+                # ARRAY(SELECT ...) too: its type is that of the column, as a list.
+                known = set(types.get("expressions", [])) - {None}
+                return node, f"_{known.pop()}" if len(known) == 1 else None
+            case exp.Substring() | exp.Trim():
+                return node, "text"
+            case exp.Literal():
+                return node, None if node.is_string else "int4" if node.is_int and abs(
+                    int(node.name)
+                ) < 2**31 else None
+        if isinstance(node, _TRUTHS):
+            return node, "bool"
+        return node, None
+
+    def infer(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> None:
+        """Gives parameters the types of what they are compared with."""
+        sides = [
+            node.this,
+            *(node.expressions if isinstance(node, exp.In) else [node.args.get("expression")]),
+        ]
+        known: str | None = None
+        for side in sides:
+            if isinstance(side, exp.Column | exp.Dot | exp.Anonymous) and not isinstance(side, exp.Parameter):
+                known = known or self.write(side.copy(), scope, ctes)[1]
+        if known is None:
+            known = (
+                "int4"
+                if any(isinstance(side, exp.Literal) and not side.is_string for side in sides)
+                else None
+            )
+        for side in sides:
+            listed = isinstance(side, exp.Any) or (
+                isinstance(side, exp.Anonymous) and side.name.lower() == "all"
+            )
+            inner = side.this if isinstance(side, exp.Any) else side.expressions[0] if listed else side
+            while isinstance(inner, exp.Paren):
+                inner = inner.this
+            if isinstance(inner, exp.Parameter) and known is not None:
+                number = find_number(inner)
+                plain = "oid" if known in _REG else known
+                if self.parameters.get(number) is None:
+                    self.parameters[number] = f"_{plain}" if listed else plain
+
+    def column(self, node: exp.Column, scope: Scope) -> tuple[exp.Expr, str | None]:
+        name = fold(node.this)
+        table = fold(node.args["table"]) if node.args.get("table") is not None else None
+        if (
+            table is None
+            and name in ("user", "current_role")
+            and not any(name in columns for columns in scope.values())
+        ):
+            return _call(name), "name"
+        if name in ("tableoid", "xmin", "xmax", "cmin", "cmax", "ctid"):
+            for shown in reversed(scope):
+                found = scope[shown]
+                if shown.startswith("\x00") and table in (None, shown[1:]):
+                    number = found["tableoid"] if name == "tableoid" else "0"
+                    return _as(exp.Literal.number(str(number)), "oid"), "oid"
+                if table in (None, shown) and name in found:
+                    break
+        written = exp.Column(this=_identifier(name), table=None if table is None else _identifier(table))
+        for shown in reversed(scope):
+            if table in (None, shown) and name in scope[shown]:
+                return written, scope[shown][name]
+        return written, None
+
+    def parameter(self, node: exp.Parameter, type_: str | None = None) -> tuple[exp.Expr, str | None]:
+        number = find_number(node)
+        if self.parameters.get(number) is None:
+            self.parameters[number] = type_
+        return exp.Placeholder(this=str(number)), self.parameters[number]
+
+    def call(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
+        """A function that is allowed, or a part of a row that one gives."""
+        if isinstance(node, exp.Dot):
+            if isinstance(node.expression, exp.Anonymous) and isinstance(node.this, exp.Identifier):
+                if fold(node.this) not in ("pg_catalog", "information_schema"):
+                    raise refuse(f"no function {node.expression.name!r} in schema {node.this.name!r}")
+                return self.call(node.expression, scope, ctes)
+            if isinstance(node.expression, exp.Identifier):
+                value, _ = self.write(node.this, scope, ctes)
+                return exp.Dot(
+                    this=exp.paren(value, copy=False), expression=_identifier(fold(node.expression))
+                ), None
+            raise refuse("this form of a name is not part of what the catalog answers")
+        name = node.name.lower()
+        name = ALIASES.get(name, name)
+        if name == "array":
+            return self.parts(exp.Array(expressions=node.expressions), scope, ctes)
+        if name == "all":
+            return self.parts(exp.All(this=exp.paren(node.expressions[0])), scope, ctes)
+        if name not in _LISTS["allowed"]:
+            raise refuse(f"function {node.name[:60]!r} is not part of what the catalog answers")
+        pairs = [self.write(each, scope, ctes) for each in node.expressions]
+        values = [value for value, _ in pairs]
+        first = pairs[0][1] if pairs else None
+        if name in ("pg_get_userbyid", "format_type") and isinstance(node.expressions[0], exp.Parameter):
+            self.parameters[find_number(node.expressions[0])] = "oid"
+        type_ = first if name in _LISTS["same"] else _RETURNS.get(name)
+        if name == "array_agg":
+            type_ = f"_{first}" if first else None
+        if name == "unnest":
+            return _plain("unnest", *values), _element(first)
+        if name in _LISTS["rows"]:
+            return _plain("unnest", _call(name, *values)), _RETURNS.get(name)
+        if name in _LISTS["text"]:
+            return _cut(_plain(name, *values)) if name != "string_agg" else _plain(name, *values), "text"
+        if name == "json_build_object":
+            keys = [
+                exp.cast(value, "VARCHAR") if place % 2 == 0 else value for place, value in enumerate(values)
+            ]
+            return _plain("json_object", *keys), "json"
+        if name == "json_agg":
+            return _plain("json_group_array", *values), "json"
+        return (_plain if name in _LISTS["plain"] else _call)(name, *values), type_
+
+    def cast(self, node: exp.Cast, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
+        to = read_type(node.to)
+        inner = node.this
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Parameter):
+            value, _ = self.parameter(inner, "text" if to in _REG else to)
+            from_: str | None = None
+        else:
+            value, from_ = self.write(node.this, scope, ctes)
+        if to in _REG:
+            if from_ in ("oid", "int4", "int8", *_REG):
+                return _as(value, "oid"), to
+            return _call("numbered", exp.Literal.string(to), exp.cast(value, "VARCHAR")), to
+        if from_ in _REG and kept_as(to) == "VARCHAR":
+            return _call("named", exp.Literal.string(from_), value), to
+        if isinstance(inner, exp.Literal | exp.ByteString) and kept_as(to).endswith("[]"):
+            value = make_list(inner.name)
+        return _as(value, to), to
+
+    def operator(
+        self, node: exp.Operator, scope: Scope, ctes: Mapping[str, Columns]
+    ) -> tuple[exp.Expr, str | None]:
+        sign = str(node.args["operator"]).rpartition(".")[2]
+        simple: dict[str, type[exp.Binary]] = {
+            "=": exp.EQ,
+            "<>": exp.NEQ,
+            "!=": exp.NEQ,
+            "~~": exp.Like,
+            "~": exp.RegexpLike,
+        }
+        simple |= {
+            "<": exp.LT,
+            ">": exp.GT,
+            "<=": exp.LTE,
+            ">=": exp.GTE,
+            "+": exp.Add,
+            "-": exp.Sub,
+            "~*": exp.RegexpILike,
+        }
+        plain = sign.removeprefix("!") if sign in ("!~", "!~~", "!~*") else sign
+        if plain not in simple:
+            raise refuse(f"operator {sign!r} is not part of what the catalog answers")
+        written, type_ = self.write(simple[plain](this=node.this, expression=node.expression), scope, ctes)
+        return (exp.Not(this=exp.paren(written)) if plain != sign else written), type_
+
+
+def _unroll(with_: exp.With) -> None:
+    """Writes asyncpg's search for types within types, the one recursion that is answered, as four steps."""
+    cte = with_.expressions[0]
+    name, alias, union = cte.alias, cte.args["alias"], cte.this
+    if (
+        name not in ("typeinfo_tree", "typebases")
+        or len(with_.expressions) > 1
+        or not isinstance(union, exp.Union)
+    ):
+        raise refuse("WITH RECURSIVE is not part of what the catalog answers")
+    steps = [exp.CTE(this=union.left.copy(), alias=_step(alias, 0))]
+    for number in range(1, 4):
+        step = union.right.copy()
+        for table in step.find_all(exp.Table):
+            if table.name == name:
+                table.set("alias", table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name)))
+                table.set("this", exp.to_identifier(f"{name}_{number - 1}"))
+        steps.append(exp.CTE(this=step, alias=_step(alias, number)))
+    whole: exp.Expr = exp.select("*").from_(f"{name}_0")
+    for number in range(1, 4):
+        whole = exp.Union(this=whole, expression=exp.select("*").from_(f"{name}_{number}"), distinct=False)
+    with_.set("recursive", None)
+    with_.set("expressions", [*steps, exp.CTE(this=whole, alias=alias.copy())])
+
+
+def _step(alias: exp.TableAlias, number: int) -> exp.TableAlias:
+    copy = alias.copy()
+    copy.set("this", exp.to_identifier(f"{alias.name}_{number}"))
+    return copy
+
+
+def _compare_list(node: exp.Expr) -> exp.Expr:
+    """`x = ANY (list)` and `x <> ALL (list)`; what compares with a query stays as it is."""
+    inner = node.expression.this
+    while isinstance(inner, exp.Paren):
+        inner = inner.this
+    if isinstance(inner, exp.Query):
+        return node
+    wanted = exp.Any if isinstance(node, exp.EQ) else exp.All
+    if not isinstance(node.expression, wanted):
+        raise refuse("of lists, `= ANY` and `<> ALL` are answered")
+    if isinstance(inner, exp.Literal) and inner.is_string:
+        inner = make_list(inner.name)
+    found = _plain("list_contains", inner, node.this)
+    return found if wanted is exp.Any else exp.Not(this=found)
+
+
+def _expand(star: exp.Expr, inner: Scope) -> Columns:
+    if isinstance(star, exp.Column):
+        return list(inner.get(fold(star.args["table"]), {}).items())
+    return [pair for columns in inner.values() for pair in columns.items()]
+
+
+def _rename(columns: Columns, alias: exp.TableAlias | None) -> Columns:
+    titles = [fold(each) for each in (alias.args.get("columns") or [])] if alias is not None else []
+    return [
+        (titles[place] if place < len(titles) else name, type_) for place, (name, type_) in enumerate(columns)
+    ]
+
+
+def _alias(shown: str, alias: exp.TableAlias | None) -> exp.TableAlias:
+    titles = (alias.args.get("columns") or []) if alias is not None else []
+    return exp.TableAlias(this=_identifier(shown), columns=[_identifier(fold(each)) for each in titles])
+
+
+def _given(node: exp.Expr) -> set[str]:
+    return {key for key, value in node.args.items() if value}
+
+
+def _quote(node: exp.Identifier) -> None:
+    node.set("this", fold(node))
+    node.args["quoted"] = True
+
+
+def _identifier(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)
+
+
+def _call(name: str, *values: exp.Expr) -> exp.Expr:
+    """A function of tables.sql."""
+    return exp.Dot(
+        this=exp.to_identifier("sys"), expression=exp.Anonymous(this=f'"{name}"', expressions=list(values))
+    )
+
+
+def _plain(name: str, *values: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this=name, expressions=list(values))
+
+
+def _as(node: exp.Expr, type_: str) -> exp.Expr:
+    """A value as DuckDB keeps one of a PostgreSQL type."""
+    return exp.cast(node, exp.DataType.build(kept_as(type_), dialect="duckdb"), copy=False)
+
+
+def _cut(node: exp.Expr) -> exp.Expr:
+    span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(_MOST_TEXT))
+    return exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
+
+
+def _element(type_: str | None) -> str | None:
+    if type_ in ("int2vector", "oidvector"):
+        return {"int2vector": "int2", "oidvector": "oid"}[type_]
+    return type_[1:] if type_ is not None and type_.startswith("_") else None

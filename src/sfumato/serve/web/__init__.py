@@ -1,0 +1,9 @@
+"""The web's doors: pages for people, a JSON API for programs, and an endpoint for agents.
+
+`exchange` reads requests within limits and finds who asks, `app` guards every request and knows all routes.
+What may be asked is decided by the service, and nowhere here.
+"""
+
+from sfumato.serve.web.app import make_app
+
+__all__ = ["make_app"]

@@ -1,0 +1,662 @@
+"""The pages for stewards, analysts and viewers: plain HTML that works without scripts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from datetime import datetime
+from fractions import Fraction
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from sfumato.errors import RecipeError, SfumatoError
+from sfumato.exact import parse_exact
+from sfumato.pages.answers import (
+    Interval,
+    Spending,
+    draw_intervals_of,
+    draw_meter,
+    draw_sketch,
+    draw_timeline,
+)
+from sfumato.pages.render import render_page
+from sfumato.pages.words import short
+from sfumato.serve.web import api
+from sfumato.serve.web.exchange import (
+    Asker,
+    describe_error,
+    field,
+    find_asker,
+    find_service,
+    find_status,
+    list_rows,
+    name_cookie,
+    read_form,
+    require_asker,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sfumato.serve.service import Reply, Service, User
+
+_MOST_SHOWN = 500
+_MOST_DRAWN = 40
+_MOST_CHARTS = 4
+_NAV = {
+    "steward": (
+        ("/", "Overview"),
+        ("/ask", "Ask"),
+        ("/tables", "Tables"),
+        ("/ledger", "Ledger"),
+        ("/people", "People"),
+        ("/releases", "Releases"),
+        ("/wizard", "New table"),
+    ),
+    "analyst": (
+        ("/ask", "Ask"),
+        ("/tables", "Tables"),
+        ("/history", "History"),
+        ("/releases", "Releases"),
+    ),
+    "viewer": (("/releases", "Releases"),),
+}
+_KEYWORDS = [
+    "DP-SELECT",
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "BY",
+    "ORDER",
+    "HAVING",
+    "LIMIT",
+    "AS",
+    "AND",
+    "OR",
+    "NOT",
+    "IN",
+    "BETWEEN",
+    "LIKE",
+    "IS",
+    "NULL",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "WITH",
+    "JOIN",
+    "ON",
+    "USING",
+    "DISTINCT",
+    "FILTER",
+    "DESC",
+    "ASC",
+    "DELTA",
+    "WITHIN",
+    "EXPLAIN",
+    "COUNT",
+    "SUM",
+    "AVG",
+    "MEDIAN",
+    "MIN",
+    "MAX",
+    "STDDEV",
+    "VARIANCE",
+    "QUANTILE",
+    "COUNT_IF",
+    "MODE",
+    "TOP",
+    "EXTRACT",
+    "DATE",
+    "CAST",
+    "COALESCE",
+    "ABS",
+    "ROUND",
+]
+
+
+@cache
+def _asset(name: str) -> tuple[bytes, str]:
+    """A file of the pages, and a short digest of it."""
+    if name == "style.css":
+        content = render_page("serve/style.css", internal=False)
+    else:
+        content = files("sfumato.pages").joinpath("templates", "serve", name).read_bytes()
+    return content, hashlib.sha256(content).hexdigest()[:12]
+
+
+async def _send_asset(request: Request) -> Response:
+    name = request.path_params["name"]
+    kinds = {"style.css": "text/css", "serve.js": "text/javascript"}
+    if name not in kinds:
+        raise HTTPException(404, "there is no such file")
+    return Response(
+        _asset(name)[0],
+        media_type=kinds[name],
+        headers={"Cache-Control": "public, max-age=31536000, immutable"},
+    )
+
+
+async def show(
+    request: Request, asker: Asker | None, template: str, *, status: int = 200, **values: object
+) -> Response:
+    """The page that `template` gives, with what every page has: who asks, where they may go, the token."""
+    user = None if asker is None else asker.user
+    page = await run_in_threadpool(
+        render_page,
+        f"serve/{template}",
+        user=user,
+        csrf="" if asker is None else asker.csrf,
+        places=() if user is None else _NAV[user.role],
+        here=request.url.path,
+        style=_asset("style.css")[1],
+        script=_asset("serve.js")[1],
+        **values,
+    )
+    return HTMLResponse(page, status)
+
+
+async def show_failure(request: Request, status: int, message: str) -> Response:
+    """A page that says what failed; who has to sign in first is sent there."""
+    if status == 401 and request.method == "GET":
+        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse(f"/login?{urlencode({'next': asked})}", 303)
+    return await show(request, await find_asker(request), "failure.html", status=status, message=message)
+
+
+async def _enter_form(request: Request) -> tuple[Asker, dict[str, list[str]]]:
+    """Who sends a form, and its fields."""
+    form = await read_form(request)
+    return await require_asker(request, csrf=field(form, "csrf")), form
+
+
+async def _login(request: Request) -> Response:
+    onward = request.query_params.get("next", "/")
+    if request.method == "GET":
+        return await show(request, None, "login.html", onward=onward, name="", message="")
+    form = await read_form(request)
+    service, name = find_service(request), field(form, "name")
+    onward = field(form, "next")
+    # Not stripped: spaces are part of a password.
+    user = await run_in_threadpool(service.check_password, name, form.get("password", [""])[0])
+    if user is None:
+        message = "This name and password do not belong together."
+        return await show(request, None, "login.html", status=401, onward=onward, name=name, message=message)
+    inside = onward.startswith("/") and not onward.startswith(("//", "/\\"))
+    return _begin(request, await run_in_threadpool(service.open_session, user), onward if inside else "/")
+
+
+async def _enter(request: Request) -> Response:
+    service = find_service(request)
+    secret = await run_in_threadpool(service.enter_by_link, request.query_params.get("link", ""))
+    if secret is None:
+        message = "This link was used already or is too old. `sfumato serve` prints a new one when it starts."
+        return await show(request, None, "failure.html", status=403, message=message)
+    return _begin(request, secret, "/")
+
+
+def _begin(request: Request, secret: str, onward: str) -> Response:
+    response = RedirectResponse(onward, 303)
+    response.set_cookie(
+        name_cookie(request), secret, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+    )
+    return response
+
+
+async def _logout(request: Request) -> Response:
+    await _enter_form(request)
+    secret = request.cookies.get(name_cookie(request), "")
+    await run_in_threadpool(find_service(request).close_session, secret)
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(
+        name_cookie(request), httponly=True, samesite="strict", secure=request.url.scheme == "https"
+    )
+    return response
+
+
+async def _home(request: Request) -> Response:
+    asker = await require_asker(request)
+    if asker.user.role != "steward":
+        return RedirectResponse(_NAV[asker.user.role][0][0], 303)
+    service, user = find_service(request), asker.user
+    entries = await service.ledger(user)
+    budget = await api.tell_budget(service, user)
+    return await show(
+        request,
+        asker,
+        "overview.html",
+        budget=budget,
+        timeline=_timeline(entries, budget),
+        charges=len([each for each in entries if each.get("epsilon") is not None]),
+        approvals=[each for each in await service.approvals(user) if _is_waiting(each)],
+        jobs=(await service.jobs(user))[:5],
+        releases=await service.releases(user),
+        tables=await api.list_tables(service, user),
+    )
+
+
+def _is_waiting(approval: dict[str, Any]) -> bool:
+    return bool(approval.get("status", "waiting") == "waiting")
+
+
+async def _ask(request: Request) -> Response:
+    """The editor; a question is priced first, and bought at the price that was shown, or less."""
+    if request.method == "GET":
+        asker = await require_asker(request)
+        text, action, seen, price = request.query_params.get("sql", ""), "price", "", ""
+    else:
+        asker, form = await _enter_form(request)
+        text, action = form.get("sql", [""])[0], field(form, "action")
+        seen, price = field(form, "seen"), field(form, "price")
+    service, user = find_service(request), asker.user
+    reply, message, status = None, "", 200
+    if action == "buy" and text.strip() and seen == _digest(text):
+        try:
+            reply = await service.ask(user, text, at_most=parse_exact(price, name="price"))
+        except SfumatoError as error:
+            status, message = find_status(error)[0], str(error)
+    tables = await api.list_tables(service, user)
+    return await show(
+        request,
+        asker,
+        "ask.html",
+        status=status,
+        text=text,
+        answer=None if reply is None else await run_in_threadpool(_describe_reply, reply),
+        message=message,
+        tables=tables,
+        words=_list_words(tables),
+        examples=_write_examples(tables),
+        **await _price(service, user, text if reply is None and not message else ""),
+    )
+
+
+async def _show_price(request: Request) -> Response:
+    """The part of the editor's page that says what a question costs, while it is being written."""
+    asker, form = await _enter_form(request)
+    text = form.get("sql", [""])[0]
+    return await show(
+        request, asker, "price.html", text=text, **await _price(find_service(request), asker.user, text)
+    )
+
+
+async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
+    """What the page shows of a question before it is bought."""
+    budget = await api.tell_budget(service, user)
+    told: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": _digest(text)}
+    told |= {"sketches": [], "models": [], "meter": _meter(budget, 0)}
+    if not text.strip():
+        return told
+    try:
+        found = await service.explain(user, text)
+    except SfumatoError as error:
+        return {**told, "refusal": str(error)}
+    price = api.tell_price(found)
+    cost = 0 if price.get("stored") else price.get("epsilon") or 0
+    words = set(re.findall(r"\w+", text.lower()))
+    releases = await service.releases(user)
+    return {
+        **told,
+        "price": price,
+        "cost": cost,
+        "exact": str(found["epsilon"]),
+        "sketches": [_sketch(each) for each in price.get("measures", ())][:_MOST_CHARTS],
+        "models": [
+            each["name"]
+            for each in releases
+            if str(each.get("table", "")).lower() in words and "model.parquet" in each.get("files", ())
+        ],
+        "meter": _meter(budget, float(cost)),
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _sketch(measure: dict[str, Any]) -> dict[str, Any]:
+    """One measure of a question: its words, and how far its noise reaches, drawn if that is known."""
+    name, noise = str(measure.get("name", "")), str(measure.get("noise", ""))
+    half = measure.get("expected_error_95")
+    label = f"the law of the noise in {name}: 95 % within {short(half)}" if half else ""
+    drawing = draw_sketch(float(half), label, gaussian="gaussian" in noise) if half else None
+    return {"name": name, "noise": noise, "half": half, "drawing": drawing}
+
+
+def _meter(budget: dict[str, Any], price: float) -> object:
+    share = budget.get("share")
+    total, spent = (share["epsilon"], share["spent"]) if share else (budget["total"], budget["spent"])
+    label = f"epsilon {short(spent)} of {short(total)} is spent"
+    return draw_meter(total, spent, price, f"{label}, {short(price)} would be added" if price else label)
+
+
+def _describe_reply(reply: Reply) -> dict[str, Any]:
+    """An answer for its page: the table, and a chart of every value with an interval."""
+    table = reply.table
+    return {
+        "spent": reply.spent,
+        "left": reply.left,
+        "repeated": reply.repeated,
+        "notes": reply.notes,
+        **describe_table(table),
+    }
+
+
+def describe_table(table: pa.Table) -> dict[str, Any]:
+    """A table of answers for a page: the first rows, with intervals beside their values, and charts."""
+    names = table.column_names
+    measured = [name for name in names if f"{name}_low" in names and f"{name}_high" in names]
+    ends = {f"{name}{end}" for name in measured for end in ("_low", "_high")}
+    keys = [name for name in names if name not in measured and name not in ends]
+    rows = list_rows(table.select([name for name in names if name not in ends]), most=_MOST_SHOWN)
+    spans = {
+        name: list_rows(table.select([f"{name}_low", f"{name}_high"]), most=_MOST_SHOWN) for name in measured
+    }
+    charts = []
+    labels = (
+        [", ".join(map(str, row)) for row in list_rows(table.select(keys), most=_MOST_DRAWN)]
+        if keys
+        else ["all"]
+    )
+    for name in measured[:_MOST_CHARTS]:
+        values = table[name].slice(0, _MOST_DRAWN).to_pylist()
+        drawn = [
+            Interval(label=label, value=float(value), low=float(low), high=float(high))
+            for label, value, (low, high) in zip(labels, values, spans[name], strict=False)
+            if None not in (value, low, high)
+        ]
+        if drawn:
+            charts.append((name, draw_intervals_of(drawn, f"{name} with its 95 % intervals")))
+    shown = [name for name in names if name not in ends]
+    heads: list[str] = []
+    for name in shown:
+        heads += [name, "95 % interval"] if name in measured else [name]
+    numeric = {name for name in shown if _is_number(table.schema.field(name).type)}
+    right = {*measured, "95 % interval"} if measured else numeric
+    return {
+        "heads": heads,
+        "measured": measured,
+        "numbers": [place for place, name in enumerate(heads) if name in right],
+        "rows": [
+            [
+                (value, spans[name][line] if name in spans else None)
+                for name, value in zip(shown, row, strict=True)
+            ]
+            for line, row in enumerate(rows)
+        ],
+        "more": table.num_rows - len(rows),
+        "charts": charts,
+        "undrawn": max(0, table.num_rows - _MOST_DRAWN),
+    }
+
+
+def _is_number(kind: object) -> bool:
+    return str(kind).startswith(("int", "uint", "double", "float", "decimal"))
+
+
+async def _send_csv(request: Request) -> Response:
+    """The answer that was bought, as a file; nothing more may be spent on it."""
+    import io
+
+    from pyarrow import csv
+
+    asker, form = await _enter_form(request)
+    text = form.get("sql", [""])[0]
+    reply = await find_service(request).ask(asker.user, text, at_most=Fraction(0))
+    content = io.BytesIO()
+    await run_in_threadpool(csv.write_csv, reply.table, content)
+    headers = {"Content-Disposition": 'attachment; filename="answer.csv"'}
+    return Response(content.getvalue(), media_type="text/csv", headers=headers)
+
+
+def _list_words(tables: list[dict[str, Any]]) -> str:
+    """What the editor can complete, as JSON: keywords, tables, and their columns."""
+    columns = {column["name"]: table["name"] for table in tables for column in table["columns"]}
+    return json.dumps(
+        {
+            "keywords": _KEYWORDS,
+            "tables": [table["name"] for table in tables],
+            "columns": [[name, table] for name, table in columns.items()],
+        }
+    )
+
+
+def _write_examples(tables: list[dict[str, Any]]) -> list[str]:
+    """Statements to begin with, one or two for every private table."""
+    examples = []
+    for table in tables:
+        if table.get("public"):
+            continue
+        name = table["name"]
+        examples.append(f"DP-SELECT 0.1 COUNT(*) AS records FROM {name}")
+        keys = [each["name"] for each in table["columns"] if _size(each) and _size(each) <= 40]
+        for key in keys[:2]:
+            examples.append(
+                f"DP-SELECT 0.1 {key}, COUNT(*) AS records FROM {name} GROUP BY {key} ORDER BY {key}"
+            )
+    return [each for each in examples if re.fullmatch(r"[\w .,()*-]+", each)][:4]
+
+
+def _size(column: dict[str, Any]) -> int:
+    if isinstance(column.get("values"), list):
+        return len(column["values"])
+    return int(column.get("size") or (12 if column.get("period") == "month" else 0))
+
+
+async def _tables(request: Request) -> Response:
+    asker = await require_asker(request)
+    tables = await api.list_tables(find_service(request), asker.user)
+    return await show(request, asker, "tables.html", tables=tables)
+
+
+async def _history(request: Request) -> Response:
+    asker = await require_asker(request)
+    service = find_service(request)
+    budget = await api.tell_budget(service, asker.user)
+    entries = await service.history(asker.user)
+    rows = [_describe_charge(each) for each in reversed(entries)][:_MOST_SHOWN]
+    return await show(request, asker, "history.html", rows=rows, budget=budget, meter=_meter(budget, 0))
+
+
+async def _ledger(request: Request) -> Response:
+    asker = await require_asker(request)
+    service = find_service(request)
+    budget = await api.tell_budget(service, asker.user)
+    entries = await service.ledger(asker.user)
+    rows = [_describe_charge(each) for each in reversed(entries)]
+    people: dict[str, Fraction] = {}
+    for each in rows:
+        people[each["person"]] = people.get(each["person"], Fraction(0)) + each["amount"]
+    return await show(
+        request,
+        asker,
+        "ledger.html",
+        rows=rows[:_MOST_SHOWN],
+        more=max(0, len(rows) - _MOST_SHOWN),
+        people=sorted(people.items(), key=lambda each: -each[1]),
+        budget=budget,
+        timeline=_timeline(entries, budget),
+    )
+
+
+def _describe_charge(entry: dict[str, Any]) -> dict[str, Any]:
+    """One charge for a list: who, when, what, how much; `text` if it can be asked again as it is."""
+    subject = str(entry.get("subject") or "")
+    amount = entry.get("epsilon")
+    at = str(entry.get("at") or "")
+    return {
+        "sequence": entry.get("sequence"),
+        "at": at[:16].replace("T", " "),
+        "person": entry.get("asked_by") or "steward",
+        "table": entry.get("table") or "",
+        "subject": subject,
+        "again": f"/ask?sql={quote(subject)}" if re.match(r"(?i)\s*(dp-select|select)\b", subject) else None,
+        "epsilon": amount,
+        "amount": _amount(amount),
+        "answered": entry.get("answered", True),
+    }
+
+
+def _amount(value: object) -> Fraction:
+    try:
+        return Fraction(0) if value is None else parse_exact(value, name="epsilon")
+    except RecipeError:
+        return Fraction(0)
+
+
+def _timeline(entries: list[dict[str, Any]], budget: dict[str, Any]) -> object:
+    told = [(entry, _describe_charge(entry)) for entry in entries]
+    charges = [
+        Spending(
+            person=charge["person"],
+            table=charge["table"],
+            moment=_moment(entry),
+            epsilon=float(charge["amount"]),
+            when=charge["at"],
+            words=f"{charge['person']}, {charge['at']}: epsilon {charge['epsilon']} on {charge['table']}",
+        )
+        for entry, charge in told
+        if charge["amount"]
+    ]
+    if not charges:
+        return None
+    return draw_timeline(charges, budget["total"], f"{len(charges)} charges in time, by person and table")
+
+
+def _moment(entry: dict[str, Any]) -> float:
+    """When a charge was made, in seconds, or in charges if its time cannot be read."""
+    try:
+        return datetime.fromisoformat(str(entry["at"])).timestamp()
+    except (KeyError, ValueError):
+        return float(entry.get("sequence") or 0)
+
+
+async def _people(request: Request) -> Response:
+    if request.method == "GET":
+        return await _show_people(request, await require_asker(request))
+    asker, form = await _enter_form(request)
+    try:
+        token = await _change_people(find_service(request), asker.user, form)
+    except (SfumatoError, HTTPException) as error:
+        status, message = find_status(error)[0], describe_error(error)["error"]["message"]
+        return await _show_people(request, asker, status=status, message=message)
+    if token is None:
+        return RedirectResponse("/people", 303)
+    return await _show_people(request, asker, token=token, name=field(form, "name"))
+
+
+async def _change_people(service: Service, user: User, form: dict[str, list[str]]) -> str | None:
+    """Does what the button of a form says; returns a token that is to be shown, if there is one."""
+    name = field(form, "name")
+    match field(form, "action"):
+        case "add":
+            given = {key: field(form, key) for key in ("name", "role", "share")}
+            return await api.add_user(service, user, {**given, "password": form.get("password", [""])[0]})
+        case "token":
+            return await service.new_token(user, name)
+        case "remove":
+            await service.remove_user(user, name)
+        case "approve" | "decline" as action:
+            await service.decide(user, field(form, "id"), approve=action == "approve")
+        case _:
+            raise HTTPException(422, "the form has no such button")
+    return None
+
+
+async def _show_people(
+    request: Request, asker: Asker, *, status: int = 200, message: str = "", token: str = "", name: str = ""
+) -> Response:
+    service = find_service(request)
+    approvals = await service.approvals(asker.user)
+    return await show(
+        request,
+        asker,
+        "people.html",
+        status=status,
+        people=await service.users(asker.user),
+        waiting=[each for each in approvals if _is_waiting(each)],
+        decided=[each for each in approvals if not _is_waiting(each)],
+        budget=await api.tell_budget(service, asker.user),
+        message=message,
+        token=token,
+        name=name,
+    )
+
+
+async def _releases(request: Request) -> Response:
+    asker = await require_asker(request)
+    service = find_service(request)
+    jobs = [] if asker.user.role == "viewer" else await service.jobs(asker.user)
+    return await show(request, asker, "releases.html", releases=await service.releases(asker.user), jobs=jobs)
+
+
+async def _release(request: Request) -> Response:
+    """One release: its files, its report, and questions to its model."""
+    text, message, answer, status = "", "", None, 200
+    if request.method == "GET":
+        asker = await require_asker(request)
+    else:
+        asker, form = await _enter_form(request)
+        text = form.get("sql", [""])[0]
+    service, name = find_service(request), api.check_name(request.path_params["name"])
+    found = next((each for each in await service.releases(asker.user) if each["name"] == name), None)
+    if found is None:
+        raise HTTPException(404, "there is no release of this name")
+    if text.strip():
+        try:
+            table = await service.ask_release(asker.user, name, text)
+            answer = await run_in_threadpool(describe_table, table)
+        except SfumatoError as error:
+            status, message = find_status(error)[0], str(error)
+    return await show(
+        request,
+        asker,
+        "release.html",
+        status=status,
+        release=found,
+        text=text,
+        message=message,
+        answer=answer,
+        asks="model.parquet" in found.get("files", ()),
+    )
+
+
+async def _job(request: Request) -> Response:
+    asker = await require_asker(request)
+    job = await find_service(request).job(asker.user, request.path_params["id"])
+    return await show(request, asker, "job.html", job=job)
+
+
+async def _send_robots(_: Request) -> Response:
+    return PlainTextResponse("User-agent: *\nDisallow: /\n")
+
+
+ROUTES = [
+    Route("/", _home),
+    Route("/login", _login, methods=["GET", "POST"]),
+    Route("/enter", _enter),
+    Route("/logout", _logout, methods=["POST"]),
+    Route("/ask", _ask, methods=["GET", "POST"]),
+    Route("/ask/price", _show_price, methods=["POST"]),
+    Route("/ask/csv", _send_csv, methods=["POST"]),
+    Route("/tables", _tables),
+    Route("/history", _history),
+    Route("/ledger", _ledger),
+    Route("/people", _people, methods=["GET", "POST"]),
+    Route("/releases", _releases),
+    Route("/releases/{name}", _release, methods=["GET", "POST"]),
+    Route("/jobs/{id}", _job),
+    Route("/robots.txt", _send_robots),
+    Route("/static/{name}", _send_asset),
+]
