@@ -102,6 +102,8 @@ _HINTS: dict[type[exp.Expr], str] = {
     exp.Select: "a subquery inside an expression; join the tables instead",
     exp.Exists: "EXISTS looks at other records; join the tables instead",
     exp.Rand: "a random function; noise is added for you",
+    exp.CurrentDate: "the clock; write the date as a literal",
+    exp.CurrentTimestamp: "the clock; write the time as a literal",
     exp.Star: "a star inside an expression",
     exp.Placeholder: "a placeholder; write the value",
     exp.Parameter: "a parameter; write the value",

@@ -9,16 +9,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.sql.constants import from_python
-from sfumato.sql.finish import rehearse_query
-from sfumato.sql.rows import describe_rows
 from sfumato.sql.settle import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from sfumato.sql.plan import QueryPlan
-
-__all__ = ["Description", "describe_query", "describe_rows", "kinds_of_parameters", "stands_for"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +26,6 @@ class Description:
     def schema(self) -> pa.Schema:
         """The columns as a schema."""
         return pa.schema(list(self.columns))
-
-
-def describe_query(plan: QueryPlan) -> pa.Schema:
-    """The schema of the answer to a planned statement."""
-    return rehearse_query(plan)
 
 
 def stands_for(types: Sequence[pa.DataType | None]) -> list[exp.Expr | None]:

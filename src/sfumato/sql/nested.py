@@ -25,6 +25,16 @@ class Around:
     limit: exp.Expr | None = None
     offset: exp.Expr | None = None
 
+    @property
+    def rows(self) -> exp.Select:
+        """The clauses that say which rows are left."""
+        return exp.Select(where=None if self.having is None else exp.Where(this=self.having), limit=self.limit)
+
+    @property
+    def trees(self) -> list[exp.Expr]:
+        """All parts of it."""
+        return [each for each in (self.having, *self.order, self.limit, self.offset) if each is not None]
+
     def describe(self) -> str:
         """The stage in one line of SQL."""
         parts = [] if self.having is None else [f"WHERE {self.having.sql(dialect='duckdb', normalize=True)}"]
@@ -66,24 +76,23 @@ def _find_inner(query: exp.Select) -> exp.Select | None:
     if from_ is None or query.args.get("joins"):
         return None
     item, clause = from_.this, query.args.get("with_")
+    before: list[exp.Expr] = list(clause.expressions) if clause is not None else []
     if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
         inner = item.this
-        if clause is not None and inner.args.get("with_") is None:
-            inner.set("with_", clause.copy())
     elif isinstance(item, exp.Table) and clause is not None and not clause.args.get("recursive"):
-        names = [cte.alias.lower() for cte in clause.expressions]
+        names = [cte.alias.lower() for cte in before]
         if names.count(item.name.lower()) != 1 or item.args.get("db"):
             return None
         place = names.index(item.name.lower())
-        cte = clause.expressions[place]
+        cte, before = before[place], before[:place]
         if not isinstance(cte.this, exp.Select) or cte.args["alias"].columns:
             return None
         inner = cte.this
-        before = [each.copy() for each in clause.expressions[:place]]
-        if before and inner.args.get("with_") is None:
-            inner.set("with_", exp.With(expressions=before))
     else:
         return None
+    if before and inner.args.get("with_") is None:
+        inner = inner.copy()
+        inner.set("with_", exp.With(expressions=[each.copy() for each in before]))
     return inner if aggregates(inner) or _find_inner(inner) is not None else None
 
 
@@ -91,7 +100,8 @@ def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
     if query.args.get("group") is not None or any(
         True for item in query.expressions for _ in find_aggregates(item)
     ):
-        raise refuse("an aggregate of aggregates; ask for the inner query, and add up what it answers")
+        raise refuse("an aggregate in an inner query under another one, or under GROUP BY; ask for the inner query, and "
+            "add up what it answers")
     if query.args.get("having") is not None:
         raise refuse("HAVING without an aggregate; use WHERE")
     stage = 1 + len(flat.around)

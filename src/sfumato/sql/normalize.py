@@ -7,7 +7,7 @@ out, or one that a tool spells in its own way, are one plan and one stored answe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from fractions import Fraction
 
@@ -53,6 +53,21 @@ def stand_in(query: exp.Select, known: Sequence[exp.Expr | None]) -> dict[int, e
     return found
 
 
+def count_stands(query: exp.Select) -> int:
+    """The highest number of a parameter that a stand-in took the place of."""
+    return max((node.meta.get(PARAMETER) or 0 for node in query.walk()), default=0)
+
+
+def find_stands(trees: Iterable[exp.Expr]) -> dict[int, exp.Expr]:
+    """The stand-ins in planned trees by their numbers; of several those about which most is known."""
+    found: dict[int, exp.Expr] = {}
+    for node in (node for tree in trees for node in tree.walk()):
+        number = node.meta.get(PARAMETER)
+        if number is not None and (number not in found or "kind" in node.meta):
+            found[number] = node
+    return found
+
+
 def normalize(query: exp.Select, *, now: datetime | None = None, numbers: bool = True) -> None:
     """Makes a tree plain in place; `now` is what the clock says, for the whole statement.
 
@@ -65,8 +80,7 @@ def normalize(query: exp.Select, *, now: datetime | None = None, numbers: bool =
             table.set("catalog", None)
     for node in list(query.walk()):
         _rewrite(node, names=numbers)
-    for item in list(query.iter_expressions()):
-        _compute(item, now, numbers=numbers)
+    _compute(query, now, numbers=numbers)
 
 
 def _bind(query: exp.Select, values: Sequence[exp.Expr], *, copies: bool = True) -> None:
@@ -84,7 +98,7 @@ def _whole(value: exp.Expr, number: int) -> exp.Expr:
     """What LIMIT and OFFSET take: a whole number, which a client may send as text."""
     if value.meta.get(PARAMETER) is not None:
         value.set("this", "1")
-        value.set("is_string", arg_value=False)
+        value.set("is_string", value=False)
         value.meta["kind"] = "integer"
         return value
     if isinstance(value, exp.Null):
@@ -114,7 +128,7 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             if _PLAIN_NAME.fullmatch(lowered):
                 # Names of tables and columns are found in any case here.
                 node.set("this", lowered)
-                node.set("quoted", arg_value=False)
+                node.set("quoted", value=False)
         case exp.EQ() | exp.NEQ():
             _rewrite_any(node)
         case exp.Anonymous() if node.name.lower() in ("date_part", "datepart") and len(node.expressions) == 2:
@@ -218,7 +232,7 @@ def _compute(node: exp.Expr, now: datetime, *, numbers: bool) -> None:
                 return
         except NotConstant:
             pass
-    for child in list(node.iter_expressions()):
+    for child in [] if isinstance(node, (exp.Limit, exp.Offset)) else list(node.iter_expressions()):
         _compute(child, now, numbers=numbers)
 
 

@@ -90,6 +90,8 @@ def prepare_query(
     for stage in stages:
         if stage.having is not None:
             _check_tree(stage.having, aggregates, logic=True)
+    if not aggregates and any(item.find(exp.Window) for item in query.expressions):
+        raise refuse("window functions look at other individuals' records, unless they are over aggregates")
     if not aggregates:
         raise refuse(
             "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"

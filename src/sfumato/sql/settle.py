@@ -221,7 +221,7 @@ def _fill_in(node: exp.Expr, kind: str) -> None:
     stand.meta["kind"] = kind
     if kind in ("integer", "number"):
         stand.set("this", "1")
-        stand.set("is_string", arg_value=False)
+        stand.set("is_string", value=False)
     elif kind == "boolean":
         stand.set("this", "true")
     elif kind in ("date", "day"):

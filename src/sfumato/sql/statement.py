@@ -103,10 +103,17 @@ def read_statement(text: str) -> Statement:
         mode="public" if options is None else "private",
         query=query,
         explain=explain is not None,
-        texts=select_texts(body),
+        texts=_texts_of(query, body),
         plain=options is None,
         **(_read_price(text) if options is None else options),
     )
+
+
+def _texts_of(query: exp.Select, body: str) -> tuple[str, ...]:
+    texts = select_texts(body)
+    # FROM may come first, without a select list.
+    same = len(texts) == len(query.expressions)
+    return texts if same else tuple(item.sql(dialect="duckdb") for item in query.expressions)
 
 
 def price_statement(statement: Statement, *, epsilon: Fraction | None) -> Statement:
@@ -147,6 +154,8 @@ def select_texts(body: str) -> tuple[str, ...]:
     start += len("select")
     stop = _find_word(masked, "from", start)
     stop = len(body) if stop is None else stop
+    distinct = re.compile(r"\s+(?:distinct|all)\b").match(masked, start)
+    start = distinct.end() if distinct else start
     items, depth, last = [], 0, start
     for index in range(start, stop):
         depth += masked[index] in "([{"
