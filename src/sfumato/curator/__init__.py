@@ -274,7 +274,7 @@ class Curator:
         epsilon: object = None,
         parameter_types: Sequence[pa.DataType | None] = (),
     ) -> Description:
-        """Names and types of the columns that the answer to `text` would have, and the types of `$1`, `$2`, ...
+        """Names and types of the columns of the answer to `text`, and the types of `$1`, `$2`, ...
 
         Free: it reads no record, opens no ledger and charges nothing. `epsilon` is that of `sql`; of a
         parameter whose type is None or not given, the type is found out.

@@ -183,7 +183,7 @@ class _Desk:
 
     @refuse_deep
     def _prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement:
-        """The statement made plain: its price known, constants computed, queries around an aggregate merged."""
+        """The statement made plain: its price known, constants computed, outer queries merged."""
         if self._named(statement):
             statement = price_statement(statement, epsilon=epsilon)
         normalize(statement.query, numbers=bool(self._named(statement)))

@@ -253,9 +253,7 @@ class DuckDBEngine(CountingEngine):
             reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
             raise UnsupportedQuery(f"not answered: {reason}. Nothing was spent") from None
 
-    def select(
-        self, tree: exp.Select, tables: Mapping[str, PublicTable], *, rows: bool = True
-    ) -> pa.Table:
+    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable], *, rows: bool = True) -> pa.Table:
         """The exact answer to a checked query of public tables; without `rows`, its columns alone."""
         try:
             with connect() as connection:

@@ -1,29 +1,30 @@
 """DP-SELECT: statements read, checked and planned, and noisy answers finished.
 
 A statement goes through statement (its text), normalize (one way of writing), nested (queries around an
-aggregate), check (what is allowed), relation (FROM and WHERE), settle (constants as what they meet), aggregates
-(the select list) and planner (its plan), or rows if it asks for rows. What public facts answer is in probes. An engine is asked what the
-plan says, the curator adds noise, with choices for quantiles and labels, and finish makes the answer.
+aggregate), check (what is allowed), relation (FROM and WHERE), settle (constants as what they meet),
+aggregates (the select list) and planner (its plan), or rows if it asks for rows; what public facts answer is
+in probes. An engine is asked what the plan says, the curator adds noise, with choices for quantiles and
+labels, and finish makes the answer.
 """
 
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
+from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.finish import (
-    rehearse_query,
     Answer,
-    NoisyAggregates,
     Price,
     finish_query,
     note_counts,
     pack_noisy,
+    rehearse_query,
     unpack_noisy,
 )
-from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.nested import aggregates, flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import (
     Noise,
+    NoisyAggregates,
     QueryPlan,
     check_within,
     describe_scales,
@@ -32,8 +33,8 @@ from sfumato.sql.plan import (
     half_width,
     least_epsilon,
 )
-from sfumato.sql.probes import is_probe, list_labels, probe_rows
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
+from sfumato.sql.probes import is_probe, list_labels, probe_rows
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.settle import parameter_type

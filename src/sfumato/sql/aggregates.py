@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from sfumato.schema import Label
 from sfumato.sql.check import DATE_PARTS, check_scalar, is_top, refuse
+from sfumato.sql.dates import read_labels
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
 
 CELLS = 1024
@@ -194,6 +195,9 @@ def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> 
     elif relation.uses_unit(tree):
         raise refuse("GROUP BY computes with the unit, which would single out individuals")
     if labels is None:
+        dated = read_labels(tree, relation)
+        if dated is not None:
+            return Key(node=tree, labels=dated[0], tree=dated[1], type=dated[2])
         return Key(node=tree, tree=exp.cast(tree, "VARCHAR"), labels=None)
     shown = tuple(str(each).lower() if isinstance(each, bool) else each for each in labels)
     return Key(node=tree, tree=_code_of(tree, labels), labels=shown)

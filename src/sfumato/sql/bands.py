@@ -37,7 +37,7 @@ class Band:
         return Band(*(rising(each.astype(float)) for each in (self.value, self.low, self.high)))
 
     def where(self, test: NDArray[np.bool_], other: Band) -> Band:
-        """This band where the test holds, the other one elsewhere."""
+        """A band that is this one where the test holds, and the other one elsewhere."""
         mine, others = (self.value, self.low, self.high), (other.value, other.low, other.high)
         return Band(*(np.where(test, one, two) for one, two in zip(mine, others, strict=True)))
 
@@ -103,9 +103,7 @@ def combine(tree: exp.Expr, left: Band, right: Band) -> Band:
             return Band(left.value * right.value, np.min(corners, 0), np.max(corners, 0))
         case exp.Greatest() | exp.Least():
             pick = np.maximum if isinstance(tree, exp.Greatest) else np.minimum
-            return Band(
-                pick(left.value, right.value), pick(left.low, right.low), pick(left.high, right.high)
-            )
+            return Band(pick(left.value, right.value), pick(left.low, right.low), pick(left.high, right.high))
         case exp.Div() | exp.IntDiv():
             unsure = (right.low <= 0) & (right.high >= 0)
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -188,9 +188,13 @@ def date_part(moment: datetime, part: str) -> int:
 
 
 def part_unit(part: str) -> str:
-    """The longest period in which a part of a moment stays one number; raises ValueError for an unknown one."""
+    """The longest period in which a part of a moment stays one number; ValueError for an unknown one."""
     known = {
-        **{"year": "year", "quarter": "quarter", "month": "month", "hour": "hour", "minute": "minute"},
+        "year": "year",
+        "quarter": "quarter",
+        "month": "month",
+        "hour": "hour",
+        "minute": "minute",
         **dict.fromkeys(("second", "epoch"), "second"),
         **dict.fromkeys(("week", "weekofyear", "isoyear"), "week"),
         **dict.fromkeys(("day", "dow", "dayofweek", "isodow", "doy", "dayofyear"), "day"),

@@ -185,8 +185,8 @@ def check_output(tree: exp.Expr, *, logic: bool) -> None:
         if not isinstance(part, allowed) and not (inside and isinstance(part, _IN_WINDOWS)):
             name = part.key.upper()
             raise refuse(
-                f"{name} over aggregates; arithmetic, ROUND, SQRT, ABS, CAST, CASE, COALESCE, NULLIF and windows "
-                "are computed from noisy values"
+                f"{name} over aggregates; arithmetic, ROUND, SQRT, ABS, CAST, CASE, COALESCE, NULLIF and "
+                "windows are computed from noisy values"
             )
 
 
@@ -237,8 +237,8 @@ def _check_details(part: exp.Expr, where: str) -> None:
         _check_pattern(part.expression, where)
     elif isinstance(part, (exp.RegexpLike, exp.RegexpILike)):
         _check_expression(part, where)
-    elif isinstance(part, exp.TimestampTrunc) and part.unit.name.upper() not in TRUNCATED:
-        raise refuse(f"{where} truncates to {part.unit.name[:40]!r}; known: {', '.join(TRUNCATED)}")
+    elif isinstance(part, exp.TimestampTrunc) and part.text("unit").upper() not in TRUNCATED:
+        raise refuse(f"{where} truncates to {part.text('unit')[:40]!r}; known: {', '.join(TRUNCATED)}")
     elif isinstance(part, exp.TimeToStr) and not part.args["format"].is_string:
         raise refuse(f"{where} writes dates by a format that is no text in quotes")
     elif isinstance(part, exp.Interval) and not isinstance(part.this, exp.Literal):
@@ -262,9 +262,12 @@ def _check_expression(part: exp.Expr, where: str) -> None:
     if not isinstance(pattern, exp.Literal) or not pattern.is_string or part.args.get("flag") is not None:
         raise refuse(f"{where} uses a regular expression that is no text in quotes")
     counted = re.findall(r"\{[0-9,]*\}", pattern.this)
-    if len(pattern.this) > _LONGEST_PATTERN or any(int(n) > 20 for c in counted for n in re.findall("[0-9]+", c)):
+    if len(pattern.this) > _LONGEST_PATTERN or any(
+        int(n) > 20 for c in counted for n in re.findall("[0-9]+", c)
+    ):
         raise refuse(
-            f"{where} uses a regular expression of more than {_LONGEST_PATTERN} characters, or counts beyond 20"
+            f"{where} uses a regular expression of more than {_LONGEST_PATTERN} characters, or with counts "
+            "beyond 20"
         )
 
 

@@ -34,8 +34,10 @@ _SPAN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 _CLOCK_SPAN = re.compile(r"\s*([+-]?)(\d{1,3}):(\d{2})(?::(\d{2}))?\s*")
 _MONTHS = {"month": 1, "mon": 1, "quarter": 3, "year": 12, "yr": 12, "y": 12, "decade": 120}
 _SECONDS = {
-    **{"microsecond": Fraction(1, 10**6), "us": Fraction(1, 10**6)},
-    **{"millisecond": Fraction(1, 1000), "ms": Fraction(1, 1000)},
+    "microsecond": Fraction(1, 10**6),
+    "us": Fraction(1, 10**6),
+    "millisecond": Fraction(1, 1000),
+    "ms": Fraction(1, 1000),
     **dict.fromkeys(("second", "sec", "s"), Fraction(1)),
     **dict.fromkeys(("minute", "min", "m"), Fraction(60)),
     **dict.fromkeys(("hour", "hr", "h"), Fraction(3600)),
@@ -74,7 +76,7 @@ class Span:
 Value = None | bool | Fraction | str | date | datetime | Span
 
 
-class NotConstant(Exception):  # noqa: N818 - never leaves this package
+class NotConstant(Exception):
     """A part is no constant that is computed here."""
 
 
@@ -238,7 +240,7 @@ def _fold(node: exp.Expr, now: datetime) -> Value:
         case exp.TimestampTrunc() | exp.DateTrunc():
             moment = _fold(node.this, now)
             if isinstance(moment, date):
-                return truncate(_moment(moment), node.unit.name.lower())
+                return truncate(_moment(moment), node.text("unit").lower())
         case exp.AtTimeZone():
             if node.args["zone"].name.upper() in ("UTC", "ETC/UTC", "GMT", "Z"):
                 return _fold(node.this, now)
@@ -290,7 +292,7 @@ def _read_text(node: exp.Expr, now: datetime) -> Value:
 def _parse(text: exp.Expr, form: exp.Expr, translate: Callable[[str], str]) -> datetime:
     if not (text.is_string and form.is_string):
         raise NotConstant
-    moment = datetime.strptime(text.name, translate(form.name))  # noqa: DTZ007 - moments are in UTC
+    moment = datetime.strptime(text.name, translate(form.name))
     return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo is not None else moment
 
 

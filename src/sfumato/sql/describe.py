@@ -47,4 +47,4 @@ def kinds_of_parameters(
 def _value_of(kind: pa.DataType) -> exp.Expr | None:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return from_python(1)
-    return from_python(True) if pa.types.is_boolean(kind) else None
+    return exp.true() if pa.types.is_boolean(kind) else None

@@ -18,6 +18,7 @@ from sfumato.sql.calendar import EPOCH, to_days, to_microseconds
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.constants import NotConstant, fold, read_moment
 from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text
+from sfumato.sql.settle import MIRRORED
 from sfumato.sql.windows import MOST_ROWS, check_window, find_frames, rank_rows, single_noise, slide
 from sfumato.tables.arrays import label_array
 
@@ -211,7 +212,7 @@ class Evaluator:
         return Band(numbers, numbers, numbers)
 
     def _choose(self, tree: exp.Expr, share: float) -> Band:
-        """CASE and IF: which branch is taken follows from noisy values, and every branch may be the true one."""
+        """CASE and IF: noisy values say which branch is taken, and any may be the true one."""
         branches = tree.args["ifs"] if isinstance(tree, exp.Case) else [tree]
         default = tree.args.get("default") if isinstance(tree, exp.Case) else tree.args.get("false")
         found = self._walk(exp.Null() if default is None else default, share)
@@ -265,8 +266,7 @@ class Evaluator:
 
     def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
         if is_key(right) and not is_key(left):
-            mirrored = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
-            return self._compare(mirrored.get(kind, kind), right, left)
+            return self._compare(MIRRORED[kind], right, left)
         if is_key(left) and isinstance(right, (exp.Literal, exp.Cast)):
             return self._compare_key(kind, int(left.name), right)
         result: NDArray[np.bool_] = COMPARISONS[kind](self.band(left).value, self.band(right).value)

@@ -149,7 +149,7 @@ def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
 
 
 def rehearse_query(plan: QueryPlan) -> pa.Schema:
-    """The schema of the answer to `plan`, or the refusal that finishing it would end in: before it is paid for."""
+    """The schema of the answer to `plan`, or the refusal that finishing it would end in."""
     groups = 0 if plan.selection is not None else 1
     values = tuple(
         np.zeros((len(noise.costs), groups) if noise.kind == "exponential" else groups, np.int64)

@@ -132,10 +132,8 @@ def _find_edges(
     return low, high
 
 
-def _exceeds(
-    distance: Numbers, terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float
-) -> Tests:
-    """Whether the sum of independent noises, each times its weight, is so far from zero in a share at most."""
+def _exceeds(distance: Numbers, terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Tests:
+    """Whether the sum of independent noises, each times its weight, is rarely so far from zero."""
     steps = np.stack([term.unit * weight for term, weight in zip(terms, weights, strict=True)])
     scales = steps * np.array([float(term.noise.scale) for term in terms])[:, None]
     if all(term.noise.kind == "gaussian" for term in terms):

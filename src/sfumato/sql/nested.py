@@ -28,7 +28,9 @@ class Around:
     @property
     def rows(self) -> exp.Select:
         """The clauses that say which rows are left."""
-        return exp.Select(where=None if self.having is None else exp.Where(this=self.having), limit=self.limit)
+        return exp.Select(
+            where=None if self.having is None else exp.Where(this=self.having), limit=self.limit
+        )
 
     @property
     def trees(self) -> list[exp.Expr]:
@@ -39,7 +41,9 @@ class Around:
         """The stage in one line of SQL."""
         parts = [] if self.having is None else [f"WHERE {self.having.sql(dialect='duckdb', normalize=True)}"]
         if self.order:
-            parts.append(f"ORDER BY {', '.join(each.sql(dialect='duckdb', normalize=True) for each in self.order)}")
+            parts.append(
+                f"ORDER BY {', '.join(each.sql(dialect='duckdb', normalize=True) for each in self.order)}"
+            )
         parts += [] if self.limit is None else [self.limit.sql(dialect="duckdb").strip()]
         parts += [] if self.offset is None else [self.offset.sql(dialect="duckdb").strip()]
         return " ".join(parts)
@@ -100,8 +104,10 @@ def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
     if query.args.get("group") is not None or any(
         True for item in query.expressions for _ in find_aggregates(item)
     ):
-        raise refuse("an aggregate in an inner query under another one, or under GROUP BY; ask for the inner query, and "
-            "add up what it answers")
+        raise refuse(
+            "an aggregate in an inner query under another one, or under GROUP BY; ask for the inner query, "
+            "and add up what it answers"
+        )
     if query.args.get("having") is not None:
         raise refuse("HAVING without an aggregate; use WHERE")
     stage = 1 + len(flat.around)

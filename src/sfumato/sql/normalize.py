@@ -73,7 +73,7 @@ def normalize(query: exp.Select, *, now: datetime | None = None, numbers: bool =
 
     Without `numbers`, as for public tables, numbers stay as they are written: their spelling decides types.
     """
-    now = now or datetime.now(UTC).replace(tzinfo=None)
+    now = now or datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     for table in list(query.find_all(exp.Table)):
         if table.args.get("db") is not None and table.text("db").lower() in _SCHEMAS:
             table.set("db", None)
@@ -140,7 +140,7 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
         case exp.TimeToUnix():
             node.replace(exp.Extract(this=exp.var("EPOCH"), expression=node.this))
         case exp.DateTrunc() | exp.TimestampTrunc():
-            unit = exp.var(node.unit.name.upper())
+            unit = exp.var(node.text("unit").upper())
             node.replace(exp.TimestampTrunc(this=node.this, unit=unit))
         case exp.ToChar():
             _rewrite_format(node)
@@ -206,12 +206,12 @@ def _read_array(text: str) -> list[str]:
 def _rewrite_format(node: exp.ToChar) -> None:
     form = node.args.get("format")
     try:
-        if form is None or not form.is_string:
-            raise ValueError
-        written = exp.Literal.string(read_format(form.name))
+        # A format that is computed has no name, and the empty one tells nothing.
+        written = exp.Literal.string(read_format(form.name if form is not None and form.is_string else "?Q"))
     except ValueError:
         raise refuse(
-            "TO_CHAR with a format that is not known here; known: YYYY YY MM MON DD DDD DY HH24 HH12 MI SS IYYY IW"
+            "TO_CHAR with a format that is not known here; known: YYYY YY MM MON DD DDD DY HH24 HH12 MI SS IYYY "
+            "IW"
         ) from None
     node.replace(exp.TimeToStr(this=node.this, format=written))
 
@@ -239,6 +239,8 @@ def _compute(node: exp.Expr, now: datetime, *, numbers: bool) -> None:
 def _write_span(node: exp.Interval, value: Span) -> None:
     for name, amount, step in (("MONTH", value.months, 1), ("SECOND", value.microseconds, 10**6)):
         if amount and amount % step == 0 and amount in (value.months + value.microseconds,):
-            name, step = ("DAY", 86400 * 10**6) if name == "SECOND" and amount % (86400 * 10**6) == 0 else (name, step)
+            name, step = (
+                ("DAY", 86400 * 10**6) if name == "SECOND" and amount % (86400 * 10**6) == 0 else (name, step)
+            )
             node.set("this", exp.Literal.string(str(amount // step)))
             node.set("unit", exp.var(name))

@@ -43,6 +43,7 @@ from sfumato.sql.plan import (
     plan_selection,
 )
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
+from sfumato.sql.settle import settle
 
 if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
@@ -76,7 +77,11 @@ def prepare_query(
     keys = read_keys(query, relation)
     reader = _Reader(relation, keys, query)
     outputs = tuple(
-        Output(name=name_item(item, text, plain=statement.plain), tree=reader.read(item.unalias()))
+        Output(
+            name=name_item(item, text, plain=statement.plain),
+            # As the keys are: so that a condition that stands here and in GROUP BY is one.
+            tree=reader.read(settle(item.unalias(), relation) if keys else item.unalias()),
+        )
         for item, text in zip(list(query.expressions), statement.texts, strict=True)
     )
     names = [name for output in outputs for name in name_columns(output, reader.aggregates)]

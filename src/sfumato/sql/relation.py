@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, time, timedelta
 from fractions import Fraction
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from sqlglot import exp
 from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, find_aggregates, refuse, refuse_clauses
+from sfumato.sql.dates import narrow_moments
 from sfumato.sql.settle import settle
 
 UNIT = "unit of sfumato"
@@ -43,7 +45,8 @@ class Field:
     """A column as a query sees it.
 
     `column` is its description if it has a public domain, whose codes the engine offers. The `labels` of
-    a column of a public table are its values. `type` is how it is stored, if that is known.
+    a column of a public table are its values. `type` is how it is stored, if that is known;
+    `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Field:
     labels: tuple[Label, ...] | None = None
     is_drafted: bool = False
     type: pa.DataType | None = None
+    moments: tuple[datetime | None, datetime | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,7 @@ def resolve_sources(
     if where is not None:
         condition = qualify_condition(where.this, relation, where="WHERE")
         relation = replace(relation, tree=relation.tree.where(condition, append=True))
+        relation = narrow_moments(condition, relation)
     return relation
 
 
@@ -367,9 +372,17 @@ def _describe(name: str, column: Column, source: Source) -> Field:
             kind = "number"
         case None if column.format is not None and kind != "date":
             kind, stored = "date", pa.timestamp("us")
+        case None if column.dates is not None and kind == "text":
+            kind, stored = "date", pa.timestamp("us")
     described = column if column.domain is not None else None
     plain = stored if kind == _kind(source.stored.get(first, "text")) or kind == "date" else None
-    return Field(name=name, kind=kind, bounds=column.bounds or bounds, column=described, type=plain)
+    moments = None
+    if column.dates is not None:
+        begin, end = (datetime.combine(each, time()) for each in column.dates)
+        moments = begin, end + timedelta(days=1)
+    return Field(
+        name=name, kind=kind, bounds=column.bounds or bounds, column=described, type=plain, moments=moments
+    )
 
 
 def _kind(stored: str) -> Kind:

@@ -20,7 +20,7 @@ from sfumato.sql.normalize import PARAMETER
 if TYPE_CHECKING:
     from sfumato.sql.relation import Relation
 
-_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
+MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.EQ: exp.EQ,
     exp.NEQ: exp.NEQ,
     exp.GT: exp.LT,
@@ -28,6 +28,7 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
 }
+"""What a comparison becomes when its sides change places."""
 _NUMBERS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 _WHOLE = (exp.Extract, exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute)
 _MEASURED = (exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Sign, exp.Sqrt, exp.Ln, exp.Log, exp.Exp, exp.Pow)
@@ -48,11 +49,9 @@ TYPES: dict[str, pa.DataType] = {
 
 def settle(node: exp.Expr, relation: Relation) -> exp.Expr:
     """`node` with its constants as what they meet, changed in place; returns what stands there now."""
-    root = exp.Paren(this=exp.Null())
-    place = node.parent is None
-    if place:
-        root.set("this", node)
-    parent, key, index = node.parent, node.arg_key, node.index
+    holder = node.parent is None
+    parent = exp.Paren(this=node) if node.parent is None else node.parent
+    key, index = node.arg_key or "this", node.index
     for part in reversed(list(node.dfs())):
         match part:
             case exp.EQ() | exp.NEQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
@@ -75,10 +74,8 @@ def settle(node: exp.Expr, relation: Relation) -> exp.Expr:
                 for each in parts if kinds else ():
                     if _is_constant(each) and kinds[0] != "text":
                         _convert(each, kinds[0], parts[0], relation)
-    if place:
-        return root.this.pop() if isinstance(root.this, exp.Expr) else node
-    found = parent.args[key] if index is None else parent.args[key][index]
-    return found if isinstance(found, exp.Expr) else node
+    found: exp.Expr = parent.args[key] if index is None else parent.args[key][index]
+    return found.pop() if holder else found
 
 
 def kind_of(node: exp.Expr, relation: Relation) -> Kind:
@@ -102,7 +99,7 @@ def kind_of(node: exp.Expr, relation: Relation) -> Kind:
             return next((kind for kind in kinds if kind != "unknown"), "unknown")
         case exp.Predicate() | exp.And() | exp.Or() | exp.Not() | exp.Boolean():
             return "boolean"
-    if isinstance(node, _WHOLE) or isinstance(node, exp.Length):
+    if isinstance(node, (*_WHOLE, exp.Length)):
         return "integer"
     if isinstance(node, _TEXTS):
         return "text"
@@ -150,7 +147,7 @@ def _settle_pair(part: exp.Expr, relation: Relation) -> None:
     if _is_constant(left) == _is_constant(right):
         return
     if _is_constant(left):
-        mirrored = _MIRRORED[type(part)](this=right, expression=left)
+        mirrored = MIRRORED[type(part)](this=right, expression=left)
         part.replace(mirrored)
         part, left, right = mirrored, right, left
     _convert(right, kind_of(left, relation), left, relation)

@@ -89,25 +89,31 @@ def find_frames(
     return Frames(order, first, last, np.cumsum(starts) - 1, same_begin)
 
 
-def rank_rows(function: exp.Expr, frames: Frames) -> NDArray[Any]:
+def rank_rows(function: exp.Expr, frames: Frames) -> NDArray[np.float64]:
     """The places of rows, in the order of the frames."""
+    places = _rank_rows(function, frames)
+    return places.astype(float)
+
+
+def _rank_rows(function: exp.Expr, frames: Frames) -> NDArray[Any]:
+    found: NDArray[Any]
     size = frames.order.size
     places = np.arange(size)
     begin, end = _ends(np.diff(frames.parts, prepend=-1) != 0, size)
     match function:
         case exp.RowNumber():
-            return places - begin + 1
+            found = np.add(places - begin, 1)
         case exp.Rank():
-            return frames.peers - begin + 1
+            found = np.add(frames.peers - begin, 1)
         case exp.DenseRank():
             new = np.cumsum(frames.peers == places)
-            return new - new[begin] + 1
+            found = np.add(new - new[begin], 1)
         case exp.PercentRank():
-            return (frames.peers - begin) / np.maximum(end - begin, 1)
+            found = (frames.peers - begin) / np.maximum(end - begin, 1)
         case exp.CumeDist():
             following = np.append(np.flatnonzero(frames.peers == places)[1:], size)
             last = following[np.cumsum(frames.peers == places) - 1] - 1
-            return (last - begin + 1) / (end - begin + 1)
+            found = (last - begin + 1) / (end - begin + 1)
         case _:
             count = function.this
             if not isinstance(count, exp.Literal) or not count.is_int or int(count.this) < 1:
@@ -117,7 +123,8 @@ def rank_rows(function: exp.Expr, frames: Frames) -> NDArray[Any]:
             width = rows // tiles
             edge = large * (width + 1)
             late = large + (place - edge) // np.maximum(width, 1)
-            return np.where(place < edge, place // (width + 1), late) + 1
+            found = np.where(place < edge, place // (width + 1), late) + 1
+    return found
 
 
 def slide(function: exp.Expr, band: Band, frames: Frames, noise: Noise | None, share: float) -> Band:
