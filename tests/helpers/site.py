@@ -16,7 +16,7 @@ import sfumato as sf
 
 PROJECT = """
 [budget]
-epsilon = 20.0
+epsilon = 60.0
 delta = 1e-6
 
 [serve]
@@ -124,7 +124,7 @@ class Site:
             name: add_user(state, curator, name, role, share, f"{name} password")
             for name, role, share in (
                 ("ada", "steward", None),
-                ("ana", "analyst", 8),
+                ("ana", "analyst", 30),
                 ("vic", "viewer", None),
             )
         }

@@ -192,7 +192,7 @@ def draw_meter(total: float, spent: float, price: float, label: str) -> Markup:
 
 def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Markup:
     """All charges in time: above their sum up to `total`, below one line per person, coloured by table."""
-    width, left, top, tall, row = 680, 120, 22, 96, 30
+    width, left, top, tall, row = 680, 92, 22, 96, 30
     people = list(dict.fromkeys(each.person for each in charges))
     tables = list(dict.fromkeys(each.table for each in charges))
     moments = [each.moment for each in charges]
@@ -222,7 +222,7 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
     for line, person in enumerate(people):
         y = base + 42 + row * line
         parts.append(draw_line(left, y, right, y))
-        parts.append(write(left - 8, y + 4, clip_text(person, 16), at="end", size=12))
+        parts.append(write(left - 8, y + 4, clip_text(person, 12), at="end", size=12))
     for each in charges:
         y = base + 42 + row * people.index(each.person)
         size = 3 + 5 * math.sqrt(each.epsilon / largest)

@@ -308,7 +308,9 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
         "price": price,
         "cost": cost,
         "exact": str(found["epsilon"]),
-        "sketches": [_sketch(*each) for each in (price.get("errors") or {}).items()][:_MOST_CHARTS],
+        "sketches": [
+            _sketch(*each, gaussian=bool(price.get("delta"))) for each in (price.get("errors") or {}).items()
+        ][:_MOST_CHARTS],
         "models": [
             each["name"]
             for each in releases
@@ -322,10 +324,14 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _sketch(name: str, half: float | None) -> dict[str, Any]:
+def _sketch(name: str, half: float | None, *, gaussian: bool) -> dict[str, Any]:
     """How far the noise in a column reaches, drawn if that is known before its answer."""
     label = f"the law of the noise in {clip_text(name)}: 95 % within {short(half)}"
-    return {"name": name, "half": half, "drawing": draw_sketch(half, label) if half else None}
+    return {
+        "name": name,
+        "half": half,
+        "drawing": draw_sketch(half, label, gaussian=gaussian) if half else None,
+    }
 
 
 def _meter(budget: dict[str, Any], price: float) -> object:
@@ -495,13 +501,14 @@ def _describe_charge(entry: dict[str, Any]) -> dict[str, Any]:
     subject = str(entry.get("subject") or "")
     amount = entry.get("epsilon")
     at = str(entry.get("at") or "")
+    is_statement = amount is not None and subject.startswith("SELECT ")  # as the plan has it, without a price
     return {
         "sequence": entry.get("sequence"),
         "at": at[:16].replace("T", " "),
         "person": entry.get("asked_by") or "steward",
         "table": entry.get("table") or "",
         "subject": subject,
-        "again": f"/ask?sql={quote(subject)}" if re.match(r"(?i)\s*(dp-select|select)\b", subject) else None,
+        "again": f"/ask?sql={quote(f'DP-SELECT {amount} {subject[7:]}')}" if is_statement else None,
         "epsilon": amount,
         "amount": _amount(amount),
         "answered": entry.get("answered", True),
