@@ -4,10 +4,12 @@ Metadata, descriptions and probes are free; a statement is charged once, whoever
 are what `make clients` installs; who has not is told which test was left out.
 """
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -33,8 +35,12 @@ def server(make_service):
     with RunningServer(service=service, catalog=Catalog(service.project, stored=stored)) as running:
         running.charges = lambda: sum(entry.kind == "charge" for entry in service.curator.budget().entries)
         running.facts = {
-            "host": "127.0.0.1", "port": running.port, "user": "ana", "password": "ana's password",
-            "dbname": "visits", "epsilon": "0.05",
+            "host": "127.0.0.1",
+            "port": running.port,
+            "user": "ana",
+            "password": "ana's password",
+            "dbname": "visits",
+            "epsilon": "0.05",
         }
         yield running
 
@@ -170,3 +176,40 @@ def test_roles_hold_at_this_door(server):
             connection.execute("DP-SELECT 0.1 COUNT(*) FROM visits")
         assert connection.execute("SELECT current_user").fetchone() == ("vic",)
     assert server.charges() == 0
+
+
+def test_sixty_four_clients_with_one_statement_make_one_charge(server):
+    psycopg = pytest.importorskip("psycopg")
+    dsn = server.dsn(password="ana\\'s password")
+
+    async def ask(begin):
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await begin.wait()
+            found = await connection.execute("DP-SELECT 0.1 clinic, COUNT(*) FROM visits GROUP BY clinic")
+            return tuple(await found.fetchall())
+
+    async def crowd():
+        begin = asyncio.Barrier(64)
+        return await asyncio.gather(*(ask(begin) for _ in range(64)))
+
+    assert len(set(asyncio.run(crowd()))) == 1
+    assert server.charges() == 1
+
+
+def test_who_leaves_or_cancels_finds_the_answer_later(server):
+    psycopg = pytest.importorskip("psycopg")
+    dsn = server.dsn(password="ana\\'s password")
+    texts = [f"DP-SELECT 0.1 COUNT(*) FROM visits WHERE fee > {fee}" for fee in (10, 20)]
+    left, cancelled = (psycopg.connect(dsn, autocommit=True) for _ in texts)
+    for connection, text in zip((left, cancelled), texts, strict=True):
+        connection.pgconn.send_query(text.encode())
+        connection.pgconn.flush()
+    while server.service.metrics().get("requests", 0) < 2:
+        time.sleep(0.001)
+    cancelled.cancel_safe()
+    for connection in (left, cancelled):
+        connection.pgconn.finish()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        first = [connection.execute(text).fetchone() for text in texts]
+        assert [connection.execute(text).fetchone() for text in texts] == first
+    assert server.charges() == 2
