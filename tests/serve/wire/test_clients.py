@@ -213,3 +213,38 @@ def test_who_leaves_or_cancels_finds_the_answer_later(server):
         first = [connection.execute(text).fetchone() for text in texts]
         assert [connection.execute(text).fetchone() for text in texts] == first
     assert server.charges() == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT clinic, COUNT(*) FROM visits GROUP BY clinic",
+        "SELECT SUM(fee), AVG(fee) AS mean, COUNT(DISTINCT person) AS people FROM visits",
+        "SELECT month, COUNT(*)::float / 2 AS half FROM visits GROUP BY month ORDER BY 2 DESC",
+        "SELECT MEDIAN(fee), VAR_SAMP(fee) FROM visits WHERE fee > $1",
+        "SELECT DISTINCT clinic FROM visits",
+        "SELECT * FROM (SELECT clinic, AVG(fee) AS fee FROM visits GROUP BY clinic) AS q LIMIT 2",
+        "SELECT clinic FROM visits LIMIT 0",
+    ],
+)
+def test_what_is_described_is_what_is_answered(server, text):
+    """Names and types before the charge and after it, and the same values as text and as binary."""
+    psycopg = pytest.importorskip("psycopg")
+
+    def shape(result):
+        return [(result.fname(place), result.ftype(place)) for place in range(result.nfields)]
+
+    dsn = server.dsn(password="ana\\'s password", options="-csfumato.epsilon=0.1")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.pgconn.send_prepare(b"s", text.encode())
+        connection.wait(psycopg.generators.execute(connection.pgconn))
+        connection.pgconn.send_describe_prepared(b"s")
+        (described,) = connection.wait(psycopg.generators.execute(connection.pgconn))
+        assert not described.error_message
+        assert server.charges() == 0
+        answered = connection.execute(text.replace("$1", "20"))
+        assert shape(answered.pgresult) == shape(described)
+        with psycopg.RawCursor(connection) as cursor:
+            again = cursor.execute(text, [20.0] if "$1" in text else None, binary=True)
+            assert shape(again.pgresult) == shape(described)
+            assert again.fetchall() == answered.fetchall()
