@@ -83,7 +83,7 @@ def load(conninfo, clients, seconds, make, *, pid=None):
 
     def work():
         mine = []
-        with psycopg.connect(conninfo, autocommit=True) as connection:
+        with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
             gate.wait()
             while time.monotonic() < stop:
                 with guard:

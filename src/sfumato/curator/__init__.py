@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -41,9 +41,11 @@ from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sfumato.curator.scores import PublishedScore
     from sfumato.noise import NoiseSource
-    from sfumato.sql import Answer
+    from sfumato.sql import Answer, Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
@@ -232,12 +234,16 @@ class Curator:
         self,
         text: str,
         *,
+        epsilon: object = None,
+        parameters: Sequence[object] = (),
         asked_by: str | None = None,
         at_most: Fraction | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Answer:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
 
+        `epsilon` is what a plain SELECT of private tables may spend, which without it is refused;
+        `parameters` are the values of `$1`, `$2`, ...; they are bound to the parsed statement, never to text.
         `asked_by` is who asks, recorded with the charge and held to their share; `at_most` is the most
         epsilon that it may cost; `progress` is called with each stage.
 
@@ -257,6 +263,32 @@ class Curator:
             noise=self._noise,
             asked_by=asked_by,
             at_most=at_most,
+            epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
+            parameters=parameters,
+        )
+
+    def describe(
+        self,
+        text: str,
+        *,
+        epsilon: object = None,
+        parameter_types: Sequence[pa.DataType | None] = (),
+    ) -> Description:
+        """Names and types of the columns of the answer to `text`, and the types of `$1`, `$2`, ...
+
+        Free: it reads no record, opens no ledger and charges nothing. `epsilon` is that of `sql`; of a
+        parameter whose type is None or not given, the type is found out.
+        """
+        from sfumato.curator.statements import describe_statement
+
+        return describe_statement(
+            text,
+            project=self._project,
+            engine=self._engine,
+            report=lambda: BudgetReport(budget=self._budget, sums=Spent()),
+            open_ledger=self._ledger,
+            epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
+            parameter_types=parameter_types,
         )
 
     def describe_table(self, table: str) -> dict[str, str]:
@@ -342,7 +374,6 @@ class Curator:
             tables=plan.table.name,
             costs=plan.costs,
             version=lambda secret: self._engine.version(plan.table, secret=secret),
-            resumable=plan.allowance is not None,
         )
 
     def _answer(

@@ -18,13 +18,14 @@ from sqlglot import exp
 
 from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
 from sfumato.sql.check import find_aggregates, refuse, refuse_clauses, refuse_deep
+from sfumato.sql.evaluate import label_column, label_type
 from sfumato.sql.plan import QueryPlan, calibrate_noise
 from sfumato.sql.relation import Catalog, Relation, expand_star, resolve_sources
-from sfumato.tables.arrays import label_array, to_arrow
+from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
     from sfumato.schema.table import PrivacyUnit
-    from sfumato.sql.finish import NoisyAggregates
+    from sfumato.sql.plan import NoisyAggregates
     from sfumato.sql.statement import Statement
 
 _JOINT_CELLS = 4096
@@ -97,11 +98,21 @@ def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
     columns = {}
     for name, key, width, code in zip(plan.names, plan.keys, plan.widths, codes, strict=True):
         if width is None:
-            columns[name] = label_array(code.astype(np.int32), key.labels or ("",))
+            columns[name] = label_column(key, code)
         else:
             low, step = width
             columns[name] = to_arrow(low + step * (code + random.random(rows)))
     return pa.table(columns)
+
+
+def describe_rows(plan: RowPlan) -> pa.Schema:
+    """The schema of the rows of `plan`."""
+    return pa.schema(
+        [
+            (name, pa.float64() if width is not None else label_type(key))
+            for name, key, width in zip(plan.names, plan.keys, plan.widths, strict=True)
+        ]
+    )
 
 
 def _plan_counts(

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sfumato.errors import BudgetExceeded, RecipeError, SchemaError, SfumatoError, UnsupportedQuery
+from sfumato.errors import (
+    AccessDenied,
+    ApprovalNeeded,
+    BudgetExceeded,
+    RecipeError,
+    SchemaError,
+    SfumatoError,
+    TooManyRequests,
+    UnsupportedQuery,
+)
 from sfumato.serve.results import Column
 from sfumato.serve.wire.messages import Refusal
 from sfumato.serve.wire.values import find_oid
@@ -21,6 +30,9 @@ _CODES: tuple[tuple[type[SfumatoError], str], ...] = (
     (UnsupportedQuery, "0A000"),
     (RecipeError, "22023"),
     (SchemaError, "42000"),
+    (AccessDenied, "42501"),
+    (ApprovalNeeded, "55000"),
+    (TooManyRequests, "53000"),
 )
 _FAILED = "58000"
 

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from fractions import Fraction
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato.serve.results import Column, Result
 from sfumato.serve.wire.answers import Rows, explain_failure, read_table
 from sfumato.serve.wire.commands import find_set_config
 from sfumato.serve.wire.messages import Refusal
 from sfumato.serve.wire.session_settings import SessionSettings
-from sfumato.serve.wire.values import TEXT, find_oid
+from sfumato.serve.wire.values import TEXT, find_arrow, find_oid
+
+if TYPE_CHECKING:
+    from sfumato.serve.catalog import Catalog
+    from sfumato.serve.service import Reply, Service
+    from sfumato.serve.state import User
 
 _T = TypeVar("_T")
 Shape = tuple[tuple[Column, ...] | None, tuple[int, ...]]
 """The columns of a statement, None if it has no rows, and the types of its parameters."""
 
 _MOST_ABANDONED = 8
-
-
-class Service(Protocol):
-    """What the wire needs of the service."""
-
-    def find_user(self, name: str) -> Any: ...  # noqa: ANN401, D102
-    def find_verifier(self, name: str) -> Any: ...  # noqa: ANN401, D102
-    async def describe(self, user: Any, text: str, **more: Any) -> Any: ...  # noqa: ANN401, D102
-    async def explain(self, user: Any, text: str, **more: Any) -> dict[str, Any]: ...  # noqa: ANN401, D102
-    async def ask(self, user: Any, text: str, **more: Any) -> Any: ...  # noqa: ANN401, D102
-
-
-class Catalog(Protocol):
-    """What the wire needs of the catalog."""
-
-    def covers(self, text: str) -> bool: ...  # noqa: D102
-    def describe(self, text: str) -> tuple[tuple[Column, ...], tuple[int, ...]]: ...  # noqa: D102
-    def answer(  # noqa: D102
-        self,
-        text: str,
-        *,
-        user: Any,  # noqa: ANN401
-        database: str,
-        settings: Mapping[str, str],
-        parameters: Sequence[object],
-    ) -> Result: ...
 
 
 class Asker:
@@ -73,7 +52,7 @@ class Asker:
         *,
         service: Service,
         catalog: Catalog,
-        user: Any,  # noqa: ANN401
+        user: User,
         database: str,
         settings: SessionSettings,
         threads: Executor,
@@ -94,11 +73,15 @@ class Asker:
         if self._cancelled is not None and not self._cancelled.done():
             self._cancelled.set_result(None)
 
-    async def describe(self, text: str) -> Shape:
-        """The columns and parameters of a statement; reads nothing and costs nothing."""
+    async def describe(self, text: str, given: tuple[int, ...]) -> Shape:
+        """The columns and parameters of a statement; reads nothing and costs nothing.
+
+        `given` are the types of parameters that the client named, 0 where it did not.
+        """
         if await self._is_covered(text):
             return await self._in_thread(self._catalog.describe, text)
-        work = self._service.describe(self._user, text, epsilon=self._settings.epsilon)
+        kinds = tuple(map(find_arrow, given))
+        work = self._service.describe(self._user, text, epsilon=self._settings.epsilon, parameter_types=kinds)
         description = await self._wait(work)
         columns = tuple(Column(name, find_oid(kind)) for name, kind in description.columns)
         return columns, tuple(find_oid(kind) for kind in description.parameters)
@@ -133,7 +116,7 @@ class Asker:
         word = result.tag.partition(" ")[0] or "SELECT"
         return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word=word)
 
-    async def _spend(self, text: str, parameters: tuple[object, ...]) -> Any:  # noqa: ANN401
+    async def _spend(self, text: str, parameters: tuple[object, ...]) -> Reply:
         budget = self._settings.session_budget
         if len(self._abandoned) >= _MOST_ABANDONED:
             raise Refusal("53400", "cancelled statements are still at work; wait for them")

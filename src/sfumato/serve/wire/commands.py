@@ -263,6 +263,8 @@ def _read_declare(plain: str) -> Command:
 
 def _read_fetch(words: list[str], upper: list[str]) -> Command:
     """FETCH and MOVE: a direction is forward, backward, absolute or relative, and a count, None for all."""
+    if len(words) < 2:
+        raise Refusal("42601", "rows are fetched by FETCH count FROM cursor")
     middle = [word for word in upper[1:-1] if word not in ("FROM", "IN")]
     fixed: dict[tuple[str, ...], tuple[str, int | None]] = {
         (): ("forward", 1),
@@ -279,7 +281,7 @@ def _read_fetch(words: list[str], upper: list[str]) -> Command:
     direction = fixed.get(tuple(middle))
     if direction is None:
         way = middle[0].lower() if len(middle) == 2 else "forward"
-        if way not in ("forward", "backward", "absolute", "relative") or len(middle) > 2 or len(words) < 2:
+        if way not in ("forward", "backward", "absolute", "relative") or len(middle) > 2:
             raise Refusal("42601", "rows are fetched by FETCH count FROM cursor")
         if not re.fullmatch(r"[+-]?\d{1,9}", middle[-1]):
             raise Refusal("42601", "rows are fetched by FETCH count FROM cursor")

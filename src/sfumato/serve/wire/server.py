@@ -10,14 +10,19 @@ import ssl
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sfumato.serve.wire.answers import explain_failure
-from sfumato.serve.wire.asking import Asker, Catalog, Service
+from sfumato.serve.wire.asking import Asker
 from sfumato.serve.wire.commands import read_options
 from sfumato.serve.wire.messages import Body, Refusal, Stream, cstring, error_response, message
 from sfumato.serve.wire.scram import MECHANISM, MECHANISM_PLUS, Exchange, hash_certificate
 from sfumato.serve.wire.session import Limits, Session
 from sfumato.serve.wire.session_settings import SessionSettings
+
+if TYPE_CHECKING:
+    from sfumato.serve.catalog import Catalog
+    from sfumato.serve.service import Service
 
 _SSL_REQUEST, _GSS_REQUEST, _CANCEL_REQUEST = 80877103, 80877104, 80877102
 _MAJOR, _MINOR = 3, 2
@@ -26,7 +31,6 @@ _LOGIN_BYTES = 8_192
 _TLS_RECORD = 0x16
 _ALPN = "postgresql"
 _SPARE = 100  # connections beyond the limit that are still told so
-_MOST_NAMES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,6 @@ class WireServer:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="catalog")
         self._tasks: dict[asyncio.Task[None], Session | None] = {}
         self._keys: dict[int, tuple[bytes, Session]] = {}
-        self._failures: dict[tuple[str, str], list[float]] = {}
         self._stopping = False
         if tls is not None:
             tls.set_alpn_protocols([_ALPN])
@@ -195,12 +198,17 @@ class WireServer:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
-        await self._authenticate(stream, name, host=host)
+        await self._authenticate(stream, name)
         user = await asyncio.to_thread(self._service.find_user, name)
-        if user is None:
+        if user is None:  # removed since it was made
             raise _wrong(name)
+        self._service.note_login(name, door="wire", known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
-        settings = SessionSettings([*read_options(given.pop("options", "")), *given.items()], user=name)
+        settings = SessionSettings(
+            [*read_options(given.pop("options", "")), *given.items()],
+            user=name,
+            budget=self._service.settings.session_budget,
+        )
         asker = Asker(
             service=self._service,
             catalog=self._catalog,
@@ -211,8 +219,9 @@ class WireServer:
         )
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
-    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
-        self._check_tries(host, name)
+    async def _authenticate(self, stream: Stream, name: str) -> None:
+        if not self._service.may_log_in(name):
+            raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
@@ -229,21 +238,10 @@ class WireServer:
         await stream.flush()
         last = exchange.finish(await _read_login(stream))
         if last is None:
-            self._failures.setdefault((host, name), []).append(asyncio.get_running_loop().time())
+            self._service.note_login(name, door="wire", known=False)
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))
-
-    def _check_tries(self, host: str, name: str) -> None:
-        """Refuses a name that had too many wrong passwords from this host within a minute, known or not."""
-        now = asyncio.get_running_loop().time()
-        recent = [moment for moment in self._failures.pop((host, name), []) if moment > now - 60]
-        while len(self._failures) >= _MOST_NAMES:
-            del self._failures[next(iter(self._failures))]
-        if recent:
-            self._failures[host, name] = recent
-        if len(recent) >= self._limits.tries_a_minute:
-            raise Refusal("28000", "too many wrong passwords; wait a minute", fatal=True)
 
 
 def load_certificate(pem: str) -> bytes:

@@ -54,7 +54,6 @@ class Limits:
     idle_seconds: float = 3600.0
     write_seconds: float = 60.0
     pause_seconds: float = 1.0
-    tries_a_minute: int = 10
     statements: int = 500
     statement_characters: int = 2**21
     portals: int = 100
@@ -315,7 +314,7 @@ class Session:
         if command.kind not in ("question", "declare", "copy", "explain"):
             return None, ()
         if prepared.shape is None:
-            prepared.shape = await self.asker.describe(prepared.query)
+            prepared.shape = await self.asker.describe(prepared.query, prepared.given)
         columns, oids = prepared.shape
         if command.kind == "explain":
             columns = (Column("QUERY PLAN", TEXT),)

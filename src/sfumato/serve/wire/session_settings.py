@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from sfumato._version import __version__
 from sfumato.errors import RecipeError
-from sfumato.exact import parse_exact, parse_positive
+from sfumato.exact import format_exact, parse_exact, parse_positive
 from sfumato.serve.results import Column
 from sfumato.serve.wire.answers import Rows
 from sfumato.serve.wire.messages import Refusal
@@ -70,13 +70,17 @@ _LONGEST = 1000
 class SessionSettings:
     """The settings of one session; what a transaction changed goes back with it.
 
+    `given` are those that the client began with, `budget` is what it may spend unless it says otherwise.
+
     >>> settings = SessionSettings([("sfumato.epsilon", "0.1")], user="ana")
     >>> settings.epsilon, settings["TimeZone"]
     (Fraction(1, 10), 'UTC')
     """
 
-    def __init__(self, given: list[tuple[str, str]], *, user: str) -> None:
+    def __init__(self, given: list[tuple[str, str]], *, user: str, budget: Fraction | None = None) -> None:
         self._values = {**_DEFAULTS, **_FIXED, "session_authorization": user}
+        if budget is not None:
+            self._values[SESSION_BUDGET] = format_exact(budget)
         self._told: dict[str, str] = {}
         self._before: dict[str, str] | None = None
         self._local: dict[str, str | None] = {}

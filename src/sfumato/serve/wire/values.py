@@ -111,6 +111,15 @@ def find_oid(kind: pa.DataType) -> int:
     return next((oid for test, oid in tests if test(kind)), TEXT)
 
 
+def find_arrow(oid: int) -> pa.DataType | None:
+    """The Arrow type of a parameter whose type a client has named; None if it says little."""
+    return {
+        BOOL: pa.bool_(), INT2: pa.int16(), INT4: pa.int32(), INT8: pa.int64(), DATE: pa.date32(),
+        FLOAT4: pa.float32(), FLOAT8: pa.float64(), NUMERIC: pa.decimal128(38, 9),
+        TIMESTAMP: pa.timestamp("us"), TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    }.get(oid)
+
+
 def encode(value: object, oid: int, form: int) -> bytes | None:
     r"""A value in text (`form` 0) or binary (1); None for NULL.
 
@@ -228,7 +237,7 @@ def _encode_numeric(value: Decimal) -> bytes:
     negative, _, exponent = value.as_tuple()
     scale = max(0, -int(exponent))
     places = -(-scale // 4)  # groups of four decimals behind the point
-    whole = int(abs(value).scaleb(4 * places, _EXACT))
+    whole = int(value.copy_abs().scaleb(4 * places, _EXACT))
     groups: list[int] = []
     while whole:
         whole, group = divmod(whole, 10_000)
