@@ -23,6 +23,7 @@ from sfumato.exact import parse_exact
 from sfumato.pages.answers import (
     Interval,
     Spending,
+    draw_icon,
     draw_intervals_of,
     draw_meter,
     draw_sketch,
@@ -132,6 +133,8 @@ def _asset(name: str) -> tuple[bytes, str]:
     """A file of the pages, and a short digest of it."""
     if name == "style.css":
         content = render_page("serve/style.css", internal=False)
+    elif name == "icon.png":
+        content = draw_icon()
     else:
         content = files("sfumato.pages").joinpath("templates", "serve", name).read_bytes()
     return content, hashlib.sha256(content).hexdigest()[:12]
@@ -139,7 +142,7 @@ def _asset(name: str) -> tuple[bytes, str]:
 
 async def _send_asset(request: Request) -> Response:
     name = request.path_params["name"]
-    kinds = {"style.css": "text/css", "serve.js": "text/javascript"}
+    kinds = {"style.css": "text/css", "serve.js": "text/javascript", "icon.png": "image/png"}
     if name not in kinds:
         raise HTTPException(404, "there is no such file")
     return Response(
@@ -163,6 +166,7 @@ async def show(
         here=request.url.path,
         style=_asset("style.css")[1],
         script=_asset("serve.js")[1],
+        icon=_asset("icon.png")[1],
         **values,
     )
     return HTMLResponse(page, status)
@@ -647,6 +651,9 @@ async def _release(request: Request) -> Response:
         text=text,
         message=message,
         answer=answer,
+        words=_list_words(
+            [{"name": found["table"], "columns": [{"name": each} for each in found["by"] or ()]}]
+        ),
         asks="model.parquet" in found.get("files", ()),
     )
 
