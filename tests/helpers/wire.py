@@ -189,7 +189,8 @@ class RunningServer:
         return self
 
     def __exit__(self, *_):
-        self.service.release.set()
+        if isinstance(self.service, CountingService):
+            self.service.release.set()
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -197,6 +198,8 @@ class RunningServer:
 
     async def _stop(self):
         self._server.close()
+        if not isinstance(self.service, CountingService):
+            await self.service.close()
         await self.wire.close()
 
     def dsn(self, **more):

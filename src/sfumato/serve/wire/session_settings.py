@@ -178,7 +178,8 @@ def _check(name: str, value: str) -> str:
             return _FIXED[name]
         raise Refusal("55P02", f"{name} cannot be changed")
     if name == "client_encoding":
-        if value.lower().replace("-", "").replace("_", "") not in ("utf8", "unicode"):
+        # asyncpg sends it in quotes.
+        if value.strip("'").lower().replace("-", "").replace("_", "") not in ("utf8", "unicode"):
             raise Refusal("22023", "client_encoding is UTF8 here, for every client")
         return "UTF8"
     if name == "datestyle":
