@@ -114,9 +114,16 @@ def find_oid(kind: pa.DataType) -> int:
 def find_arrow(oid: int) -> pa.DataType | None:
     """The Arrow type of a parameter whose type a client has named; None if it says little."""
     return {
-        BOOL: pa.bool_(), INT2: pa.int16(), INT4: pa.int32(), INT8: pa.int64(), DATE: pa.date32(),
-        FLOAT4: pa.float32(), FLOAT8: pa.float64(), NUMERIC: pa.decimal128(38, 9),
-        TIMESTAMP: pa.timestamp("us"), TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+        BOOL: pa.bool_(),
+        INT2: pa.int16(),
+        INT4: pa.int32(),
+        INT8: pa.int64(),
+        DATE: pa.date32(),
+        FLOAT4: pa.float32(),
+        FLOAT8: pa.float64(),
+        NUMERIC: pa.decimal128(38, 9),
+        TIMESTAMP: pa.timestamp("us"),
+        TIMESTAMPTZ: pa.timestamp("us", "UTC"),
     }.get(oid)
 
 
