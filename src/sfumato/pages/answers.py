@@ -9,9 +9,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from markupsafe import Markup
 
-from sfumato.pages.svg import draw_line, draw_picture, element, round_limit, write
+from sfumato.pages.svg import (
+    SEQUENTIAL,
+    draw_line,
+    draw_picture,
+    element,
+    round_limit,
+    write,
+    write_png,
+)
 from sfumato.pages.words import MINUS, clip_text, short
 
 _WIDTH = 340
@@ -209,7 +218,9 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
     for share in (0.0, 0.5, 1.0):
         parts.append(draw_line(left, down(share * total), right, down(share * total)))
         parts.append(write(left - 8, down(share * total) + 4, short(share * total), at="end", class_="q"))
-    parts.append(write(left, top - 9, "epsilon spent, of all there is", class_="q"))
+    parts.append(
+        write(left, top - 9, "epsilon of the charges, added up; the top line is all there is", class_="q")
+    )
     path, summed = f"M{left} {base}", 0.0
     for each in sorted(charges, key=lambda each: each.moment):
         path += f"H{across(each.moment):.1f}"
@@ -240,6 +251,19 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
         parts.append(write(x + 15, bottom + 4, clip_text(table, 20)))
         x += 30 + 6.8 * min(len(table), 20)
     return draw_picture(width, bottom + 14, label, *parts)
+
+
+def draw_icon() -> bytes:
+    r"""A small picture for the browser's tab, as a PNG file: a point that fades outwards.
+
+    >>> draw_icon()[:8]
+    b'\x89PNG\r\n\x1a\n'
+    """
+    places = np.arange(32) - 15.5
+    distance = np.hypot(places[:, None], places[None, :])
+    shades = SEQUENTIAL["light"][:0:-1]
+    codes = np.minimum(distance / 16 * len(shades), len(shades)).astype(np.int64)
+    return write_png(codes, (*shades, "#000000"), clear=(len(shades),))
 
 
 def _join(points: Sequence[tuple[float, float]]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from helpers.site import COUNT
-from sfumato.serve.web.agents import VERSIONS
+from sfumato.serve.web.agents import STATELESS, VERSIONS
 
 CLIENTS = Path(__file__).resolve().parents[3] / ".venv-clients" / "bin" / "python"
 ACCEPT = {"Accept": "application/json, text/event-stream"}
@@ -30,7 +30,19 @@ def test_versions_are_negotiated(site):
     begun = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert site.call("POST", "/mcp", by="ana", send=begun, headers=ACCEPT).status == 202
     assert send(site, "ping").json["result"] == {}
-    assert send(site, "ping", headers={"MCP-Protocol-Version": "1999-01-01"}).status == 400
+    unknown = send(site, "ping", headers={"MCP-Protocol-Version": "1999-01-01"})
+    assert unknown.status == 400
+    assert STATELESS in unknown.json["error"]["data"]["supported"]
+
+
+def test_the_version_without_a_beginning(site):
+    headers = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "server/discover"}
+    told = send(site, "server/discover", headers=headers).json["result"]
+    assert told["supportedVersions"][0] == STATELESS
+    assert told["resultType"] == "complete"
+    assert send(site, "ping", headers=headers).json["error"]["code"] == -32020
+    assert send(site, "none", headers={"MCP-Protocol-Version": STATELESS}).status == 404
+    assert send(site, "server/discover").json["error"]["code"] == -32601
 
 
 def test_tools_are_listed_and_answer(site):
@@ -97,43 +109,51 @@ def test_messages_that_are_none(site):
 
 CLIENT = """
 import asyncio, json, sys
-try:
-    from mcp.client.streamable_http import streamable_http_client as connect
-    import httpx2
-    client = httpx2.AsyncClient(headers={"Authorization": "Bearer " + sys.argv[2]})
-except ImportError:
-    import httpx
-    from mcp.client.streamable_http import streamable_http_client as connect
-    client = httpx.AsyncClient(headers={"Authorization": "Bearer " + sys.argv[2]})
-from mcp import ClientSession
+import httpx2
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+url, token, mode, sql = sys.argv[1:]
 
 async def main():
-    async with client, connect(sys.argv[1], http_client=client) as streams:
-        async with ClientSession(streams[0], streams[1]) as session:
-            begun = await session.initialize()
-            tools = await session.list_tools()
-            await session.send_ping()
-            answer = await session.call_tool("ask", {"sql": sys.argv[3]})
-            wrong = await session.call_tool("ask", {"sql": "DROP TABLE visits"})
-    plain = lambda each: each.model_dump(by_alias=True, mode="json")
-    print(json.dumps([plain(begun), plain(tools), plain(answer), plain(wrong)]))
+    http = httpx2.AsyncClient(headers={"Authorization": "Bearer " + token})
+    async with http, Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+        tools = await client.list_tools()
+        answer = await client.call_tool("ask", {"sql": sql})
+        wrong = await client.call_tool("ask", {"sql": "DROP TABLE visits"})
+        plain = lambda each: each.model_dump(by_alias=True, mode="json")
+        print(json.dumps([client.protocol_version, *map(plain, (tools, answer, wrong))]))
 
 asyncio.run(main())
 """
 
 
-def test_the_official_client_asks(site):
+@pytest.mark.parametrize(("mode", "version"), [("legacy", VERSIONS[0]), ("auto", STATELESS)])
+def test_the_official_client_asks(site, mode, version):
     if not CLIENTS.exists():
         pytest.skip("`make clients` installs the clients that this test drives")
-    if subprocess.run([CLIENTS, "-c", "import mcp"], capture_output=True, check=False).returncode:
-        pytest.skip("the package `mcp` is not among the clients")
+    needed = "import httpx2, mcp.client.client"
+    if subprocess.run([CLIENTS, "-c", needed], capture_output=True, check=False).returncode:
+        pytest.skip("the package `mcp`, 2 or later, is not among the clients")
+    price = {"legacy": 0.15, "auto": 0.16}[mode]
     ran = subprocess.run(
-        [CLIENTS, "-c", CLIENT, f"{site.url}/mcp", site.people["ana"], COUNT.replace("0.5", "0.15")],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        [
+            CLIENTS,
+            "-c",
+            CLIENT,
+            f"{site.url}/mcp",
+            site.people["ana"],
+            mode,
+            COUNT.replace("0.5", str(price)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert ran.returncode == 0, ran.stderr
-    begun, tools, answer, wrong = json.loads(ran.stdout)
-    assert begun["serverInfo"]["name"] == "sfumato"
+    spoken, tools, answer, wrong = json.loads(ran.stdout)
+    assert spoken == version
     assert [each["name"] for each in tools["tools"]] == ["tables", "explain", "ask", "budget"]
-    assert answer["structuredContent"]["spent"] == 0.15
+    assert answer["structuredContent"]["spent"] == price
     assert wrong["isError"]

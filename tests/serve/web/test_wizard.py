@@ -24,20 +24,32 @@ KINDS = {
 def state(by=("ward",), **columns):
     """Facts about a table with these columns: `ward=("values", "a, b")`."""
     return Facts(
-        source="visits.csv", table=False, name="visits", unit="who", max_records="3", total="2.0", epsilon="0.5",
-        by=tuple(by), columns={name: columns.get(name, ("", "")) for name in KINDS},
-    )  # fmt: skip
+        source="visits.csv",
+        table=False,
+        name="visits",
+        unit="who",
+        max_records="3",
+        total="2.0",
+        epsilon="0.5",
+        by=tuple(by),
+        columns={name: columns.get(name, ("", "")) for name in KINDS},
+    )
 
 
 def read(facts):
-    return parse_project(tomllib.loads(write_project_file(facts, KINDS), parse_float=Decimal), folder=Path())
+    document = tomllib.loads(write_project_file(facts, KINDS), parse_float=Decimal)
+    return parse_project(document, folder=Path())
 
 
 def test_each_way_of_stating_a_domain():
     facts = state(
-        ward=("values", 'North, "St. John, East"\nSouth'), age=("range", "0..99"), fee=("bins", "0, 10.5, 50"),
-        seen=("month", ""), new=("values", "true, false"), **{'a"b.c': ("values", 'x "y", z')},
-    )  # fmt: skip
+        ward=("values", 'North, "St. John, East"\nSouth'),
+        age=("range", "0..99"),
+        fee=("bins", "0, 10.5, 50"),
+        seen=("month", ""),
+        new=("values", "true, false"),
+        **{'a"b.c': ("values", 'x "y", z')},
+    )
     table = read(facts).table("visits")
     assert table.unit.describe() == "who, at most 3 records, add-remove"
     assert table.columns["ward"].labels == ("North", "St. John, East", "South")

@@ -14,12 +14,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.errors import SfumatoError
-from sfumato.serve.web import agents, api, openapi, pages, wizard
+from sfumato.serve.web import agents, api, asking, frame, openapi, stewards, viewing, wizard
 from sfumato.serve.web.exchange import check_origin, describe_error, find_status
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
 
+_ROOMS = (frame, asking, stewards, wizard, viewing, api, openapi, agents)
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PROGRAMS = ("/api/", "/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json")
 _HEADERS = {
@@ -48,7 +49,7 @@ def make_app(service: Service) -> Starlette:
     named = tuple(name.lower() for name in settings.names)
     hosts = (*named, *_LOOPBACK, settings.host) if named or settings.is_loopback else ()
     app = Starlette(
-        routes=[*pages.ROUTES, *wizard.ROUTES, *api.ROUTES, *openapi.ROUTES, *agents.ROUTES],
+        routes=[route for room in _ROOMS for route in room.ROUTES],
         middleware=[Middleware(_Guard, hosts=hosts)],
         exception_handlers={HTTPException: _tell_failure, SfumatoError: _tell_failure},
     )
@@ -118,4 +119,4 @@ async def _tell_failure(request: Request, error: Exception) -> Response:
         headers.setdefault("Retry-After", "1")
     if request.url.path.startswith(_PROGRAMS):
         return JSONResponse(describe_error(error), status, headers=headers)
-    return await pages.show_failure(request, status, describe_error(error)["error"]["message"])
+    return await frame.show_failure(request, status, describe_error(error)["error"]["message"])

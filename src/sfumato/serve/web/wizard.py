@@ -46,7 +46,7 @@ from sfumato.schema import (
 )
 from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
-from sfumato.serve.web.pages import show
+from sfumato.serve.web.frame import show
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
