@@ -198,11 +198,11 @@ class WireServer:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
-        await self._authenticate(stream, name)
+        await self._authenticate(stream, name, host=host)
         user = await asyncio.to_thread(self._service.find_user, name)
         if user is None:  # removed since it was made
             raise _wrong(name)
-        self._service.note_login(name, door="wire", known=True)
+        self._service.note_login(name, origin=host, door="wire", known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
         settings = SessionSettings(
             [*read_options(given.pop("options", "")), *given.items()],
@@ -219,8 +219,8 @@ class WireServer:
         )
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
-    async def _authenticate(self, stream: Stream, name: str) -> None:
-        if not self._service.may_log_in(name):
+    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
+        if not self._service.may_log_in(name, origin=host):
             raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
@@ -238,7 +238,7 @@ class WireServer:
         await stream.flush()
         last = exchange.finish(await _read_login(stream))
         if last is None:
-            self._service.note_login(name, door="wire", known=False)
+            self._service.note_login(name, origin=host, door="wire", known=False)
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))
