@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.schema import parse_project
@@ -47,13 +48,26 @@ def make_catalog(folder="/nowhere"):
     return Catalog(parse_project(PROJECT, folder=Path(folder)), stored=STORED)
 
 
+@dataclass(frozen=True)
+class Query:
+    """A statement of a client; it `differs` where PostgreSQL lists what the catalog leaves out."""
+
+    client: str
+    text: str
+    parameters: tuple
+    differs: bool
+
+
 def read_queries():
-    """Every client with its statements and their parameters."""
+    """The statements of all files; lines that begin with `-- ` say more about the one below."""
     for file in sorted(FOLDER.glob("*.sql")):
         for block in file.read_text().split("\n\n")[1:]:
-            given = re.match(r"-- parameters (.*)\n", block)
-            text = block.removeprefix(given[0]) if given else block
-            yield file.stem, text.strip(), json.loads(given[1]) if given else []
+            notes = [line for line in block.splitlines() if line.startswith("-- ")]
+            text = "\n".join(line for line in block.splitlines() if not line.startswith("-- "))
+            given = [
+                json.loads(line.removeprefix("-- parameters ")) for line in notes if "parameters" in line
+            ]
+            yield Query(file.stem, text.strip(), tuple(given[0] if given else ()), "-- differs" in notes)
 
 
 def fill(text, numbers):

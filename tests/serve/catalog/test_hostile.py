@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -43,9 +44,9 @@ REFUSED = [
     "WITH RECURSIVE r AS (SELECT oid FROM pg_class UNION ALL SELECT oid FROM r) SELECT count(*) FROM r",
     "SELECT count(*) FROM generate_series(1, 1000000000000), pg_class",
     "SELECT count(*) FROM generate_series(1, (SELECT sum(oid) * 1000 FROM pg_class)), pg_class",
-    "SELECT count(*) FROM generate_series(1, 9000) a, generate_series(1, 9000) b, generate_series(1, 9000) c, pg_class",
+    "SELECT count(*) FROM generate_series(1, 9000) a, generate_series(1, 9000) b, pg_class c, pg_class d",
     "SELECT generate_series(1, 9000), a.oid FROM pg_class a, pg_class b",
-    "SELECT string_agg(a.relname || b.attname, ',') FROM pg_class a, pg_attribute b, pg_attribute c, pg_attribute d",
+    "SELECT string_agg(a.relname || b.attname, ',') FROM pg_class a, pg_attribute b, pg_attribute c",
     "WITH x AS (DELETE FROM pg_class RETURNING *) SELECT * FROM x",
     "SELECT * INTO t FROM pg_class",
     "SELECT * FROM pg_class FOR UPDATE",
@@ -112,10 +113,8 @@ def test_what_is_not_of_the_catalog_is_refused(catalog, text):
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
     check_words(str(refused.value))
     assert time.process_time() - began < 30  # the limit of a statement is 5 s of the clock
-    with pytest.raises(UnsupportedQuery):
-        # Describing is refused too, or gives names and types without running anything.
+    with suppress(UnsupportedQuery):  # or names and types, without running anything
         catalog.describe(text)
-        raise UnsupportedQuery
 
 
 @pytest.mark.parametrize("text", NOT_COVERED, ids=lambda text: text[:40])

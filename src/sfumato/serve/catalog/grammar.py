@@ -21,6 +21,8 @@ EMPTY = {
     "pg_timezone_names": ("name", "abbrev", "utc_offset", "is_dst"),
     "pg_available_extensions": ("name", "default_version", "comment"),
 }
+KEYWORDS = "{analyse,analyze,freeze,ilike,isnull,limit,notnull,offset,returning,variadic}"
+"""Words that PostgreSQL keeps for itself and standard SQL does not."""
 ALIASES = {
     **dict.fromkeys(("clock_timestamp", "localtimestamp", "current_timestamp"), "now"),
     **dict.fromkeys(("statement_timestamp", "transaction_timestamp"), "now"),

@@ -15,6 +15,7 @@ from sfumato.errors import UnsupportedQuery
 from sfumato.serve.catalog.grammar import (
     ALIASES,
     EMPTY,
+    KEYWORDS,
     WORDS,
     find_number,
     find_relation,
@@ -34,6 +35,7 @@ _MOST_PARTS = 30_000
 
 _LISTS = read_functions()
 _REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))
+_WHOLE = frozenset(("int2", "int4", "int8", "oid"))
 _RETURNS = {
     **{name: type_ for type_ in ("name", "timestamptz") for name in _LISTS[type_]},
     **{f"to_{type_}": type_ for type_ in _REG},
@@ -289,8 +291,10 @@ class _Writer:
             titles.append(fold(offset))
         if name in EMPTY:
             parts: list[tuple[exp.Expr, str | None, str]] = [
-                (exp.cast(exp.null(), "VARCHAR"), "text", each) for each in EMPTY[name]
+                (_as(exp.null(), "text"), "text", each) for each in EMPTY[name]
             ]
+            if name == "pg_get_keywords":
+                parts[0] = (_plain("unnest", _make_list(KEYWORDS)), "text", "word")
         elif name == "unnest":
             written = [self.write(each, scope, ctes) for each in call.expressions]
             parts = [(_plain("unnest", value), _element(type_), shown) for value, type_ in written]
@@ -317,7 +321,7 @@ class _Writer:
                 for (value, _, _), title in zip(parts, names, strict=False)
             ]
         )
-        if name in EMPTY:
+        if name in EMPTY and name != "pg_get_keywords":
             query = query.where(exp.false(), copy=False)
         node.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_identifier(shown))))
         self.add(
@@ -348,13 +352,7 @@ class _Writer:
             case exp.Operator():
                 return self.operator(node, scope, ctes)
             case exp.DPipe() | exp.Concat():
-                parts = [self.write(each, scope, ctes)[0] for each in node.iter_expressions()]
-                joined = (
-                    exp.DPipe(this=parts[0], expression=parts[1])
-                    if len(parts) == 2
-                    else _plain("concat", *parts)
-                )
-                return _cut(joined), "text"
+                return self.join_texts(node, scope, ctes)
             case exp.Interval():
                 return exp.Interval(
                     this=exp.Literal.string(node.this.name), unit=node.args.get("unit")
@@ -371,6 +369,18 @@ class _Writer:
         if not isinstance(node, _NODES) or (isinstance(node, exp.Var) and not node.name.isalpha()):
             raise refuse(f"{type(node).__name__.upper()} is not part of what the catalog answers")
         return self.parts(node, scope, ctes)
+
+    def join_texts(
+        self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]
+    ) -> tuple[exp.Expr, str | None]:
+        """Texts behind one another; lists too, of which one that is NULL counts as empty."""
+        pairs = [self.write(each, scope, ctes) for each in node.iter_expressions()]
+        lists = [type_ for _, type_ in pairs if type_ is not None and type_.startswith("_")]
+        if lists:
+            return _cut(_plain("list_concat", *(value for value, _ in pairs))), lists[0]
+        if isinstance(node, exp.Concat):  # 'a' 'b', two literals
+            return _cut(_plain("concat", *(value for value, _ in pairs))), "text"
+        return _cut(exp.DPipe(this=pairs[0][0], expression=pairs[1][0])), "text"
 
     def parts(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
         """Writes all parts of a node that keeps its meaning; the type that follows from theirs."""
@@ -398,7 +408,7 @@ class _Writer:
             case exp.If():
                 return node, types["true"][0]
             case exp.Case():
-                return node, _common([*types["ifs"], *types.get("default", ["unknown"])])
+                return node, _common([*types.get("default", ["unknown"]), *types["ifs"]])
             case exp.Bracket():
                 if first in ("int2vector", "oidvector"):  # counted from 0, unlike lists
                     node.set("expressions", [exp.paren(each + 1) for each in node.expressions])
@@ -417,6 +427,10 @@ class _Writer:
         if isinstance(node, exp.Binary | exp.In | exp.Between):
             sides = [pair for key in types for pair in zip(_listed(node.args[key]), types[key], strict=True)]
             self.infer(sides)
+        if isinstance(node, exp.Div) and {*types["this"], *types["expression"]} <= _WHOLE:
+            return exp.IntDiv(this=node.this, expression=node.expression), _common(
+                (first, types["expression"][0])
+            )
         if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.expression, exp.Any | exp.All):
             return _compare_list(node), "bool"
         return node, "bool" if isinstance(node, _TRUTHS) else None
@@ -668,10 +682,10 @@ def _list_of(type_: str | None) -> str | None:
 
 def _common(types: Sequence[str | None]) -> str | None:
     """The type of values of several types, where PostgreSQL's choice is plain; None if it is not known."""
-    known = set(types) - {"unknown"}
-    if len(known) > 1:
-        return "text" if known <= {"text", "name", "varchar"} else None
-    return known.pop() if known else "unknown"
+    known = [type_ for type_ in types if type_ != "unknown"]
+    if len({*known}) > 1:
+        return known[0] if {*known} <= {"text", "name", "varchar"} else None
+    return known[0] if known else "unknown"
 
 
 def _listed(value: object) -> list[exp.Expr]:

@@ -1,9 +1,12 @@
 -- What ADBC's driver 1.13 asked of PostgreSQL 15, as it logged it; :visits and :clinics are numbers of tables.
 
+-- differs
 SELECT attrelid, attname, atttypid FROM pg_catalog.pg_attribute ORDER BY attrelid, attnum
 
+-- differs
 SELECT oid, typname, typreceive, typbasetype, typrelid, typarray FROM pg_catalog.pg_type WHERE (typreceive != 0 OR typsend != 0) AND typtype != 'r' AND typreceive::TEXT != 'array_recv'
 
+-- differs
 SELECT datname FROM pg_catalog.pg_database
 
 SELECT nspname FROM pg_catalog.pg_namespace WHERE (nspname !~ '^pg_' OR oid = pg_my_temp_schema()) AND nspname <> 'information_schema'

@@ -13,8 +13,10 @@ WITH RECURSIVE typeinfo_tree( oid, ns, name, kind, basetype, elemtype, elemdelim
 -- parameters ["on"]
 SELECT set_config('jit', $1, false)
 
+-- differs
 select conkey, '{}'::int2[] from pg_constraint limit 1
 
+-- differs
 select relacl, reloptions from pg_class limit 1
 
 -- parameters ["23"]

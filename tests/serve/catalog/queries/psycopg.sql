@@ -1,5 +1,6 @@
 -- What psycopg 3.3 and psycopg2 2.9 asked of PostgreSQL 15, as it logged it; :visits and :clinics are numbers of tables.
 
+-- differs
 select version()
 
 -- parameters ["hstore"]
@@ -19,6 +20,7 @@ t.oid = r.rngtypid WHERE t.oid = to_regtype($1)
 
 show server_version
 
+-- differs
 -- parameters ["server_version"]
 select current_setting($1)
 

@@ -1,5 +1,6 @@
 -- What SQLAlchemy 2.1 reflecting through asyncpg and psycopg2 asked of PostgreSQL 15, as it logged it; :visits and :clinics are numbers of tables.
 
+-- differs
 select pg_catalog.version()
 
 show standard_conforming_strings
@@ -116,6 +117,7 @@ pg_catalog.pg_constraint.conname
 -- parameters ["btree"]
 SELECT pg_catalog.pg_am.oid, pg_catalog.pg_am.amname FROM pg_catalog.pg_am WHERE pg_catalog.pg_am.amname = $1::VARCHAR
 
+-- differs
 SELECT pg_catalog.pg_opclass.oid, pg_catalog.pg_opclass.opcname FROM pg_catalog.pg_opclass WHERE NOT pg_catalog.pg_opclass.opcdefault
 
 -- parameters ["0", "1", "t", "0", "1", "p", "u", "x", ":visits"]
