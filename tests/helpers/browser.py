@@ -43,6 +43,7 @@ class Browser:
 
     def __init__(self, *, timeout=60):
         self.timeout = timeout
+        self.scripted = True  # pages that may run no scripts draw no frame for us either
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -121,6 +122,10 @@ class Browser:
 
     def open(self, path, *, width, height=900, dark=False, media=""):
         """Loads the file at `path` in a window of that size and waits until it is drawn."""
+        self.visit(Path(path).resolve().as_uri(), width=width, height=height, dark=dark, media=media)
+
+    def visit(self, url, *, width, height=900, dark=False, media=""):
+        """Loads the page at `url` in a window of that size and waits until it is drawn."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -131,10 +136,20 @@ class Browser:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", media=media, features=scheme)
         self.events.clear()
-        self.call("Page.navigate", url=Path(path).resolve().as_uri())
+        self.call("Page.navigate", url=url)
+        self._wait_for_load()
+
+    def follow(self, expression):
+        """Runs what leads to another page, such as a click on a button, and waits until that is drawn."""
+        self.events.clear()
+        self.evaluate(f"void ({expression})")
+        self._wait_for_load()
+
+    def _wait_for_load(self):
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._read()
-        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        if self.scripted:
+            self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def evaluate(self, expression):
         """The value of a JavaScript expression; a promise is awaited."""

@@ -7,7 +7,17 @@ in `postgres`.
 
 from __future__ import annotations
 
-from sfumato.accounting.budget import Amount, Budget, BudgetReport, Spent, add_costs, admits, left
+from sfumato.accounting.budget import (
+    Amount,
+    Budget,
+    BudgetReport,
+    Spent,
+    add_costs,
+    admits,
+    describe_costs,
+    left,
+    read_epsilon,
+)
 from sfumato.accounting.chain import Anchor, Entry, parse_anchor
 from sfumato.accounting.cost import (
     Cost,
@@ -51,6 +61,7 @@ __all__ = [
     "Spent",
     "add_costs",
     "admits",
+    "describe_costs",
     "discrete_gaussian_delta",
     "discrete_gaussian_sigma",
     "discrete_laplace_rho",
@@ -71,6 +82,7 @@ __all__ = [
     "parse_anchor",
     "pure_to_mu",
     "pure_to_rho",
+    "read_epsilon",
     "rho_to_delta",
     "rho_to_epsilon",
     "rho_to_pure",

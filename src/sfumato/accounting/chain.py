@@ -15,13 +15,14 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato.accounting.budget import Budget, Spent, add_costs, admits
 from sfumato.accounting.cost import Cost
 from sfumato.errors import LedgerError, RecipeError, VerificationFailed
-from sfumato.exact import canonical_json
+from sfumato.exact import canonical_json, parse_positive
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -32,7 +33,7 @@ FORMAT = 2
 GENESIS = "0" * 64
 KEY_VARIABLE = "SFUMATO_LEDGER_KEY"
 
-EntryKind = Literal["open", "charge", "answer", "budget"]
+EntryKind = Literal["open", "charge", "answer", "budget", "share"]
 
 _ANCHOR = "sfumato-anchor-1"
 _FORM = re.compile(rf"{_ANCHOR}:([1-9][0-9]{{0,17}}):([0-9a-f]{{64}}):([0-9a-f]{{64}}):([0-9a-f]{{128}})")
@@ -87,6 +88,12 @@ class Entry:
             )
         )
 
+    @property
+    def asked_by(self) -> str | None:
+        """Who asked for what a charge paid for, where a server told people apart."""
+        asked_by = self.description.get("asked_by") if self.kind == "charge" else None
+        return None if asked_by is None else str(asked_by)
+
     def to_record(self) -> dict[str, Any]:
         """All fields but the two hashes: what the seal covers, spelled canonically."""
         return {
@@ -109,16 +116,20 @@ class Entry:
 class History:
     """What a verified chain says: its entries, the budget in force, and the exact sums.
 
-    `answers` maps each answered charge to the digest of its answer, `units` each table to the units for
-    which it was charged.
+    `answers` maps each answered charge to the digest of its answer, `answered` a plan and a version of its
+    table to the first such charge, `units` each table to the units for which it was charged. `shares` has
+    the most epsilon that each person may spend who has a share, `spent_by` what each who asked has spent.
     """
 
     entries: tuple[Entry, ...] = ()
     budget: Budget | None = None
     spent: Spent = field(default_factory=Spent)
     neighbours: Neighbours | None = None
-    answers: Mapping[int, str]
+    answers: Mapping[int, str] = field(default_factory=dict)
+    answered: Mapping[tuple[str, str], int] = field(default_factory=dict)
     units: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    shares: Mapping[str, Fraction] = field(default_factory=dict)
+    spent_by: Mapping[str, Spent] = field(default_factory=dict)
 
     @property
     def head(self) -> str:
@@ -131,6 +142,14 @@ class History:
         if self.budget is None:
             raise LedgerError("it has no entries")
         return self.budget
+
+    def share_of(self, person: str) -> Budget | None:
+        """The part of the budget in force that `person` may spend; None if it is the whole."""
+        share = self.shares.get(person)
+        if share is None:
+            return None
+        limit = self.limit
+        return Budget(share, limit.delta, accounting=limit.accounting, selection=limit.selection)
 
     def holds(self, entry: Entry) -> bool:
         """Whether `entry` is one of the recorded entries, unchanged."""
@@ -201,8 +220,11 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     >>> replay_chain([entry]).limit.describe()
     'epsilon 1'
     """
-    start = after or History(answers={})
-    new, answers, units = list(entries), dict(start.answers), dict(start.units)
+    start, new = after or History(), list(entries)
+    if after is not None and not new:
+        return after
+    answers, answered, units = dict(start.answers), dict(start.answered), dict(start.units)
+    shares, spent_by = dict(start.shares), dict(start.spent_by)
     whole = (*start.entries, *new)
     head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
     for sequence, entry in enumerate(new, start=len(start.entries) + 1):
@@ -218,7 +240,14 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             if entry.kind in ("open", "budget"):
                 budget = _recorded_budget(entry)
             if entry.kind == "answer":
-                answers.update(_recorded_answer(entry, whole))
+                charge, sha256 = _recorded_answer(entry, whole)
+                answers[charge] = sha256
+                asked = whole[charge - 1]
+                answered.setdefault((asked.plan_digest, asked.table_version), charge)
+            if entry.kind == "share":
+                person, share = _recorded_share(entry)
+                shares.pop(person, None)
+                shares.update({} if share is None else {person: share})
         except (RecipeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerError(
                 f"entry {sequence} holds a budget, cost or answer this version does not know"
@@ -228,8 +257,18 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             raise LedgerError(f"entry {sequence} has no costs or mixes relations of neighbours")
         neighbours = next(iter(relations), None)
         spent = add_costs(spent, costs)
+        if entry.asked_by is not None:
+            spent_by[entry.asked_by] = add_costs(spent_by.get(entry.asked_by, Spent()), costs)
     history = History(
-        entries=whole, budget=budget, spent=spent, neighbours=neighbours, answers=answers, units=units
+        entries=whole,
+        budget=budget,
+        spent=spent,
+        neighbours=neighbours,
+        answers=answers,
+        answered=answered,
+        units=units,
+        shares=shares,
+        spent_by=spent_by,
     )
     if not admits(history.limit, spent):
         raise LedgerError("it records more than its budget admits")
@@ -355,14 +394,21 @@ def public_half(key: Ed25519PrivateKey) -> str:
     return key.public_key().public_bytes_raw().hex()
 
 
-def _recorded_answer(entry: Entry, entries: tuple[Entry, ...]) -> dict[int, str]:
+def _recorded_answer(entry: Entry, entries: tuple[Entry, ...]) -> tuple[int, str]:
     description = entry.description
     charge, sha256 = description["charge"], description["sha256"]
     if not isinstance(charge, int) or not isinstance(sha256, str):
         raise RecipeError("an answer names its charge and its digest")
     if not 1 <= charge < entry.sequence or entries[charge - 1].kind != "charge":
         raise RecipeError("an answer names a charge before it")
-    return {charge: sha256}
+    return charge, sha256
+
+
+def _recorded_share(entry: Entry) -> tuple[str, Fraction | None]:
+    person, epsilon = entry.description["person"], entry.description["epsilon"]
+    if not isinstance(person, str) or not person:
+        raise RecipeError("a share names a person")
+    return person, None if epsilon is None else parse_positive(epsilon, name="share")
 
 
 def _recorded_budget(entry: Entry) -> Budget:

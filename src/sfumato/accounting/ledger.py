@@ -16,18 +16,28 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from sfumato.accounting import chain
-from sfumato.accounting.budget import Budget, BudgetReport, admits, explain_refusal
+from sfumato.accounting.budget import (
+    Budget,
+    BudgetReport,
+    Spent,
+    admits,
+    describe_costs,
+    explain_refusal,
+    left,
+)
 from sfumato.accounting.chain import Anchor, Entry, History, refuse_other_neighbours, refuse_other_units
 from sfumato.accounting.cost import Cost
-from sfumato.accounting.store import Row, Session, find_store, parse_row, take_turn, try_again
-from sfumato.errors import LedgerError, RecipeError, VerificationFailed
+from sfumato.accounting.store import Session, find_store, parse_row, take_turn, try_again
+from sfumato.errors import BudgetExceeded, LedgerError, RecipeError, VerificationFailed
+from sfumato.exact import ExactLike, format_exact
 
 
 class Ledger:
     """One budget in one file or schema of a database, safe among processes, threads and crashes.
 
-    Opening creates it if it is missing. Every operation has a connection and a transaction
-    of its own, verifies the whole chain, and recomputes all sums from the recorded mechanisms.
+    Opening creates it if it is missing, verifies the whole chain, and computes all sums from the recorded
+    mechanisms. Every operation is a transaction of its own that verifies what came since, so that one
+    ledger kept open serves thousands of charges; `verify` reads everything again.
 
     >>> import tempfile
     >>> from fractions import Fraction
@@ -104,6 +114,7 @@ class Ledger:
         costs: tuple[Cost, ...],
         resumable: bool = False,
         units: Mapping[str, str] | None = None,
+        asked_by: str | None = None,
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
 
@@ -111,7 +122,8 @@ class Ledger:
         are digests of the plan and of the records of `table`; `find_answer` finds the answer by them.
         With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
         `units` has the unit of every private table, the column or "row", where `table` names several;
-        otherwise the costs say it.
+        otherwise the costs say it. `asked_by` is who asks; if they have a share, the costs must fit in it
+        as well as in the whole.
 
         *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
         spends twice. There is no refund: whether an answer failed may itself depend on the data.
@@ -120,18 +132,22 @@ class Ledger:
         """
         if not costs or not all(isinstance(cost, Cost) for cost in costs):
             raise RecipeError("a charge needs at least one Cost")
-        if {"costs", "units"} & set(description):
+        if {"costs", "units", "asked_by"} & set(description):
             raise RecipeError(
-                "a description must not have a field 'costs' or 'units'; pass them as arguments"
+                "a description must not have a field 'costs', 'units' or 'asked_by'; pass them as arguments"
             )
         recorded = {**description, "costs": [cost.to_record() for cost in costs]}
         if units is not None:
             recorded["units"] = dict(units)
+        if asked_by is not None:
+            recorded["asked_by"] = asked_by
         with self._history(write=True) as (session, history):
             refuse_other_neighbours(history, costs, name=self._store.name)
             refuse_other_units(history, units or {table: costs[0].unit}, name=self._store.name)
             if not admits(history.limit, history.spent, costs):
                 raise explain_refusal(history.limit, history.spent, costs, name=self._store.name)
+            if asked_by is not None:
+                _refuse_beyond_share(history, asked_by, costs)
             entry = _append(
                 session,
                 history,
@@ -223,14 +239,13 @@ class Ledger:
     def find_answer(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
         """The first answered charge for this plan on this version of the table, and its payload."""
         with self._history() as (session, history):
-            for sequence, sealed in history.answers.items():
-                entry = history.entries[sequence - 1]
-                if entry.plan_digest == plan_digest and entry.table_version == table_version:
-                    return entry, self._payload(session, sequence, sealed)
-        return None
+            sequence = history.answered.get((plan_digest, table_version))
+            if sequence is None:
+                return None
+            return history.entries[sequence - 1], self._payload(session, sequence, history.answers[sequence])
 
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, after verifying the chain."""
+        """All entries of the verified chain."""
         with self._history() as (_, history):
             return history.entries
 
@@ -256,6 +271,36 @@ class Ledger:
                     f"{budget.describe()} admits; the budget stays {history.limit.describe()}"
                 )
             return _append(session, history, kind="budget", description={"budget": budget.to_record()})
+
+    @try_again
+    def set_share(self, person: str, epsilon: ExactLike | None) -> Entry | None:
+        """The entry that lets `person` spend at most `epsilon` of the budget; None takes the limit away.
+
+        Shares are limits within the budget and may add up to more than it. What was spent stays counted.
+        Nothing is entered if it is so already.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(Path(folder, "ledger.db"), Budget(1))
+        ...     ledger.set_share("ana", "0.4").description
+        ...     ledger.report_share("ana").left
+        {'epsilon': '0.4', 'person': 'ana'}
+        0.4
+        """
+        share = None if epsilon is None else Budget(epsilon).epsilon
+        with self._history(write=True) as (session, history):
+            if history.shares.get(person) == share:
+                return None
+            spelled = None if share is None else format_exact(share)
+            return _append(session, history, kind="share", description={"person": person, "epsilon": spelled})
+
+    def report_share(self, person: str) -> BudgetReport | None:
+        """What `person` may spend, has spent and has left of their share; None if they have none."""
+        with self._history() as (_, history):
+            share = history.share_of(person)
+            if share is None:
+                return None
+            return BudgetReport(budget=share, sums=history.spent_by.get(person, Spent()))
 
     def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
         """The last entry, signed with the project's key, which is made if the ledger has none yet.
@@ -304,7 +349,7 @@ class Ledger:
         With `anchor`, a head published earlier, it also proves that the ledger has grown from
         there: only an outside anchor can show that an older copy of the whole file was put back.
         """
-        with self._history() as (session, history):
+        with self._history(whole=True) as (session, history):
             if session.read_answered() != set(history.answers):
                 raise self._damaged("stored answers and recorded answers differ")
             for sequence, sealed in history.answers.items():
@@ -326,7 +371,7 @@ class Ledger:
         self._timeout = timeout
         self._writable = writable
         self._secret = b""
-        self._verified: tuple[list[Row], History | None] = ([], None)
+        self._verified: History | None = None
 
     def _create(self, budget: Budget) -> None:
         secret, place = secrets.token_bytes(32), self._store.place
@@ -347,29 +392,31 @@ class Ledger:
             return history
 
     @contextmanager
-    def _history(self, *, write: bool = False) -> Iterator[tuple[Session, History]]:
+    def _history(self, *, write: bool = False, whole: bool = False) -> Iterator[tuple[Session, History]]:
         if write and not self._writable:
             raise LedgerError(f"ledger {self._store.name!r} was opened for reading only")
-        read_only = not self._writable
-        with self._store.open(timeout=self._timeout, write=write, read_only=read_only) as session:
-            yield session, self._replay(session.read_rows(), latest=write)
+        # Taken before the transaction begins, which therefore sees at least as much.
+        seen = self._verified
+        with self._store.open(timeout=self._timeout, write=write, read_only=not self._writable) as session:
+            history = self._replay(session, None if whole else seen)
+            if self._verified is None or len(history.entries) > len(self._verified.entries):
+                self._verified = history
+            yield session, history
 
-    def _replay(self, rows: list[Row], *, latest: bool) -> History:
-        """What the rows say. Those that are byte for byte what was verified before stay verified.
+    def _replay(self, session: Session, seen: History | None) -> History:
+        """What the chain says: all of it, or what came after the history that was `seen` and verified.
 
-        A reader beside a writer may see a shorter history than one that was seen before; a writer
-        sees the `latest`, so that to it a shorter one has been cut.
+        The last entry that was seen must still stand where it stood; its hash covers all before it.
         """
-        seen, history = self._verified
-        if history is not None and rows[: len(seen)] != seen:
-            if latest and rows == seen[: len(rows)]:
-                raise self._damaged("entries that were there before are gone")
-            seen, history = [], None
+        rows = session.read_rows(start=len(seen.entries) if seen else 1)
         try:
-            history = chain.replay_chain(map(parse_row, rows[len(seen) :]), after=history)
+            new = list(map(parse_row, rows))
+            gone = seen is not None and new[:1] != [seen.entries[-1]]
+            history = chain.replay_chain(new[1:] if seen else new, after=seen)
         except LedgerError as error:
             raise self._damaged(str(error)) from error
-        self._verified = (rows, history)
+        if gone:
+            raise self._damaged("entries that were there before are gone or were changed")
         return history
 
     def _payload(self, session: Session, sequence: int, sealed: str) -> bytes:
@@ -396,6 +443,18 @@ class Ledger:
     def _damaged(self, reason: str) -> LedgerError:
         return LedgerError(
             f"ledger {self._store.name!r} cannot be trusted: {reason}; restore it from a backup"
+        )
+
+
+def _refuse_beyond_share(history: History, person: str, costs: tuple[Cost, ...]) -> None:
+    share, spent = history.share_of(person), history.spent_by.get(person, Spent())
+    if share is not None and not admits(share, spent, costs):
+        rest = left(share, spent)
+        raise BudgetExceeded(
+            f"the charge asks for {describe_costs(costs, share.delta)}; epsilon {rest} of the share of "
+            f"{person!r}, {format_exact(share.epsilon)}, is left. Nothing was spent; ask for less, or ask a "
+            "steward for a larger share",
+            left=rest,
         )
 
 

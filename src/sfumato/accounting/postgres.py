@@ -1,18 +1,20 @@
 """A ledger in a schema of a PostgreSQL database, and its errors in words.
 
-Every operation has its own connection and one transaction. One that writes first locks the table
-`progress`, before it has a snapshot, so that it sees all that was charged before; it is serialisable
-as well, and the entries' key admits each number once. What a server says is never shown: it may
-hold what the statement held.
+Every operation is one transaction, on a connection that is kept for the next. One that writes first
+locks the table `progress`, before it has a snapshot, so that it sees all that was charged before; it is
+serialisable as well, and the entries' key admits each number once. What a server says is never shown: it
+may hold what the statement held.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -43,6 +45,7 @@ _PARAMETERS = (
 _SECRETS = {"password", "sslpassword"}
 _OLDEST = 120000  # server_version of PostgreSQL 12
 _PAUSE = 0.2
+_MOST_IDLE = 8  # connections that are kept open, of one ledger in one process
 _CONFLICTS = ("40001", "40P01", "23505", "42P06", "42P07")
 _TURN = "SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
 _LOCK = "LOCK TABLE progress IN SHARE ROW EXCLUSIVE MODE"
@@ -146,6 +149,7 @@ class PostgresStore:
     parameters: Mapping[str, str]
     schema: str
     name: str
+    pool: _Pool = field(default_factory=lambda: _Pool(), compare=False)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.name!r})"
@@ -279,15 +283,16 @@ class PostgresStore:
 
     @contextmanager
     def _connect(self, *, timeout: float) -> Iterator[psycopg.Connection[Row]]:
-        """A connection that is closed after the block; errors of the server in words."""
+        """A connection, kept for others after the block; errors of the server in words."""
         try:
             import psycopg
         except ImportError:
             raise LedgerError(
                 "a ledger in PostgreSQL needs another package: pip install 'sfumato[postgres]'"
             ) from None
+        opened = self.pool.take()
         try:
-            opened = psycopg.connect(
+            opened = opened or psycopg.connect(
                 psycopg.conninfo.make_conninfo("", **self.parameters),
                 application_name="sfumato",
                 autocommit=True,
@@ -301,12 +306,13 @@ class PostgresStore:
         except psycopg.Error as error:
             raise LedgerError(_explain_connection(error, name=self.name)) from None
         try:
-            with closing(opened) as connection:
-                yield connection
+            yield opened
         except psycopg.Error as error:
             kind = Conflict if _is_undone(error) else LedgerError
             colon = ":" if _is_lost(error) else ""
             raise kind(f"ledger {self.name!r}{colon} {_find_remedy(error)}") from None
+        finally:
+            self.pool.give_back(opened)
 
     def _begin_work(self, connection: psycopg.Connection[Row], *, write: bool, timeout: float) -> None:
         if not write:
@@ -355,6 +361,60 @@ class PostgresStore:
 
     def _has_relations(self, connection: psycopg.Connection[Row]) -> bool:
         return connection.execute(_EXISTS, (self.schema,)).fetchone() != (0,)
+
+
+class _Pool:
+    """Connections that are open and not in use, of this process."""
+
+    __slots__ = ("_guard", "_idle", "_inherited", "_process")
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._idle: list[psycopg.Connection[Row]] = []
+        self._process = os.getpid()
+        self._inherited: list[list[psycopg.Connection[Row]]] = []
+
+    def take(self) -> psycopg.Connection[Row] | None:
+        """A connection that still works, if one is idle."""
+        import psycopg
+
+        with self._guard:
+            self._look_who_asks()
+            idle, self._idle = self._idle, []
+        while idle:
+            connection = idle.pop()
+            try:
+                connection.execute("SELECT 1")
+            except psycopg.Error:  # the server has ended it meanwhile, and perhaps all of them
+                connection.close()
+                continue
+            with self._guard:
+                self._idle += idle
+            return connection
+        return None
+
+    def give_back(self, connection: psycopg.Connection[Row]) -> None:
+        """Keeps a connection that is not within a transaction, and closes any other."""
+        import psycopg
+
+        with self._guard:
+            self._look_who_asks()
+            clean = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            if clean and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            for connection in self._idle:
+                connection.close()
+
+    def _look_who_asks(self) -> None:
+        if self._process != os.getpid():
+            # A fork's copies share the parent's connections. To close one would end it for both.
+            self._inherited.append(self._idle)
+            self._idle, self._process = [], os.getpid()
 
 
 @dataclass(slots=True)

@@ -115,11 +115,12 @@ class Session(ABC):
         ((secret,),) = self.run("SELECT secret FROM meta")
         return secret if isinstance(secret, bytes) else b""
 
-    def read_rows(self) -> list[Row]:
-        """All rows of the chain as they are stored, in order."""
+    def read_rows(self, *, start: int) -> list[Row]:
+        """The rows of the chain from entry `start` on, as they are stored, in order."""
         return self.run(
             "SELECT sequence, recorded_at, kind, description, plan_digest, table_name, table_version,"
-            " previous, hash FROM entries ORDER BY sequence"
+            " previous, hash FROM entries WHERE sequence >= ? ORDER BY sequence",
+            start,
         )
 
     def insert_entry(self, entry: Entry) -> None:

@@ -25,7 +25,9 @@ from sfumato.cli.release import release
 from sfumato.cli.report import report
 from sfumato.cli.respond import respond
 from sfumato.cli.score import score
+from sfumato.cli.serve import serve
 from sfumato.cli.sql import sql
+from sfumato.cli.user import user
 from sfumato.cli.verify import verify
 from sfumato.errors import SfumatoError
 
@@ -48,6 +50,7 @@ for command in (
     check,
     release,
     sql,
+    serve,
     budget,
     verify,
     report,
@@ -61,6 +64,7 @@ for command in (
     contest,
 ):
     app.command()(command)
+app.add_typer(user, name="user")
 app.add_typer(attack, name="attack")
 
 

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from sfumato.curator.conversation import Conversation
 from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
-from sfumato.exact import format_exact, parse_delta
+from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.questions import check_question, request_cost, request_grid, request_size
 from sfumato.recipes import (
     Plan,
@@ -40,9 +41,11 @@ from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sfumato.curator.scores import PublishedScore
     from sfumato.noise import NoiseSource
-    from sfumato.sql import Answer
+    from sfumato.sql import Answer, Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
 
@@ -106,6 +109,7 @@ class Curator:
         self._engine: Engine = open_engine(project.folder)
         self._store = find_store(self.ledger_path)
         self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
+        self._opened: Ledger | None = None
 
     @property
     def project(self) -> Project:
@@ -140,6 +144,14 @@ class Curator:
             ledger.change_budget(wanted)
         return ledger.report()
 
+    def set_share(self, person: str, epsilon: object) -> None:
+        """Lets `person` spend at most `epsilon` of the budget, or with None as much as there is."""
+        self._ledger().set_share(person, None if epsilon is None else parse_positive(epsilon, name="share"))
+
+    def share(self, person: str) -> BudgetReport | None:
+        """What `person` may spend, has spent and has left of their share; None if they have none."""
+        return self._ledger().report_share(person) if self.has_ledger() else None
+
     def check(
         self,
         recipe: Recipe | Path | str,
@@ -168,12 +180,15 @@ class Curator:
         delta: object = None,
         out: Path | str | None = None,
         force: bool = False,
+        asked_by: str | None = None,
+        at_most: Fraction | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> Release:
         """The release of `recipe`, written to the folder `out` if one is given.
 
         `epsilon` (a number or several) and `delta` take the place of those in a recipe file. With `force`, a
-        release in `out` is replaced. `progress` is called with each stage.
+        release in `out` is replaced. `asked_by` and `at_most` are as for `sql`; `progress` is called with
+        each stage.
 
         Privacy: every measurement is charged before a record is read, and the noise covers the
         sensitivity that follows from the table's description. The same plan on an unchanged table
@@ -185,7 +200,10 @@ class Curator:
         >>> curator.release("monthly.toml", epsilon=1.0, out="out/")  # doctest: +SKIP
         """
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
-        return self._release(plan, out=None if out is None else Path(out), force=force, progress=progress)
+        bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
+        return self._release(
+            plan, bill, out=None if out is None else Path(out), force=force, progress=progress
+        )
 
     def resume(self, out: Path | str, *, progress: Callable[[str], None] = lambda _: None) -> Release:
         """The release that was begun in the folder `out`, finished under its charge. Spends nothing.
@@ -194,7 +212,9 @@ class Curator:
         (docs/proofs/ledger.md).
         """
         plan = self._begun(Path(out))
-        return self._release(plan, out=Path(out), force=True, charge=False, progress=progress)
+        return self._release(
+            plan, self._bill(plan), out=Path(out), force=True, charge=False, progress=progress
+        )
 
     def kept(self, out: Path | str) -> int | None:
         """The number of answers kept of the release begun in `out`; None if it cannot be resumed."""
@@ -210,8 +230,22 @@ class Curator:
             return None
         return len(PackedAnswers(split_answers(found[1]), plan.table).names) if found[1] else 0
 
-    def sql(self, text: str, *, progress: Callable[[str], None] = lambda _: None) -> Answer:
+    def sql(
+        self,
+        text: str,
+        *,
+        epsilon: object = None,
+        parameters: Sequence[object] = (),
+        asked_by: str | None = None,
+        at_most: Fraction | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Answer:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
+
+        `epsilon` is what a plain SELECT of private tables may spend, which without it is refused;
+        `parameters` are the values of `$1`, `$2`, ...; they are bound to the parsed statement, never to text.
+        `asked_by` is who asks, recorded with the charge and held to their share; `at_most` is the most
+        epsilon that it may cost; `progress` is called with each stage.
 
         Privacy: the sensitivity of every measure follows from the plan and the bounds that the engine
         enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its
@@ -227,7 +261,40 @@ class Curator:
             open_ledger=self._ledger,
             progress=progress,
             noise=self._noise,
+            asked_by=asked_by,
+            at_most=at_most,
+            epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
+            parameters=parameters,
         )
+
+    def describe(
+        self,
+        text: str,
+        *,
+        epsilon: object = None,
+        parameter_types: Sequence[pa.DataType | None] = (),
+    ) -> Description:
+        """Names and types of the columns of the answer to `text`, and the types of `$1`, `$2`, ...
+
+        Free: it reads no record, opens no ledger and charges nothing. `epsilon` is that of `sql`; of a
+        parameter whose type is None or not given, the type is found out.
+        """
+        from sfumato.curator.statements import describe_statement
+
+        return describe_statement(
+            text,
+            project=self._project,
+            engine=self._engine,
+            report=lambda: BudgetReport(budget=self._budget, sums=Spent()),
+            open_ledger=self._ledger,
+            epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
+            parameter_types=parameter_types,
+        )
+
+    def describe_table(self, table: str) -> dict[str, str]:
+        """The names of the stored columns of `table` and their kinds, from its header; reads no record."""
+        public = self._project.public.get(table)
+        return dict(self._engine.describe(public or self._project.table(table)))
 
     def examine(self, table: str) -> dict[str, Any]:
         """How well the description of `table` fits its records. INTERNAL: exact counts, for its steward.
@@ -270,6 +337,7 @@ class Curator:
     def _release(
         self,
         plan: Plan,
+        bill: Bill,
         *,
         out: Path | None,
         force: bool,
@@ -286,7 +354,7 @@ class Curator:
                 keep = (folder / self._project.ledger, folder, folder / plan.table.source)
                 check_folder(out, force=force, keep=keep)
             with open_charge(
-                self._bill(plan),
+                bill,
                 ledger=self._ledger(),
                 noise=self._noise,
                 may_charge=charge,
@@ -306,7 +374,6 @@ class Curator:
             tables=plan.table.name,
             costs=plan.costs,
             version=lambda secret: self._engine.version(plan.table, secret=secret),
-            resumable=plan.allowance is not None,
         )
 
     def _answer(
@@ -364,7 +431,10 @@ class Curator:
         return plan
 
     def _ledger(self) -> Ledger:
-        return Ledger(self.ledger_path, self._budget)
+        """The ledger, opened and verified once and kept."""
+        if self._opened is None:
+            self._opened = Ledger(self.ledger_path, self._budget)
+        return self._opened
 
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:

@@ -5,7 +5,7 @@ Part of the curator: the same order as for a release, for one DP-SELECT at a tim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -22,27 +22,46 @@ from sfumato.exact import digest
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     Answer,
+    Description,
     NoisyAggregates,
+    Price,
     QueryPlan,
     Source,
+    bind_parameters,
     check_within,
     choose_step,
+    count_stands,
+    describe_rows,
     describe_scales,
+    expected_errors,
     explain_query,
+    find_stands,
     finish_query,
     finish_rows,
+    flatten,
     half_width,
+    is_probe,
+    kinds_of_parameters,
     label_counts,
     least_epsilon,
+    list_labels,
+    normalize,
     note_counts,
     pack_noisy,
+    parameter_type,
     plan_public,
     plan_rows,
     prepare_query,
+    price_statement,
+    probe_rows,
     quantile_ranks,
     quantile_scores,
     read_statement,
+    refuse_deep,
+    rehearse_query,
     selects_rows,
+    stand_in,
+    stands_for,
     take_out,
     unpack_noisy,
 )
@@ -72,14 +91,48 @@ def answer_statement(
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
     noise: NoiseSource | None = None,
+    asked_by: str | None = None,
+    at_most: Fraction | None = None,
+    epsilon: Fraction | None = None,
+    parameters: Sequence[object] = (),
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
+    `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `report` says what is left of the budget, `open_ledger` opens what is charged;
-    `progress` is called with each stage, `noise` is another source of noise for audits.
+    `progress` is called with each stage, `noise` is another source of noise for audits. `asked_by` is who
+    asks, `at_most` the most epsilon that it may cost.
     """
-    desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger, noise=noise)
-    return desk.answer(text, progress=progress)
+    desk = _Desk(
+        project=project,
+        engine=engine,
+        report=report,
+        open_ledger=open_ledger,
+        noise=noise,
+        asked_by=asked_by,
+        at_most=at_most,
+    )
+    return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
+
+
+def describe_statement(
+    text: str,
+    *,
+    project: Project,
+    engine: Engine,
+    report: Callable[[], BudgetReport],
+    open_ledger: Callable[[], Ledger],
+    epsilon: Fraction | None = None,
+    parameter_types: Sequence[pa.DataType | None] = (),
+) -> Description:
+    """The columns that the answer to `text` would have; `report` is what a ledger without a charge says.
+
+    `epsilon` is the price of a plain SELECT of private tables, `parameter_types` are what is known of the
+    types of `$1`, `$2`, ...; the rest is found out. `engine` tells the stored columns of `project`; a ledger
+    is never opened with `open_ledger`.
+    """
+    desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger)
+    return desk.describe(text, epsilon=epsilon, types=parameter_types)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,19 +142,96 @@ class _Desk:
     report: Callable[[], BudgetReport]
     open_ledger: Callable[[], Ledger]
     noise: NoiseSource | None = None
+    asked_by: str | None = None
+    at_most: Fraction | None = None
 
-    def answer(self, text: str, *, progress: Callable[[str], None]) -> Answer:
+    def answer(
+        self,
+        text: str,
+        *,
+        epsilon: Fraction | None,
+        parameters: Sequence[object],
+        progress: Callable[[str], None],
+    ) -> Answer:
         statement = read_statement(text)
-        named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
+        bind_parameters(statement.query, parameters)
+        statement = self._prepare(statement, epsilon=epsilon)
         with ExitStack() as held:
-            for name, table in self.project.tables.items():
-                if name.lower() in named:
-                    # The whole statement is about the same records.
-                    held.enter_context(self.engine.snapshot(table))
+            for table in self._named(statement):
+                # The whole statement is about the same records.
+                held.enter_context(self.engine.snapshot(table))
             return self._answer_held(statement, progress=progress)
+
+    def describe(
+        self, text: str, *, epsilon: Fraction | None, types: Sequence[pa.DataType | None]
+    ) -> Description:
+        statement = read_statement(text)
+        stand_in(statement.query, stands_for(types))
+        count = count_stands(statement.query)
+        statement = self._prepare(statement, epsilon=epsilon)
+        schema = self._schema(statement, self._catalog(statement))
+        stages = [tree for each in statement.around for tree in each.trees]
+        stands = find_stands([statement.query, *stages])
+        found = [
+            parameter_type(stands[number]) if number in stands else pa.string()
+            for number in range(1, count + 1)
+        ]
+        return Description(
+            columns=tuple((field.name, field.type) for field in schema),
+            parameters=kinds_of_parameters(found, types),
+        )
+
+    @refuse_deep
+    def _prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement:
+        """The statement made plain: its price known, constants computed, outer queries merged."""
+        if self._named(statement):
+            statement = price_statement(statement, epsilon=epsilon)
+        normalize(statement.query, numbers=bool(self._named(statement)))
+        if statement.mode == "public" and not is_probe(statement.query):
+            return statement
+        flat = flatten(statement.query, statement.texts)
+        return replace(statement, query=flat.query, texts=flat.texts, around=flat.around)
+
+    def _named(self, statement: Statement) -> list[Table]:
+        """The private tables that a statement names."""
+        named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
+        return [table for name, table in self.project.tables.items() if name.lower() in named]
+
+    def _schema(self, statement: Statement, catalog: Catalog) -> pa.Schema:
+        """The schema of the answer, from the plan alone."""
+        if statement.explain and statement.mode == "private":
+            return pa.schema([("plan", pa.string())])
+        free = self._answer_free(statement, catalog)
+        if free is not None:
+            return free.schema
+        if statement.mode == "public":
+            tree, names = plan_public(statement.query, catalog)
+            tables = {name: self.project.public[name] for name in names}
+            return _rename(self.engine.select(tree, tables, rows=False), statement).schema
+        if selects_rows(statement.query):
+            return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
+        if statement.within is not None and statement.within.relative:
+            statement = replace(statement, within=None, epsilon=_FIRST_TRY)
+        return rehearse_query(self._plan_statement(statement, catalog))
+
+    def _answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
+        """The answer to a question that public facts answer, None for any other."""
+        if not self._named(statement) or statement.explain:
+            return None
+        if any(is_probe(query) for query in (statement.query, *(each.rows for each in statement.around))):
+            priced = replace(statement, mode="private", epsilon=statement.epsilon or Fraction(1))
+            if selects_rows(statement.query):
+                return probe_rows(priced, catalog).empty_table()
+            if priced.within is not None and priced.within.relative:
+                priced = replace(priced, within=None)
+            return rehearse_query(self._plan_statement(priced, catalog)).empty_table()
+        return list_labels(statement, catalog)
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         catalog = self._catalog(statement)
+        free = self._answer_free(statement, catalog)
+        if free is not None:
+            return Answer(table=free, public=True)
         if statement.mode == "public":
             tree, names = plan_public(statement.query, catalog)
             table = self.engine.select(tree, {name: self.project.public[name] for name in names})
@@ -138,9 +268,10 @@ class _Desk:
                 more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
                 return self._explain((plan,), more=more)
             report = self.report()
-            if last is not None and not admits(report.budget, report.sums, plan.costs):
+            beyond = self.at_most is not None and spent + plan.epsilon > self.at_most
+            if last is not None and (beyond or not admits(report.budget, report.sums, plan.costs)):
                 return _finish(*last, spent)
-            noisy, cost = self._answer(plan, progress=progress)
+            noisy, cost = self._answer(plan, spent=spent, progress=progress)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)
@@ -167,16 +298,29 @@ class _Desk:
                 f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent",
                 left=report.left,
             )
+        beyond = self.at_most is not None and statement.epsilon > self.at_most
+        if self.at_most is not None and beyond and not all(map(self._is_stored, plan.parts)):
+            raise BudgetExceeded(
+                f"the rows need epsilon {statement.epsilon}, and at most {self.at_most} was to be spent; "
+                "nothing was spent",
+                left=self.at_most,
+            )
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
-        return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True)
+        notes = ()
+        if plan.blanks:
+            notes = (f"nothing is told of {', '.join(plan.blanks)}: no public domain, or names of individuals",)
+        return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True, notes=notes)
 
     def _answer(
-        self, plan: QueryPlan, *, progress: Callable[[str], None]
+        self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]
     ) -> tuple[NoisyAggregates, Fraction]:
-        """The noisy aggregates of `plan`, and the epsilon that was charged for them now."""
-        noisy, repeated = answer_under_charge(
+        """The noisy aggregates of `plan`, and the epsilon that was charged for them now.
+
+        `spent` is what the statement has cost so far.
+        """
+        noisy, charged = answer_under_charge(
             Bill(
                 digest=self._digest(plan),
                 description=plan.to_record(),
@@ -184,6 +328,8 @@ class _Desk:
                 costs=plan.costs,
                 version=lambda secret: self._version(plan, secret),
                 units=self._units(plan),
+                asked_by=self.asked_by,
+                at_most=None if self.at_most is None else self.at_most - spent,
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
@@ -194,7 +340,7 @@ class _Desk:
             unpack=lambda stored: unpack_noisy(stored, plan),
             progress=progress,
         )
-        return noisy, Fraction(0) if repeated else plan.epsilon
+        return noisy, plan.epsilon if charged else Fraction(0)
 
     def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
         for plan in plans:
@@ -205,7 +351,20 @@ class _Desk:
         text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
         text += more
         table = pa.table({"plan": text.splitlines()})
-        return Answer(table=table, explanation=text)
+        price = Price(
+            epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
+            delta=sum((plan.delta for plan in plans), Fraction(0)),
+            errors=expected_errors(plans[0]),
+            groups=None if plans[0].selection is not None else plans[0].groups,
+            admitted=admitted,
+            stored=bool(report.entries) and all(map(self._is_stored, plans)),
+        )
+        return Answer(table=table, explanation=text, price=price)
+
+    def _is_stored(self, plan: QueryPlan) -> bool:
+        ledger = self.open_ledger()
+        version = self._version(plan, ledger.secret)
+        return ledger.find_answer(plan_digest=self._digest(plan), table_version=version) is not None
 
     def _digest(self, plan: QueryPlan) -> str:
         """The digest of a plan and of the described tables it reads: what an answer is the answer to."""
@@ -230,8 +389,10 @@ class _Desk:
         named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
         catalog: Catalog = {}
         for name, table in self.project.tables.items():
-            stored = self.engine.describe(table) if name.lower() in named else {}
-            catalog[name] = Source(name=name, stored=stored, table=table)
+            used = name.lower() in named
+            stored = self.engine.describe(table) if used else {}
+            types = self.engine.column_types(table) if used else {}
+            catalog[name] = Source(name=name, stored=stored, table=table, types=types)
         for name, public in self.project.public.items():
             used = name.lower() in named
             if used:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -52,6 +52,7 @@ from sfumato.engines.sealed import (
     NUMBER,
     Sealed,
     clean_column,
+    clean_schema,
     load_sealed,
     needed_columns,
     register_columns,
@@ -195,6 +196,12 @@ class DuckDBEngine(CountingEngine):
             return {name: sql_kind(kind) for name, kind, *_ in rows}
         return describe_columns(table, self._find(table).columns, where=_name(table))
 
+    def column_types(self, table: Table) -> dict[str, pa.DataType]:
+        """The types of the stored columns that a query may name, as statements see them; reads no record."""
+        kept = frozenset(name.lower() for name in self.describe(table))
+        schema = clean_schema(self._open(table, kept).schema)
+        return {field.name: field.type for field in schema}
+
     def list_labels(self, table: PublicTable) -> dict[str, tuple[Label, ...]]:
         """The values of the columns of a public table, of those that have at most a thousand."""
         labels: dict[str, tuple[Label, ...]] = {}
@@ -246,15 +253,16 @@ class DuckDBEngine(CountingEngine):
             reason = reason[:200].rstrip(". ") or f"it cannot be computed ({type(error).__name__})"
             raise UnsupportedQuery(f"not answered: {reason}. Nothing was spent") from None
 
-    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable]) -> pa.Table:
-        """The exact answer to a checked query of public tables."""
+    def select(self, tree: exp.Select, tables: Mapping[str, PublicTable], *, rows: bool = True) -> pa.Table:
+        """The exact answer to a checked query of public tables; without `rows`, its columns alone."""
         try:
             with connect() as connection:
                 for name, table in tables.items():
                     connection.execute(
                         f"CREATE TEMP VIEW {quote_name(name)} AS SELECT * FROM {self._scan_public(table)}"
                     )
-                return connection.sql(tree.sql(dialect="duckdb")).to_arrow_table()
+                text = tree.sql(dialect="duckdb")
+                return connection.sql(text if rows else f"SELECT * FROM ({text}) LIMIT 0").to_arrow_table()
         except duckdb.Error as error:
             raise SourceError(
                 f"the public tables could not be read: {str(error).splitlines()[0][:200]}"
@@ -383,6 +391,7 @@ class ProjectEngine(DuckDBEngine):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._servers: dict[str, ServerEngine] = {}
+        self._finding = Lock()
 
     def snapshot(self, table: Table) -> AbstractContextManager[None]:
         """As the engine of the table's place has it."""
@@ -434,16 +443,18 @@ class ProjectEngine(DuckDBEngine):
             return None
         if isinstance(table, PublicTable):
             raise SourceError(f"public table {table.name!r}: source must be a file")
-        if place not in self._servers:
-            module, name, package = _SERVERS[place]
-            try:
-                import_module(package)
-            except ImportError:
-                raise SourceError(
-                    f"table {table.name!r}: its source needs another package: pip install 'sfumato[{place}]'"
-                ) from None
-            self._servers[place] = getattr(import_module(module), name)(self._folder)
-        return self._servers[place]
+        with self._finding:  # one engine for a place, whoever asks first
+            if place not in self._servers:
+                module, name, package = _SERVERS[place]
+                try:
+                    import_module(package)
+                except ImportError:
+                    raise SourceError(
+                        f"table {table.name!r}: its source needs another package: "
+                        f"pip install 'sfumato[{place}]'"
+                    ) from None
+                self._servers[place] = getattr(import_module(module), name)(self._folder)
+            return self._servers[place]
 
 
 def open_engine(folder: Path) -> DuckDBEngine:

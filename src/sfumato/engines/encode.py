@@ -103,6 +103,8 @@ def value_column(column: Column, stored: Mapping[str, Stored]) -> str:
             return _integer(name, kind) if kind == "integer" else _number(name, kind)
         case None if column.bounds is not None:
             return _integer(name, kind) if kind == "integer" else _number(name, kind)
+        case None if column.dates is not None and kind == "text":
+            return _moment(name, kind)
         case _:
             return name
 
@@ -191,7 +193,10 @@ def hide_failures(what: str) -> Iterator[None]:
     try:
         yield
     except duckdb.InterruptException:
-        raise KeyboardInterrupt from None
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt from None
+        # In a worker nobody pressed a key: it would end the loop that the worker works for.
+        raise SourceError(f"reading {what} was interrupted") from None
     except SourceError:
         raise  # one of ours, in words that are fixed
     except Exception:
@@ -319,13 +324,18 @@ def _text(name: str, kind: Kind) -> str:
 
 def _part(name: str, kind: Kind, part: str, *, column: str) -> str:
     refuse_period(kind, column, part, name)
-    moment = f"TRY_CAST({name} AS TIMESTAMP)"
-    if kind == "text":
-        # After "+01:" at the end DuckDB looks at one character more, which is of another record.
-        moment = f"CASE WHEN NOT ends_with({name}, ':') THEN {moment} END"
+    moment = _moment(name, kind)
     if part == "day_of_week":
         return f"(isodow({moment}) - 1)"
     return f"{part}({moment})"
+
+
+def _moment(name: str, kind: Kind) -> str:
+    moment = f"TRY_CAST({name} AS TIMESTAMP)"
+    if kind != "text":
+        return moment
+    # After "+01:" at the end DuckDB looks at one character more, which is of another record.
+    return f"CASE WHEN NOT ends_with({name}, ':') THEN {moment} END"
 
 
 def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:

@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +41,9 @@ class Column:
 
     How values are written: `format` is that of dates in text (as in strptime, or "epoch" and "epoch_ms"),
     `decimal` the sign before decimals, `missing` lists what stands for no value, besides nothing.
+
+    A column of dates or moments may have a public range of `dates`, first and last, in place of a domain:
+    statements group by the periods in it.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Column:
     decimal: Literal[".", ","] = "."
     missing: tuple[str, ...] = ()
     missing_label: str | None = None
+    dates: tuple[date, date] | None = None
 
     def __post_init__(self) -> None:
         _check_reading(self)
@@ -67,6 +72,11 @@ class Column:
         listed = self.domain.labels if isinstance(self.domain, (Values, Tuples)) else ()
         if self.outside == "other" and OTHER in listed:
             raise SchemaError("outside = 'other' adds the value 'other', but the domain lists it already")
+        if self.dates is not None:
+            if self.domain is not None or self.bounds is not None or len(self.stored) > 1:
+                raise SchemaError("a range of dates stands alone; declare a period under a name of its own")
+            if self.dates[0] > self.dates[1]:
+                raise SchemaError("range must be [first, last], and its first date is after its last")
         if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
             raise SchemaError("bounds must be [low, high] with low below high")
         if isinstance(self.domain, Tuples) != (len(self.stored) > 1):
@@ -130,7 +140,8 @@ def column_spec(column: Column) -> dict[str, Any]:
             if years is not None:
                 spec["range"] = [years.low, years.high]
         case None:
-            pass
+            if column.dates is not None:
+                spec["range"] = [each.isoformat() for each in column.dates]
     if column.bounds is not None:
         spec["bounds"] = [format_exact(bound) for bound in column.bounds]
     if column.format is not None:
@@ -237,9 +248,13 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         values, sha256 = _read_values(path, name)
         origin = f"{path.name} (sha256 {sha256})"
         spec = {**spec, "values_file": values}
+    dates = _parse_dates(spec)
+    if dates is not None:
+        spec = {key: value for key, value in spec.items() if key != "range"}
     return Column(
         name=name,
         stored=tuple(stored) if isinstance(stored, list) else (str(stored),),
+        dates=dates,
         domain=_parse_domain(spec),
         outside=spec.get("outside", "drop"),
         bounds=_parse_bounds(spec.get("bounds")),
@@ -276,6 +291,20 @@ def _parse_domain(spec: Mapping[str, Any]) -> Domain | None:
             return _parse_range(spec["range"])
 
 
+def _parse_dates(spec: Mapping[str, Any]) -> tuple[date, date] | None:
+    """The first and the last date of a range, if it is one of dates."""
+    ends = spec.get("range")
+    if not isinstance(ends, list) or not ends or not all(isinstance(end, (str, date)) for end in ends):
+        return None
+    if len(ends) != 2 or "period" in spec:
+        raise SchemaError("range must be [first, last], two whole numbers or two dates")
+    try:
+        first, last = (date.fromisoformat(str(end)[:10]) for end in ends)
+    except ValueError:
+        raise SchemaError('range must be two dates such as ["2019-01-01", "2025-12-31"]') from None
+    return first, last
+
+
 def _parse_values(values: object, names: object) -> Values | Tuples:
     entries = _require_list(values, "values")
     if entries and isinstance(entries[0], list):
@@ -292,7 +321,7 @@ def _parse_names(names: object) -> tuple[str, ...] | None:
 def _parse_range(value: object) -> IntegerRange:
     ends = _require_list(value, "range")
     if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, int) for end in ends):
-        raise SchemaError("range must be [first, last], two whole numbers")
+        raise SchemaError("range must be [first, last], two whole numbers or two dates")
     return IntegerRange(*ends)
 
 

@@ -35,7 +35,10 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A project file, read: its folder, the total it may spend, the ledger's name, and its tables."""
+    """A project file, read: its folder, the total it may spend, the ledger's name, and its tables.
+
+    `serve` has the settings of a server as they are written; only a server reads them.
+    """
 
     folder: Path
     epsilon: Fraction
@@ -44,6 +47,7 @@ class Project:
     tables: Mapping[str, Table]
     public: Mapping[str, PublicTable] = field(default_factory=dict)
     selection_delta: Fraction | None = None
+    serve: Mapping[str, Any] = field(default_factory=dict)
 
     def table(self, name: str) -> Table:
         """The described table `name`."""
@@ -60,7 +64,10 @@ def read_project(path: Path | str) -> Project:
 
 def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
     """The project that a parsed document describes."""
-    refuse_unknown_keys(document, ("budget", "tables"), where="project file")
+    refuse_unknown_keys(document, ("budget", "tables", "serve"), where="project file")
+    serve = document.get("serve", {})
+    if not isinstance(serve, dict):
+        raise SchemaError("[serve] is a section of settings, such as http_port = 8439")
     budget = document.get("budget")
     if not isinstance(budget, dict) or "epsilon" not in budget:
         raise SchemaError("the project file needs [budget] with epsilon, the most that may ever be spent")
@@ -88,6 +95,7 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         delta=delta,
         ledger=str(budget.get("ledger", "ledger.db")),
         selection_delta=selection,
+        serve=serve,
         tables={
             name: parse_table(name, spec, folder=folder)
             for name, spec in tables.items()
@@ -100,15 +108,27 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
 def read_toml(path: Path, *, what: str) -> dict[str, Any]:
     """The content of a TOML file, decimals kept exact."""
     try:
-        return tomllib.loads(read_regular(path, most=MOST_TEXT).decode(), parse_float=_parse_float)
+        return parse_toml(read_regular(path, most=MOST_TEXT).decode(), what=f"{what} {path.name!r}")
     except FileNotFoundError:
         hint = "; `sfumato init` drafts one" if what == "project file" else ""
         raise SchemaError(f"{what} {path.name!r} does not exist{hint}") from None
     except OSError as error:
         reason = str(error) if isinstance(error, SourceError) else type(error).__name__
         raise SchemaError(f"{what} {path.name!r} cannot be read ({reason})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
         raise SchemaError(f"{what} {path.name!r} is not valid TOML: {error}") from None
+
+
+def parse_toml(text: str, *, what: str) -> dict[str, Any]:
+    """The content of a text in TOML, decimals kept exact; errors call it `what`.
+
+    >>> parse_toml("epsilon = 0.1", what="recipe")
+    {'epsilon': Decimal('0.1')}
+    """
+    try:
+        return tomllib.loads(text, parse_float=_parse_float)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SchemaError(f"{what} is not valid TOML: {error}") from None
 
 
 def draft_project(source: str, kinds: Mapping[str, str]) -> str:

@@ -1,68 +1,98 @@
 """DP-SELECT: statements read, checked and planned, and noisy answers finished.
 
-A statement goes through statement (its text), check (what is allowed), relation (FROM and WHERE),
-aggregates (the select list) and query (its plan), or rows if it asks for rows. An engine is asked what the
-plan says, the curator adds noise, with choices for quantiles and labels, and finish makes the answer.
+A statement goes through statement (its text), normalize (one way of writing), nested (queries around an
+aggregate), check (what is allowed), relation (FROM and WHERE), settle (constants as what they meet),
+aggregates (the select list) and planner (its plan), or rows if it asks for rows; what public facts answer is
+in probes. An engine is asked what the plan says, the curator adds noise, with choices for quantiles and
+labels, and finish makes the answer.
 """
 
 from sfumato.sql.aggregates import CELLS, Measure
-from sfumato.sql.check import refuse
+from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
+from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.finish import (
     Answer,
-    NoisyAggregates,
+    Price,
     finish_query,
     note_counts,
     pack_noisy,
+    rehearse_query,
     unpack_noisy,
 )
+from sfumato.sql.nested import aggregates, flatten
+from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import (
     Noise,
+    NoisyAggregates,
     QueryPlan,
     check_within,
     describe_scales,
+    expected_errors,
     explain_query,
     half_width,
     least_epsilon,
 )
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
+from sfumato.sql.probes import is_probe, list_labels, probe_rows
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
-from sfumato.sql.rows import finish_rows, plan_rows, selects_rows
-from sfumato.sql.statement import Statement, Within, read_statement
+from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
+from sfumato.sql.settle import parameter_type
+from sfumato.sql.statement import Statement, Within, price_statement, read_statement
 
 __all__ = [
     "CELLS",
     "UNIT",
     "Answer",
     "Catalog",
+    "Description",
     "Measure",
     "Noise",
     "NoisyAggregates",
+    "Price",
     "QueryPlan",
     "Source",
     "Statement",
     "Within",
+    "aggregates",
+    "bind_parameters",
     "check_within",
     "choose_step",
     "code_name",
+    "count_stands",
+    "describe_rows",
     "describe_scales",
+    "expected_errors",
     "explain_query",
+    "find_stands",
     "finish_query",
     "finish_rows",
+    "flatten",
     "half_width",
+    "is_probe",
+    "kinds_of_parameters",
     "label_counts",
     "least_epsilon",
+    "list_labels",
+    "normalize",
     "note_counts",
     "pack_noisy",
+    "parameter_type",
     "plan_public",
     "plan_query",
     "plan_rows",
     "prepare_query",
+    "price_statement",
+    "probe_rows",
     "quantile_ranks",
     "quantile_scores",
     "read_statement",
     "refuse",
+    "refuse_deep",
+    "rehearse_query",
     "selects_rows",
+    "stand_in",
+    "stands_for",
     "take_out",
     "unpack_noisy",
 ]

@@ -8,15 +8,18 @@ chosen from a histogram over public steps or labels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.schema import Label
 from sfumato.sql.check import DATE_PARTS, check_scalar, is_top, refuse
+from sfumato.sql.dates import read_labels
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
 
 CELLS = 1024
@@ -32,11 +35,15 @@ _FINEST_SHARE = 10**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A group key: the tree that gives its code (or its text), and its labels if they are public."""
+    """A group key: the tree that gives its code (or its text), and its labels if they are public.
+
+    With a `type`, of dates or moments, labels are the numbers that such a column is stored in.
+    """
 
     node: exp.Expr
     tree: exp.Expr
     labels: tuple[Label, ...] | None
+    type: pa.DataType | None = None
 
     @property
     def is_open(self) -> bool:
@@ -102,9 +109,26 @@ class Aggregate:
     sample: bool = False
 
 
-def name_item(item: exp.Expr, text: str) -> str:
-    """The name of an item of a select list: its alias, or else `text`."""
-    return str(item.alias) if isinstance(item, exp.Alias) else text
+def name_item(item: exp.Expr, text: str, *, plain: bool = False) -> str:
+    """The name of an item of a select list: its alias, or else `text`.
+
+    A column of a `plain` SELECT, or one in quotes, is called by its own name, as tools expect.
+    """
+    if isinstance(item, exp.Alias):
+        return str(item.alias)
+    return bare_name(text) if isinstance(item, exp.Column) and (plain or '"' in text) else text
+
+
+def bare_name(text: str) -> str:
+    """The name of a column as it is written, without the names before it and without quotes.
+
+    >>> bare_name('"public"."visits"."Clinic"'), bare_name("visits.clinic")
+    ('Clinic', 'clinic')
+    """
+    last = re.search(r'"((?:[^"]|"")*)"\s*$|([^".\s]+)\s*$', text)
+    if last is None:
+        return text
+    return last[1].replace('""', '"') if last[1] is not None else last[2]
 
 
 def spell_position(node: exp.Expr, query: exp.Select, *, where: str) -> exp.Expr:
@@ -171,6 +195,9 @@ def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> 
     elif relation.uses_unit(tree):
         raise refuse("GROUP BY computes with the unit, which would single out individuals")
     if labels is None:
+        dated = read_labels(tree, relation)
+        if dated is not None:
+            return Key(node=tree, labels=dated[0], tree=dated[1], type=dated[2])
         return Key(node=tree, tree=exp.cast(tree, "VARCHAR"), labels=None)
     shown = tuple(str(each).lower() if isinstance(each, bool) else each for each in labels)
     return Key(node=tree, tree=_code_of(tree, labels), labels=shown)

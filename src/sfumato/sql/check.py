@@ -49,8 +49,17 @@ DATE_PARTS = {
     "ISODOW": range(1, 8),
     "HOUR": range(24),
     "MINUTE": range(60),
+    "SECOND": range(60),
+    "WEEK": range(1, 54),
+    "WEEKOFYEAR": range(1, 54),
+    "DOY": range(1, 367),
+    "DAYOFYEAR": range(1, 367),
+    "EPOCH": range(0),
 }
-"""The parts of a date and the numbers that they take, which are public; none for a year."""
+"""The parts of a date and the numbers that they take, which are public; none for a year and an epoch."""
+
+TRUNCATED = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "DECADE", "CENTURY")
+"""The periods that DATE_TRUNC takes."""
 
 _ARITHMETIC: _Nodes = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren),
@@ -59,6 +68,16 @@ _ARITHMETIC: _Nodes = (
 _LOGIC: _Nodes = (
     *(exp.And, exp.Or, exp.Not, exp.Between, exp.In),
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
+)
+_COMPUTED: _Nodes = (
+    *(exp.Cast, exp.DataType, exp.DataTypeParam, exp.Nullif, exp.Coalesce, exp.Case, exp.If, exp.Null),
+    *(exp.Boolean, exp.Greatest, exp.Least, exp.Floor, exp.Ceil, exp.Ln, exp.Exp, exp.Sign, exp.Window),
+)
+"""What is computed from noisy values besides arithmetic."""
+_IN_WINDOWS: _Nodes = (
+    *(exp.Order, exp.Ordered, exp.WindowSpec, exp.Var, exp.Star),
+    *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue),
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
 )
 _ALLOWED: _Nodes = (
     *_ARITHMETIC,
@@ -69,6 +88,8 @@ _ALLOWED: _Nodes = (
     *(exp.IntDiv, exp.Mod, exp.Floor, exp.Ceil, exp.Ln, exp.Log, exp.Exp, exp.Pow, exp.Sign),
     *(exp.DPipe, exp.Concat, exp.Lower, exp.Upper, exp.Trim, exp.Length, exp.Substring, exp.Left, exp.Right),
     *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute, exp.Extract),
+    *(exp.Week, exp.WeekOfYear, exp.DayOfYear, exp.Second, exp.TimestampTrunc, exp.TimeToStr, exp.Interval),
+    *(exp.RegexpLike, exp.RegexpILike),
 )
 _AGGREGATES: _Nodes = (
     *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Mode),
@@ -92,6 +113,7 @@ _LONGEST_LITERAL = 1000
 _FAR_EXPONENT = re.compile(r"[eE][+-]?[0-9]{4,}$")
 _MOST_PARTS = 5_000
 _MOST_JOINS = 8
+_LONGEST_PATTERN = 100
 _DEEPEST = 64  # Python's own limit leaves room for about twice as many
 
 
@@ -156,19 +178,25 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
 
 def check_output(tree: exp.Expr, *, logic: bool) -> None:
     """Refuses what cannot be computed from noisy values."""
-    allowed = (*_ARITHMETIC, *_LOGIC) if logic else _ARITHMETIC
     for part in tree.walk():
-        if not isinstance(part, allowed):
+        nested = part.find_ancestor(exp.Case, exp.If) is not None
+        allowed = (*_ARITHMETIC, *_COMPUTED, *_LOGIC) if logic or nested else (*_ARITHMETIC, *_COMPUTED)
+        inside = part.find_ancestor(exp.Window) is not None
+        if not isinstance(part, allowed) and not (inside and isinstance(part, _IN_WINDOWS)):
             name = part.key.upper()
             raise refuse(
-                f"{name} over aggregates; arithmetic, ROUND, SQRT and ABS are computed from noisy values"
+                f"{name} over aggregates; arithmetic, ROUND, SQRT, ABS, CAST, CASE, COALESCE, NULLIF and "
+                "windows are computed from noisy values"
             )
 
 
 def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The outermost aggregates of `node`, in order."""
+    """The outermost aggregates of `node`, in order; those that a window is over, not the window's own."""
     if isinstance(node, exp.Window):
-        raise refuse(_HINTS[exp.Window])
+        parts = [*node.this.iter_expressions(), *(node.args.get("partition_by") or [])]
+        for part in [*parts, *([node.args["order"]] if node.args.get("order") is not None else [])]:
+            yield from find_aggregates(part)
+        return
     inner = node.this if isinstance(node, exp.Filter) else node
     if isinstance(inner, (*_AGGREGATES, exp.WithinGroup)) or is_top(inner):
         yield node
@@ -207,6 +235,14 @@ def _check_details(part: exp.Expr, where: str) -> None:
         raise refuse(f"{where} uses IN with a subquery; join the tables instead")
     elif isinstance(part, (exp.Like, exp.ILike)):
         _check_pattern(part.expression, where)
+    elif isinstance(part, (exp.RegexpLike, exp.RegexpILike)):
+        _check_expression(part, where)
+    elif isinstance(part, exp.TimestampTrunc) and part.text("unit").upper() not in TRUNCATED:
+        raise refuse(f"{where} truncates to {part.text('unit')[:40]!r}; known: {', '.join(TRUNCATED)}")
+    elif isinstance(part, exp.TimeToStr) and not part.args["format"].is_string:
+        raise refuse(f"{where} writes dates by a format that is no text in quotes")
+    elif isinstance(part, exp.Interval) and not isinstance(part.this, exp.Literal):
+        raise refuse(f"{where} uses an INTERVAL that is no constant")
     elif isinstance(part, exp.Column) and part.args.get("db"):
         raise refuse(f"{where} names a column by catalog or schema; use table.column")
 
@@ -218,6 +254,21 @@ def _check_pattern(pattern: exp.Expr, where: str) -> None:
     runs = len(re.findall("%+", pattern.this))
     if runs > (2 if "_" in pattern.this else 8):
         raise refuse(f"{where} uses LIKE with more than 8 times %, or more than twice beside _")
+
+
+def _check_expression(part: exp.Expr, where: str) -> None:
+    """Refuses regular expressions that are not short constants; matching one is linear in the text."""
+    pattern = part.expression
+    if not isinstance(pattern, exp.Literal) or not pattern.is_string or part.args.get("flag") is not None:
+        raise refuse(f"{where} uses a regular expression that is no text in quotes")
+    counted = re.findall(r"\{[0-9,]*\}", pattern.this)
+    if len(pattern.this) > _LONGEST_PATTERN or any(
+        int(n) > 20 for c in counted for n in re.findall("[0-9]+", c)
+    ):
+        raise refuse(
+            f"{where} uses a regular expression of more than {_LONGEST_PATTERN} characters, or with counts "
+            "beyond 20"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

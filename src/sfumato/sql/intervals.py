@@ -6,7 +6,6 @@ clamped values, and no more records of an individual than the bounds let count.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,9 +60,8 @@ def ratio_interval(
     guess = np.where(np.abs(above - guess * below) <= np.abs(above), guess, np.clip(0.0, *ends))
 
     def speaks_against(ratio: Numbers) -> Tests:
-        width = _combined_width((top, bottom), (np.ones_like(ratio), np.abs(ratio)), share)
-        against: Tests = np.abs(above - ratio * below) > width
-        return against
+        weights = (np.ones_like(ratio), np.abs(ratio))
+        return _exceeds(np.abs(above - ratio * below), (top, bottom), weights, share)
 
     return _find_edges(guess, ends, speaks_against)
 
@@ -102,9 +100,7 @@ def variance_interval(
             np.ones_like(variance),
             np.maximum(np.abs(outermost**2 - variance), np.abs(innermost**2 - variance)),
         )
-        width = _combined_width((total, square, count), weights, (1 - _MEAN_SHARE) * share)
-        against: Tests = distance(variance) > width
-        return against
+        return _exceeds(distance(variance), (total, square, count), weights, (1 - _MEAN_SHARE) * share)
 
     plain = np.divide(about_means[1], counts, out=np.zeros_like(sums), where=counts > 0)
     guesses = np.clip(np.stack([plain, np.zeros_like(plain), np.full_like(plain, ends[1])]), *ends)
@@ -136,13 +132,13 @@ def _find_edges(
     return low, high
 
 
-def _combined_width(terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Numbers:
-    """The width of the sum of independent noises, each times its weight."""
+def _exceeds(distance: Numbers, terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Tests:
+    """Whether the sum of independent noises, each times its weight, is rarely so far from zero."""
     steps = np.stack([term.unit * weight for term, weight in zip(terms, weights, strict=True)])
     scales = steps * np.array([float(term.noise.scale) for term in terms])[:, None]
     if all(term.noise.kind == "gaussian" for term in terms):
-        widths: Numbers = normal_width(share) * np.sqrt((scales**2).sum(0))
-        return widths
+        beyond: Tests = distance > normal_width(share) * np.sqrt((scales**2).sum(0))
+        return beyond
     scales = np.sort(scales, axis=0)
     largest = np.maximum(scales[-1], np.finfo(float).tiny * 2**60)
     scales = scales / largest
@@ -156,18 +152,8 @@ def _combined_width(terms: tuple[Term, ...], weights: tuple[Numbers, ...], share
         np.prod([squares[i] / (squares[i] - squares[j]) for j in range(len(scales)) if j != i], axis=0)
         for i in range(len(scales))
     ]
-
-    def tail(t: Numbers) -> Numbers:
-        beyond: Numbers = sum(
-            (part * np.exp(-t / scale) for part, scale in zip(parts, scales, strict=True)), np.zeros_like(t)
-        )
-        return beyond
-
-    low, high = np.zeros_like(largest), scales.sum(0) * (math.log(1 / share) + 2)
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        heavy = tail(middle) > share
-        low, high = np.where(heavy, middle, low), np.where(heavy, high, middle)
-    # Half a step of each lattice is added, because the noise is discrete.
-    result: Numbers = high * largest + 0.5 * steps.sum(0)
-    return result
+    # Half a step of each lattice is taken off, because the noise is discrete.
+    far = np.maximum(0, distance - 0.5 * steps.sum(0)) / largest
+    tails = [part * np.exp(-far / scale) for part, scale in zip(parts, scales, strict=True)]
+    rare: Tests = (far > 0) & (np.sum(tails, axis=0) <= share)
+    return rare

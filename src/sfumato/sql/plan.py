@@ -14,6 +14,8 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.accounting import Cost, discrete_gaussian_sigma, histogram_sensitivity, selection_threshold
@@ -27,6 +29,9 @@ from sfumato.sql.relation import Relation
 
 MISS = 0.05
 """How often an interval may miss what it should hold: intervals are of 95 %."""
+
+RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
+"""Windows that give places among the rows of an answer, which have no interval."""
 
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
@@ -65,12 +70,34 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What one select list does to the rows of an answer: HAVING, ORDER BY, LIMIT and OFFSET."""
+
+    having: exp.Expr | None = None
+    order: tuple[tuple[exp.Expr, bool], ...] = ()
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoisyAggregates:
+    """Noisy values per measure and group.
+
+    For a quantile the chosen steps (answer, low end, high end), for a mode the codes of the chosen labels.
+    """
+
+    values: tuple[NDArray[np.int64], ...]
+    keys: tuple[tuple[Any, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryPlan:
     """A private statement, planned.
 
     An engine is asked for the measures behind `noises` in every group of `keys`, over the rows of
     `relation`, with each individual held to the bounds of `unit` and to `max_groups` groups. The rest says
-    how the noisy values become the columns of the answer.
+    how the noisy values become the columns of the answer: `stages` are those of the statement, and of
+    statements around it, from the innermost on.
     """
 
     text: str
@@ -84,10 +111,7 @@ class QueryPlan:
     noises: tuple[Noise, ...]
     outputs: tuple[Output, ...] = ()
     selection: Selection | None = None
-    having: exp.Expr | None = None
-    order: tuple[tuple[exp.Expr, bool], ...] = ()
-    limit: int | None = None
-    offset: int = 0
+    stages: tuple[Stage, ...] = (Stage(),)
 
     @property
     def groups(self) -> int:
@@ -129,6 +153,28 @@ def is_key(tree: exp.Expr) -> bool:
     return isinstance(tree, exp.Column) and tree.table == KEY
 
 
+def is_text(tree: exp.Expr) -> bool:
+    """Whether a tree gives text: a constant, or a choice among constants."""
+    match tree:
+        case exp.Literal():
+            return bool(tree.is_string)
+        case exp.Paren():
+            return is_text(tree.this)
+        case exp.Case():
+            results = [*(branch.args["true"] for branch in tree.args["ifs"]), tree.args.get("default")]
+            given = [each for each in results if each is not None and not isinstance(each, exp.Null)]
+            return bool(given) and all(is_text(each) for each in given)
+        case _:
+            return False
+
+
+def is_rank(tree: exp.Expr) -> bool:
+    """Whether a tree is a place among the rows of the answer, which has no interval."""
+    while isinstance(tree, (exp.Paren, exp.Cast)):
+        tree = tree.this
+    return isinstance(tree, exp.Window) and isinstance(tree.this, RANKS)
+
+
 def find_aggregate_numbers(tree: exp.Expr) -> list[int]:
     """The numbers of the aggregates that a tree is made of, in order."""
     return [int(node.name) for node in tree.find_all(exp.Column) if node.table == AGGREGATE]
@@ -145,7 +191,7 @@ def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None
 
 def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, ...]:
     """The names of the columns that one item of the select list becomes."""
-    if is_key(output.tree):
+    if is_key(output.tree) or is_text(output.tree) or is_rank(output.tree):
         return (output.name,)
     mode = find_mode(output.tree, aggregates)
     if mode is None:
@@ -178,7 +224,8 @@ def plan_selection(
     if delta == 0 or reserve == 0:
         raise refuse(
             f"GROUP BY {name}: its groups are not public, so they are chosen privately, which needs delta "
-            "(DP-SELECT 0.5 DELTA 1e-9 ..., and delta in [budget]); or declare its values in the project file"
+            "(DP-SELECT 0.5 DELTA 1e-9 ..., and delta in [budget]); or declare its values in the project file, "
+            'for periods of dates range = ["2019-01-01", "2025-12-31"], or bound them in WHERE on both sides'
         )
     share = epsilon / (parts + 1)
     sensitivity = histogram_sensitivity(contribution=Fraction(groups), norm="L1", neighbours=unit.neighbours)
@@ -361,6 +408,21 @@ def describe_scales(plan: QueryPlan) -> dict[str, str]:
         if noises:
             scales[output.name] = "; ".join(noises)
     return scales
+
+
+def expected_errors(plan: QueryPlan) -> dict[str, float | None]:
+    """For every output with an aggregate, half the width of its interval; None if the answer decides it."""
+    noises = {noise.measure: noise for noise in plan.noises}
+    errors: dict[str, float | None] = {}
+    for output in plan.outputs:
+        numbers = find_aggregate_numbers(output.tree)
+        if not numbers:
+            continue
+        measures = plan.aggregates[numbers[0]].measures
+        noise = noises[measures[0]]
+        known = isinstance(output.tree, exp.Column) and len(measures) == 1 and noise.kind != "exponential"
+        errors[output.name] = half_width(noise, 0.05) / noise.measure.grid if known else None
+    return errors
 
 
 def _sensitivity(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Literal["L1", "L2"]) -> Fraction:

@@ -31,9 +31,11 @@ from sfumato.sql.check import (
     refuse_deep,
 )
 from sfumato.sql.finish import rehearse_query
+from sfumato.sql.nested import Around
 from sfumato.sql.plan import (
     Output,
     QueryPlan,
+    Stage,
     calibrate_noise,
     find_mode,
     is_key,
@@ -41,6 +43,7 @@ from sfumato.sql.plan import (
     plan_selection,
 )
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
+from sfumato.sql.settle import settle
 
 if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
@@ -74,27 +77,26 @@ def prepare_query(
     keys = read_keys(query, relation)
     reader = _Reader(relation, keys, query)
     outputs = tuple(
-        Output(name=name_item(item, text), tree=reader.read(item.unalias()))
-        for item, text in zip(query.expressions, statement.texts, strict=True)
+        Output(
+            name=name_item(item, text, plain=statement.plain),
+            # As the keys are: so that a condition that stands here and in GROUP BY is one.
+            tree=reader.read(settle(item.unalias(), relation) if keys else item.unalias()),
+        )
+        for item, text in zip(list(query.expressions), statement.texts, strict=True)
     )
     names = [name for output in outputs for name in name_columns(output, reader.aggregates)]
     if len(set(names)) != len(names):
         raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
-    having, order = query.args.get("having"), query.args.get("order")
-    having_tree = None if having is None else reader.read(having.this, aliases=True)
-    order_trees = tuple(
-        (
-            reader.read(spell_position(each.this, query, where="ORDER BY"), aliases=True),
-            bool(each.args.get("desc")),
-        )
-        for each in (order.expressions if order is not None else ())
-    )
+    stages = _read_stages(query, statement.around, reader)
     aggregates = tuple(reader.aggregates)
     plain = [each.tree for each in outputs if not (is_key(each.tree) or find_mode(each.tree, aggregates))]
-    for tree in (*plain, *(tree for tree, _ in order_trees)):
+    for tree in (*plain, *(tree for stage in stages for tree, _ in stage.order)):
         _check_tree(tree, aggregates, logic=False)
-    if having_tree is not None:
-        _check_tree(having_tree, aggregates, logic=True)
+    for stage in stages:
+        if stage.having is not None:
+            _check_tree(stage.having, aggregates, logic=True)
+    if not aggregates and any(item.find(exp.Window) for item in query.expressions):
+        raise refuse("window functions look at other individuals' records, unless they are over aggregates")
     if not aggregates:
         raise refuse(
             "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
@@ -104,7 +106,7 @@ def prepare_query(
     max_groups = statement.max_groups or unit.max_groups or unit.max_records
     max_groups = min(unit.max_records, max_groups) if keys else 1
     text = query.sql(dialect="duckdb", normalize=True)
-    limit, offset = read_rows(query)
+    text += "".join(f" [then {each.describe()}]" for each in statement.around)
 
     @refuse_deep
     def plan_at(epsilon: Fraction) -> QueryPlan:
@@ -123,10 +125,7 @@ def prepare_query(
             noises=calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta),
             outputs=outputs,
             selection=selection,
-            having=having_tree,
-            order=order_trees,
-            limit=limit,
-            offset=offset,
+            stages=stages,
         )
         rehearse_query(plan)
         return plan
@@ -160,6 +159,35 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
                 _check_parts(part, name)
             tree.set(name, clause.copy())
     return tree, tuple(dict.fromkeys(relation.tables))
+
+
+def _read_stages(query: exp.Select, around: tuple[Around, ...], reader: _Reader) -> tuple[Stage, ...]:
+    """What the statement does to the rows of its answer, and then what those around it do."""
+    having, order = query.args.get("having"), query.args.get("order")
+    own = Around(
+        having=None if having is None else having.this,
+        order=tuple(order.expressions) if order is not None else (),
+        limit=query.args.get("limit"),
+        offset=query.args.get("offset"),
+    )
+    stages = []
+    for each in (own, *around):
+        limit, offset = read_rows(exp.Select(limit=each.limit, offset=each.offset))
+        stages.append(
+            Stage(
+                having=None if each.having is None else reader.read(each.having, aliases=True),
+                order=tuple(
+                    (
+                        reader.read(spell_position(item.this, query, where="ORDER BY"), aliases=True),
+                        bool(item.args.get("desc")),
+                    )
+                    for item in each.order
+                ),
+                limit=limit,
+                offset=offset,
+            )
+        )
+    return tuple(stages)
 
 
 class _Reader:
@@ -208,8 +236,14 @@ class _Reader:
 
 
 def _replace(node: exp.Expr, found: exp.Expr, other: exp.Expr) -> exp.Expr:
-    """A copy of `node` with `other` wherever it has `found`."""
-    return node.transform(lambda part: other.copy() if part == found else part)
+    """A copy of `node` with `other` wherever it has `found`, but for the own function of a window."""
+
+    def put(part: exp.Expr) -> exp.Expr:
+        if part != found or (isinstance(part.parent, exp.Window) and part.arg_key == "this"):
+            return part
+        return other.copy()
+
+    return node.transform(put)
 
 
 def _check_tree(tree: exp.Expr, aggregates: tuple[Aggregate, ...], *, logic: bool) -> None:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, time, timedelta
 from fractions import Fraction
 
+import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, find_aggregates, refuse, refuse_clauses
+from sfumato.sql.dates import narrow_moments
+from sfumato.sql.settle import TYPES, settle
 
 UNIT = "unit of sfumato"
 """The column that names the individual of a row, in every relation over private tables."""
@@ -41,7 +45,8 @@ class Field:
     """A column as a query sees it.
 
     `column` is its description if it has a public domain, whose codes the engine offers. The `labels` of
-    a column of a public table are its values.
+    a column of a public table are its values. `type` is how it is stored, if that is known;
+    `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions.
     """
 
     name: str
@@ -51,19 +56,23 @@ class Field:
     is_unit: bool = False
     labels: tuple[Label, ...] | None = None
     is_drafted: bool = False
+    type: pa.DataType | None = None
+    moments: tuple[datetime | None, datetime | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A table that can be named in FROM: its description, and the kinds of its stored columns.
 
-    The `labels` of a public table are the values of its columns, which are public too.
+    The `labels` of a public table are the values of its columns, which are public too. `types` has how
+    columns are stored, in more detail than their kinds.
     """
 
     name: str
     stored: Mapping[str, str]
     table: Table | None = None
     labels: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
 
 Catalog = dict[str, Source]
@@ -126,7 +135,15 @@ def resolve_sources(
     if where is not None:
         condition = qualify_condition(where.this, relation, where="WHERE")
         relation = replace(relation, tree=relation.tree.where(condition, append=True))
+        relation = narrow_moments(condition, relation)
     return relation
+
+
+def field_type(field: Field) -> pa.DataType:
+    """The type of a column as a plain table would have it."""
+    if field.kind in ("date", "unknown") and field.type is not None:
+        return field.type
+    return TYPES.get(field.kind, pa.string())
 
 
 def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
@@ -150,8 +167,12 @@ def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
 
 
 def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
-    """A checked copy of `node` in which every column says which relation it comes from."""
+    """A checked copy of `node` in which every column says which relation it comes from.
+
+    The constants of `node` itself are settled, so that the text of a plan shows them as they are meant.
+    """
     check_scalar(node, where=where)
+    node = settle(node, relation)
     for part in node.walk():
         for condition in _conditions(part):
             _require_condition(condition, relation, where=where)
@@ -306,7 +327,9 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]
 def _read_table(source: Source, alias: str) -> Relation:
     """The relation of all rows of one table."""
     fields = {
-        name.lower(): Field(name=name, kind=_kind(kind), labels=source.labels.get(name))
+        name.lower(): Field(
+            name=name, kind=_kind(kind), labels=source.labels.get(name), type=source.types.get(name)
+        )
         for name, kind in source.stored.items()
     }
     if any(_is_reserved(name) for name in fields):
@@ -315,7 +338,7 @@ def _read_table(source: Source, alias: str) -> Relation:
     if source.table is not None:
         unit = source.table.unit
         for name, column in source.table.columns.items():
-            fields[name.lower()] = _describe(name, column, source.stored)
+            fields[name.lower()] = _describe(name, column, source)
         if unit.column is not None:
             name = unit.column.lower()
             fields[name] = replace(fields[name], is_unit=True)
@@ -337,10 +360,11 @@ def _is_reserved(name: str) -> bool:
     return name.lower() == UNIT or name.lower().startswith(code_name(""))
 
 
-def _describe(name: str, column: Column, stored: Mapping[str, str]) -> Field:
-    kind = _kind(stored.get(column.stored[0], "text"))
+def _describe(name: str, column: Column, source: Source) -> Field:
+    first = column.stored[0]
+    kind, stored = _kind(source.stored.get(first, "text")), source.types.get(first)
     if column.drafted and not column.accepted:
-        return Field(name=name, kind=kind, is_drafted=True)
+        return Field(name=name, kind=kind, is_drafted=True, type=stored)
     bounds: Bounds | None = None
     match column.domain:
         case Period():
@@ -353,8 +377,19 @@ def _describe(name: str, column: Column, stored: Mapping[str, str]) -> Field:
             kind, bounds = "integer", (min(values), max(values))  # type: ignore[assignment]
         case None if column.bounds is not None and kind == "text":
             kind = "number"
+        case None if column.format is not None and kind != "date":
+            kind, stored = "date", pa.timestamp("us")
+        case None if column.dates is not None and kind == "text":
+            kind, stored = "date", pa.timestamp("us")
     described = column if column.domain is not None else None
-    return Field(name=name, kind=kind, bounds=column.bounds or bounds, column=described)
+    plain = stored if kind == _kind(source.stored.get(first, "text")) or kind == "date" else None
+    moments = None
+    if column.dates is not None:
+        begin, end = (datetime.combine(each, time()) for each in column.dates)
+        moments = begin, end + timedelta(days=1)
+    return Field(
+        name=name, kind=kind, bounds=column.bounds or bounds, column=described, type=plain, moments=moments
+    )
 
 
 def _kind(stored: str) -> Kind:

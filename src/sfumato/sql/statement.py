@@ -6,15 +6,16 @@ DP-SELECT WITHIN 100 ...                  the least epsilon whose error stays wi
 DP-SELECT WITHIN 5% ...                   the same, relative to the answer
 SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5, delta = 1e-9) ...
 EXPLAIN <any of these>                    the plan, nothing read and nothing spent
-SELECT ...                                on public tables only
+SELECT ...                                on public tables; on private ones at the price of the session
+/* epsilon = 0.5 */ SELECT ...            at this price, for tools that send plain SQL alone
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import sqlglot
 from sqlglot import exp
@@ -24,6 +25,9 @@ from sfumato.errors import RecipeError, UnsupportedQuery
 from sfumato.exact import parse_delta, parse_positive
 from sfumato.sql.check import refuse_deep, refuse_large
 
+if TYPE_CHECKING:
+    from sfumato.sql.nested import Around
+
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
 _EXPLAIN = re.compile(r"explain\s+", re.IGNORECASE)
 _PREFIX = re.compile(r"(?<![\w$-])dp[-_]select\b", re.IGNORECASE)
@@ -31,6 +35,11 @@ _CLAUSE = re.compile(r"select\s+with\s+differential_privacy\s+options\s*\(", re.
 _WITHIN = re.compile(rf"\s+within\s+({_NUMBER})\s*(%?)(?=\s)", re.IGNORECASE)
 _EPSILON = re.compile(rf"\s+([-+]?(?:{_NUMBER})|[^\s,;()]+)(?=\s)")
 _DELTA = re.compile(rf"\s+delta\s+([-+]?(?:{_NUMBER}))(?=\s)", re.IGNORECASE)
+_COMMENT = re.compile(r"\s*(?:--([^\n]*)(?:\n|$)|/\*(.*?)\*/)", re.DOTALL)
+_PRICE = re.compile(
+    rf"\s*epsilon\s*=\s*({_NUMBER})(?:\s*,\s*delta\s*=\s*({_NUMBER}))?\s*;?\s*", re.IGNORECASE
+)
+_PARAMETER = re.compile(r"\$[0-9]+\b")
 _OPTION = re.compile(r"\s*([A-Za-z_]+)\s*=\s*([^,()]+?)\s*$")
 _HIDDEN = re.compile(
     r"""(?P<quoted>'[^']*'|"[^"]*"|`[^`]*`)|(?P<comment>--[^\n]*\n?|/\*.*?\*/)|(?P<open>['"`]|/\*)""",
@@ -49,7 +58,11 @@ class Within:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One statement: what it may spend, whether it is only explained, and the query as a tree."""
+    """One statement: what it may spend, whether it is only explained, and the query as a tree.
+
+    `price` and `delta` of a plain SELECT are what a comment before it says that it may spend, if one does.
+    `around` are the queries around one that aggregates.
+    """
 
     mode: Literal["private", "public"]
     query: exp.Select
@@ -59,6 +72,9 @@ class Statement:
     within: Within | None = None
     max_groups: int | None = None
     texts: tuple[str, ...] = ()
+    price: Fraction | None = None
+    plain: bool = False
+    around: tuple[Around, ...] = ()
 
 
 @refuse_deep
@@ -76,8 +92,8 @@ def read_statement(text: str) -> Statement:
     masked = mask_text(body)
     if ";" in masked:
         raise UnsupportedQuery("several statements in one string; send them one by one")
-    if "$" in masked:
-        raise UnsupportedQuery("dollar quotes and parameters; write text in single quotes")
+    if "$" in _PARAMETER.sub("", masked):
+        raise UnsupportedQuery("dollar quotes and named parameters; write text in single quotes, or $1")
     explain = _EXPLAIN.match(body)
     if explain:
         body = body[explain.end() :]
@@ -87,9 +103,42 @@ def read_statement(text: str) -> Statement:
         mode="public" if options is None else "private",
         query=query,
         explain=explain is not None,
-        texts=select_texts(body),
-        **(options or {}),
+        texts=_texts_of(query, body),
+        plain=options is None,
+        **(_read_price(text) if options is None else options),
     )
+
+
+def _texts_of(query: exp.Select, body: str) -> tuple[str, ...]:
+    texts = select_texts(body)
+    # FROM may come first, without a select list.
+    same = len(texts) == len(query.expressions)
+    return texts if same else tuple(item.sql(dialect="duckdb") for item in query.expressions)
+
+
+def price_statement(statement: Statement, *, epsilon: Fraction | None) -> Statement:
+    """A plain SELECT of private tables as a private statement, at its own price or at that of the session."""
+    if statement.mode == "private":
+        return statement
+    price = statement.price or epsilon
+    return statement if price is None else replace(statement, mode="private", epsilon=price)
+
+
+def _read_price(text: str) -> dict[str, Any]:
+    """What a comment in front of a plain SELECT says that it may spend."""
+    explain = _EXPLAIN.match(text.lstrip())
+    place = len(text) - len(text.lstrip()) + (explain.end() if explain else 0)
+    for start in dict.fromkeys((0, place)):
+        at = start
+        while (comment := _COMMENT.match(text, at)) is not None:
+            price = _PRICE.fullmatch(comment[1] or comment[2] or "")
+            if price is not None:
+                options: dict[str, Any] = {"price": parse_positive(price[1], name="epsilon")}
+                if price[2] is not None:
+                    options["delta"] = parse_delta(price[2])
+                return options
+            at = comment.end()
+    return {}
 
 
 def select_texts(body: str) -> tuple[str, ...]:
@@ -105,6 +154,8 @@ def select_texts(body: str) -> tuple[str, ...]:
     start += len("select")
     stop = _find_word(masked, "from", start)
     stop = len(body) if stop is None else stop
+    distinct = re.compile(r"\s+(?:distinct|all)\b").match(masked, start)
+    start = distinct.end() if distinct else start
     items, depth, last = [], 0, start
     for index in range(start, stop):
         depth += masked[index] in "([{"
@@ -164,6 +215,8 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
         goal = Within(amount=amount / 100 if relative else amount, relative=relative)
         return rest[within.end() :], {"within": goal}
     match = _EPSILON.match(rest)
+    if match and match[1].startswith("$"):
+        raise UnsupportedQuery("epsilon is no parameter; write what may be spent into the statement")
     if not match or match[1].upper() in ("*", "COUNT", "SUM", "AVG"):
         raise UnsupportedQuery(
             "DP-SELECT needs epsilon: DP-SELECT 0.5 COUNT(*) FROM table, or DP-SELECT WITHIN 100 ..."

@@ -20,7 +20,7 @@ from sfumato.recipes.base import column_labels
 from sfumato.schema import Bins, Column, Label, Table
 from sfumato.sql.aggregates import name_item, read_rows, spell_position
 from sfumato.sql.check import refuse
-from sfumato.sql.finish import fold_condition
+from sfumato.sql.evaluate import fold_condition
 
 if TYPE_CHECKING:
     from sfumato.sql.statement import Statement

@@ -1,0 +1,50 @@
+"""`sfumato serve`: the project in this folder for a team, its tools and the public."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.output import Json, ProjectOption, open_curator, print_json, say
+
+
+def serve(
+    project: ProjectOption = "sfumato.toml",
+    host: Annotated[
+        str | None, typer.Option("--host", help="The address to listen on; loopback by default.")
+    ] = None,
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", help="The port of pages, API and agents; 0 takes a free one.")
+    ] = None,
+    pg_port: Annotated[
+        int | None, typer.Option("--pg-port", help="The port of the PostgreSQL wire; 0 takes a free one.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Serve the project: a web page, an HTTP API, the PostgreSQL wire and an endpoint for agents.
+
+    Only this machine can connect unless [serve] of the project file says otherwise. Events go to audit.jsonl,
+    and with --json to stdout after the addresses.
+    """
+    from sfumato.serve.run import run_server
+    from sfumato.serve.settings import read_settings
+
+    curator = open_curator(project)
+    settings = read_settings(curator.project, host=host, http_port=http_port, pg_port=pg_port)
+
+    def announce(addresses: dict[str, str]) -> None:
+        if json:
+            print_json(addresses)
+            sys.stdout.flush()
+            return
+        say(f"page        {addresses['page']}")
+        say(f'PostgreSQL  psql "{addresses["postgresql"]} user=NAME dbname=sfumato"')
+        say(f"HTTP API    {addresses['api']}")
+        say(f"agents      {addresses['agents']}")
+        say(f"\nSteward, open this once: {addresses['steward']}")
+        say("Others: sfumato user add NAME --role analyst --share EPSILON. Stop with Ctrl-C.")
+        sys.stdout.flush()
+
+    run_server(curator, settings, announce=announce, log_stream=sys.stdout if json else None)

@@ -1,0 +1,270 @@
+"""Charts of noisy answers, before and after they are bought, and of what was spent on them.
+
+Drawn with attributes and classes alone, so that pages may forbid every inline style.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from sfumato.pages.svg import (
+    SEQUENTIAL,
+    draw_line,
+    draw_picture,
+    element,
+    round_limit,
+    write,
+    write_png,
+)
+from sfumato.pages.words import MINUS, clip_text, short
+
+_WIDTH = 340
+_MOST_COLUMNS = 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A labelled value between the ends of its confidence interval."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """One charge: who made it, on which table, when (`moment`, in any unit of time), and how much.
+
+    `when` writes the moment for people, `words` the whole.
+    """
+
+    person: str
+    table: str
+    moment: float
+    epsilon: float
+    when: str
+    words: str
+
+
+def draw_intervals_of(intervals: Sequence[Interval], label: str) -> Markup:
+    """Values with their intervals: as columns if their labels are a short row of numbers, else line by line.
+
+    >>> many = [Interval(label=str(month), value=month, low=month - 1, high=month + 1) for month in range(12)]
+    >>> draw_intervals_of(many, "by month").count("<rect")
+    12
+    """
+    numbers = all(len(each.label) <= 10 and each.label[:1].isdigit() for each in intervals)
+    if numbers and 3 <= len(intervals) <= _MOST_COLUMNS:
+        return _draw_columns(intervals, label)
+    return _draw_lines(intervals, label)
+
+
+def _find_ends(intervals: Sequence[Interval]) -> tuple[float, float]:
+    """Round ends of an axis that holds zero and all intervals."""
+    low = min([0.0, *(each.low for each in intervals)])
+    high = max([0.0, *(each.high for each in intervals)])
+    limit = round_limit(max(high, -low / 5))
+    return (-round_limit(-low) if -low > 0.04 * limit else 0.0), limit
+
+
+def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
+    top, bottom, left = 8, 168, 38
+    floor, limit = _find_ends(intervals)
+    step = (_WIDTH - left) / len(intervals)
+    wide = min(step * 0.66, 26)
+
+    def at(value: float) -> float:
+        return bottom - (min(max(value, floor), limit) - floor) / (limit - floor) * (bottom - top)
+
+    parts = []
+    for tick in sorted({floor, 0.0, limit / 2, limit}):
+        parts.append(draw_line(left, at(tick), _WIDTH, at(tick)))
+        parts.append(write(left - 6, at(tick) + 4, short(tick), at="end", class_="q"))
+    every = math.ceil(max(6.8 * len(each.label) + 6 for each in intervals) / step)
+    for place, each in enumerate(intervals):
+        middle = left + (place + 0.5) * step
+        ends = sorted((at(each.value), at(0)))
+        parts.append(
+            element(
+                "rect", element("title", _say(each)),
+                x=middle - wide / 2, y=ends[0], width=wide, height=max(ends[1] - ends[0], 0.8),
+                rx=1.5, class_="column pale",
+            )
+        )  # fmt: skip
+        parts.append(draw_line(middle, at(each.low), middle, at(each.high), class_="whisker"))
+        parts += [
+            draw_line(middle - 3, at(end), middle + 3, at(end), class_="whisker")
+            for end in (each.low, each.high)
+        ]
+        if place % every == 0:
+            parts.append(write(middle, bottom + 16, each.label, at="middle"))
+    return draw_picture(_WIDTH, bottom + 22, label, *parts)
+
+
+def _draw_lines(intervals: Sequence[Interval], label: str) -> Markup:
+    floor, limit = _find_ends(intervals)
+    left, right, row = 4, _WIDTH - 4, 36
+    bottom = 4 + row * len(intervals)
+
+    def at(value: float) -> float:
+        return left + (min(max(value, floor), limit) - floor) / (limit - floor) * (right - left)
+
+    parts = []
+    for tick in sorted({floor, 0.0, limit / 2, limit}):
+        parts.append(draw_line(at(tick), 2, at(tick), bottom))
+        anchor = "start" if at(tick) < left + 12 else "end" if at(tick) > right - 20 else "middle"
+        parts.append(write(at(tick), bottom + 15, short(tick), at=anchor, class_="q"))
+    for line, each in enumerate(intervals):
+        top = 4 + row * line
+        said = f"{short(each.value)}  ({short(each.low)} to {short(each.high)})"
+        room = max(8, int((right - left - 6.4 * len(said)) / 6.4) - 2)
+        parts.append(write(left + 4, top + 11, clip_text(each.label, room), size=12, class_="halo"))
+        parts.append(write(right, top + 11, said, at="end", class_="halo q"))
+        ends = sorted((at(0), at(each.value)))
+        parts.append(
+            element(
+                "rect", element("title", _say(each)),
+                x=ends[0], y=top + 17, width=max(ends[1] - ends[0], 0.8), height=10, rx=1.5,
+                class_="column pale",
+            )
+        )  # fmt: skip
+        parts.append(draw_line(at(each.low), top + 22, at(each.high), top + 22, class_="whisker"))
+        parts += [
+            draw_line(at(end), top + 19, at(end), top + 25, class_="whisker") for end in (each.low, each.high)
+        ]
+    return draw_picture(_WIDTH, bottom + 20, label, *parts)
+
+
+def _say(each: Interval) -> str:
+    return f"{clip_text(each.label, 60)}: {short(each.value)}, from {short(each.low)} to {short(each.high)}"
+
+
+def draw_sketch(half: float, label: str, *, gaussian: bool = False) -> Markup:
+    """Where an answer will lie around what is counted: the law of its noise, with 95 % of it shaded.
+
+    `half` is how far 95 % of the noise reaches to each side.
+    """
+    base, tall, middle = 76, 56, _WIDTH / 2
+    scale = 96.0  # pixels from the middle to the end of the interval
+
+    def height(share: float) -> float:
+        """The density at `share` of the interval's half; both laws have 95 % within one."""
+        return math.exp(-1.92 * share**2) if gaussian else math.exp(-2.996 * abs(share))
+
+    shares = [step / 40 for step in range(-70, 71)]
+    curve = [(middle + share * scale, base - tall * height(share)) for share in shares]
+    inner = [point for point, share in zip(curve, shares, strict=True) if abs(share) <= 1]
+    shaded = f"M{inner[0][0]:.1f} {base}L{_join(inner)}L{inner[-1][0]:.1f} {base}Z"
+    parts = [
+        element("path", d=shaded, class_="band"),
+        element("path", d=f"M{_join(curve)}", class_="curve"),
+        draw_line(8, base, _WIDTH - 8, base),
+        draw_line(middle, base - tall - 6, middle, base + 4, class_="dash"),
+        draw_line(middle - scale, base + 9, middle + scale, base + 9, class_="whisker"),
+    ]
+    for end, said in ((-1, f"{MINUS}{short(half)}"), (1, f"+{short(half)}")):
+        parts.append(
+            draw_line(middle + end * scale, base + 5, middle + end * scale, base + 13, class_="whisker")
+        )
+        anchor = "end" if end < 0 else "start"
+        parts.append(write(middle + end * (scale + 6), base + 13, said, at=anchor))
+    parts.append(write(middle, base + 25, "what is counted", at="middle", class_="q"))
+    return draw_picture(_WIDTH, base + 30, label, *parts)
+
+
+def draw_meter(total: float, spent: float, price: float, label: str) -> Markup:
+    """A bar of all that may be spent: what is, what a question would add, what is left."""
+    whole = max(total, spent + price, 1e-12)
+    done, more = _WIDTH * spent / whole, _WIDTH * price / whole
+    parts = []
+    if spent > 0:
+        parts.append(element("rect", x=0, y=0, width=max(done, 1.5), height=12, class_="spent"))
+    if price > 0:
+        wide = max(more, 2.5)
+        parts.append(element("rect", x=min(done, _WIDTH - wide), y=0, width=wide, height=12, class_="price"))
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {_WIDTH} 12",
+        preserveAspectRatio="none",  # as long as there is room
+        role="img",
+        aria_label=label,
+        class_="budget",
+    )
+
+
+def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Markup:
+    """All charges in time: above their sum up to `total`, below one line per person, coloured by table."""
+    width, left, top, tall, row = 680, 92, 22, 96, 30
+    people = list(dict.fromkeys(each.person for each in charges))
+    tables = list(dict.fromkeys(each.table for each in charges))
+    moments = [each.moment for each in charges]
+    first, last = min(moments, default=0.0), max(moments, default=1.0)
+    base, right = top + tall, width - 16
+
+    def across(moment: float) -> float:
+        return left + 10 + (right - left - 20) * ((moment - first) / (last - first) if last > first else 0.5)
+
+    def down(amount: float) -> float:
+        return base - tall * min(amount / total, 1.0) if total > 0 else base
+
+    parts = []
+    for share in (0.0, 0.5, 1.0):
+        parts.append(draw_line(left, down(share * total), right, down(share * total)))
+        parts.append(write(left - 8, down(share * total) + 4, short(share * total), at="end", class_="q"))
+    parts.append(
+        write(left, top - 9, "epsilon of the charges, added up; the top line is all there is", class_="q")
+    )
+    path, summed = f"M{left} {base}", 0.0
+    for each in sorted(charges, key=lambda each: each.moment):
+        path += f"H{across(each.moment):.1f}"
+        summed += each.epsilon
+        path += f"V{down(summed):.1f}"
+    path += f"H{right}"
+    parts.append(element("path", d=f"{path}V{base}H{left}Z", class_="band"))
+    parts.append(element("path", d=path, class_="curve"))
+    largest = max((each.epsilon for each in charges), default=1.0) or 1.0
+    for line, person in enumerate(people):
+        y = base + 42 + row * line
+        parts.append(draw_line(left, y, right, y))
+        parts.append(write(left - 8, y + 4, clip_text(person, 12), at="end", size=12))
+    for each in charges:
+        y = base + 42 + row * people.index(each.person)
+        size = 3 + 5 * math.sqrt(each.epsilon / largest)
+        kind = "abcdef"[tables.index(each.table) % 6]
+        title = element("title", each.words)
+        parts.append(element("circle", title, cx=across(each.moment), cy=y, r=size, class_=f"charge {kind}"))
+    bottom = base + 42 + row * len(people)
+    ordered = sorted(charges, key=lambda each: each.moment)
+    ends = list(dict.fromkeys((ordered[0].when, ordered[-1].when))) if ordered else []
+    for said, at, place in zip(ends, ("start", "end"), (left, right), strict=False):
+        parts.append(write(place, base + 14, said, at=at, class_="q"))
+    x = float(left)
+    for place, table in enumerate(tables[:6]):
+        parts.append(element("circle", cx=x + 5, cy=bottom, r=5, class_=f"charge {'abcdef'[place]}"))
+        parts.append(write(x + 15, bottom + 4, clip_text(table, 20)))
+        x += 30 + 6.8 * min(len(table), 20)
+    return draw_picture(width, bottom + 14, label, *parts)
+
+
+def draw_icon() -> bytes:
+    r"""A small picture for the browser's tab, as a PNG file: a point that fades outwards.
+
+    >>> draw_icon()[:8]
+    b'\x89PNG\r\n\x1a\n'
+    """
+    places = np.arange(32) - 15.5
+    distance = np.hypot(places[:, None], places[None, :])
+    shades = SEQUENTIAL["light"][:0:-1]
+    codes = np.minimum(distance / 16 * len(shades), len(shades)).astype(np.int64)
+    return write_png(codes, (*shades, "#000000"), clear=(len(shades),))
+
+
+def _join(points: Sequence[tuple[float, float]]) -> str:
+    return "L".join(f"{x:.1f} {y:.1f}" for x, y in points)

@@ -1,0 +1,250 @@
+"""Releases that a server makes and shows: long work as jobs, and the folders that they fill.
+
+A job is kept in `serve.db` with its recipe, so that one that was interrupted is begun again at the next start
+and goes on under the charge that it made. How far it is shows at times fixed beforehand (`clock`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sfumato.accounting import read_epsilon
+from sfumato.errors import AccessDenied, RecipeError, ReleaseError, SchemaError, SfumatoError
+from sfumato.recipes import RecipeFile, parse_recipe
+from sfumato.schema import parse_toml
+from sfumato.serve.clock import next_reply
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sfumato.curator import Check, Curator
+    from sfumato.serve.state import State
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_FIRST_LOOK = 0.5  # seconds until a job first shows how far it is
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job at work: what it has done, and what of it shows."""
+
+    number: int
+    name: str
+    status: str = "waiting"
+    stages: list[str] = field(default_factory=list)
+    message: str | None = None
+    shown: dict[str, Any] = field(default_factory=dict)
+
+
+class Jobs:
+    """The releases of a project: those that are there, and those that are being made, one at a time."""
+
+    def __init__(self, curator: Curator, state: State, *, folder: Path) -> None:
+        self._curator = curator
+        self._state = state
+        self._folder = folder
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sfumato-release")
+        self._live: dict[int, _Job] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    def check(self, recipe: str, *, files: bool) -> Check:
+        """The dry run of a recipe, given as the text of its file; with `files` it may name public ones."""
+        file = self._read(recipe, files=files)
+        return self._curator.check(file.recipe, epsilon=file.epsilons, delta=file.delta)
+
+    def price(self, check: Check, delta: Fraction) -> Fraction | None:
+        """The epsilon that a release would cost now."""
+        return Fraction(0) if check.answered or check.begun else read_epsilon(check.plan.costs, delta)
+
+    def add(self, person: str, name: str, recipe: str, *, status: str) -> int:
+        """The number of a new job; it waits, for its turn or for an approval."""
+        if not _NAME.fullmatch(name):
+            raise RecipeError("a release is named by letters, digits and _ . -, 64 at most")
+        if (self._folder / name).exists():
+            raise ReleaseError(f"there is a release {name!r} already; choose another name")
+        return self._state.add_job(person, name=name, recipe=recipe, status=status)
+
+    def start(self, number: int) -> None:
+        """Begins a job that waits, or goes on with one that was interrupted."""
+        record = self.find(number)
+        job = self._live[number] = _Job(number=number, name=record["name"])
+        job.shown = {"status": "waiting", "stages": [], "message": None}
+        task = asyncio.get_running_loop().create_task(self._watch_over(job, record))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def resume(self) -> None:
+        """Begins all jobs again that a stop has interrupted."""
+        for record in self._state.jobs():
+            if record["status"] in ("waiting", "running"):
+                self.start(record["number"])
+
+    def records(self) -> list[dict[str, Any]]:
+        """All jobs as they show, the newest first."""
+        return [
+            record | (self._live[record["number"]].shown if record["number"] in self._live else {})
+            for record in self._state.jobs()
+        ]
+
+    def find(self, number: int) -> dict[str, Any]:
+        """One job as it shows."""
+        for record in self.records():
+            if record["number"] == number:
+                return record
+        raise ReleaseError(f"there is no job {number}")
+
+    async def watch(self, number: int) -> AsyncIterator[dict[str, Any]]:
+        """A job as it shows, again whenever that changes, until it is done."""
+        last: dict[str, Any] | None = None
+        while True:
+            changed = self._changed
+            record = await asyncio.to_thread(self.find, number)
+            if record != last:
+                last = record
+                yield record
+            if record["status"] in ("done", "failed", "refused"):
+                return
+            try:
+                await asyncio.wait_for(changed.wait(), 15)
+            except TimeoutError:
+                yield record  # keeps the connection open through proxies
+
+    async def close(self) -> None:
+        """Waits for what was begun; what waits is begun at the next start."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def folders(self) -> dict[str, Path]:
+        """The releases that are there, by name: made by jobs, or written beside the project file."""
+        found = {}
+        for place in (self._curator.project.folder, self._folder):
+            for path in sorted(place.iterdir()) if place.is_dir() else ():
+                if path.is_dir() and not path.is_symlink() and (path / "certificate.json").is_file():
+                    found[path.name] = path
+        return found
+
+    def folder(self, name: str) -> Path:
+        """The folder of the release `name`."""
+        found = self.folders().get(name)
+        if found is None:
+            raise ReleaseError(f"there is no release {name[:60]!r}")
+        return found
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What is released: for each its table, its recipe, its cost and its files."""
+        from sfumato.release import open_folder
+
+        described = []
+        for name, path in self.folders().items():
+            try:
+                certificate = open_folder(path, load=()).certificate
+            except SfumatoError:
+                continue  # not one of ours, or edited; `sfumato verify` tells
+            plan, total = certificate["plan"], certificate["total"]
+            described.append(
+                {
+                    "name": name,
+                    "table": next(iter(plan["table"]), ""),
+                    "recipe": plan["recipe"].get("recipe", ""),
+                    "by": plan["recipe"].get("by"),
+                    "epsilon": total.get("epsilon"),
+                    "delta": total.get("delta"),
+                    "files": sorted(each.name for each in path.iterdir() if each.is_file()),
+                }
+            )
+        return described
+
+    def file(self, name: str, file: str) -> Path:
+        """The path of one file of a release."""
+        folder = self.folder(name)
+        if file not in {each.name for each in folder.iterdir() if each.is_file() and not each.is_symlink()}:
+            raise ReleaseError(f"release {name!r} has no file {file[:60]!r}")
+        return folder / file
+
+    def report(self, name: str) -> bytes:
+        """The report on a release: one page of HTML."""
+        from sfumato.report import build_report
+
+        return build_report(self.folder(name))
+
+    def ask(self, name: str, text: str) -> pa.Table:
+        """The answer of a released model, which is public: it costs nothing."""
+        from sfumato.release.ask import open_model
+
+        return open_model(self.folder(name)).sql(text).table
+
+    async def _watch_over(self, job: _Job, record: dict[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            work = loop.run_in_executor(self._worker, lambda: self._publish(job, record))
+        except RuntimeError:  # the server is stopping; it is begun again at the next start
+            return
+        begun = loop.time()
+        while True:
+            elapsed = loop.time() - begun
+            # A little more than the last time, so that the next one is after it.
+            await asyncio.sleep(next_reply(elapsed + 0.001, first=_FIRST_LOOK) - elapsed)
+            done = work.done()
+            job.shown = {"status": job.status, "stages": list(job.stages), "message": job.message}
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+            if done:
+                return
+
+    def _publish(self, job: _Job, record: dict[str, Any]) -> None:
+        """Makes the release; whatever ends it is what the job shows."""
+        number = job.number
+
+        def stage(text: str) -> None:
+            if not job.stages or job.stages[-1] != text:
+                job.stages.append(text)
+
+        job.status = "running"
+        self._state.update_job(number, status="running", stages=[])
+        try:
+            file = self._read(record["recipe"], files=True)
+            self._folder.mkdir(exist_ok=True)
+            out = self._folder / record["name"]
+            # What was begun there is finished; anything else in that place is refused.
+            begun = out.exists() and self._curator.kept(out) is not None
+            self._curator.release(
+                file.recipe,
+                epsilon=file.epsilons,
+                delta=file.delta,
+                out=out,
+                force=begun,
+                asked_by=record["person"],
+                progress=stage,
+            )
+            job.status = "done"
+        except SfumatoError as error:
+            job.status, job.message = "failed", str(error)
+        except Exception as error:
+            job.status, job.message = "failed", f"stopped by {type(error).__name__}; the log has more"
+        finally:
+            self._state.update_job(number, status=job.status, stages=job.stages, message=job.message)
+
+    def _read(self, recipe: str, *, files: bool) -> RecipeFile:
+        """The recipe in a text; with `files` it may name public ones, in the project's folder."""
+        try:
+            document = parse_toml(recipe, what="the recipe")
+        except SchemaError as error:
+            raise RecipeError(str(error)) from None
+        home = self._curator.project.folder
+        for key in ("public", "asked"):
+            named = document.get(key)
+            if not isinstance(named, str):
+                continue
+            if not files:
+                raise AccessDenied(f"only a steward's recipe names a file of the server ({key} = ...)")
+            if home not in (home / named).resolve().parents:
+                raise AccessDenied(f"{key} = {named[:60]!r} is not in the project's folder")
+        return parse_recipe(document, folder=home)

@@ -1,0 +1,179 @@
+"""One process that serves a project: its doors opened, watched over, and closed in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from sfumato.errors import SourceError
+from sfumato.serve.catalog import Catalog
+from sfumato.serve.service import Service
+from sfumato.serve.settings import Settings, load_tls
+from sfumato.serve.state import STATE_FILE, State
+from sfumato.serve.web import make_app
+from sfumato.serve.wire import Limits, WireServer, load_certificate
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from sfumato.curator import Curator
+
+AUDIT_FILE = "audit.jsonl"
+
+
+class Log:
+    """Events as lines of JSON, in a file that only grows and, if asked, on a stream."""
+
+    def __init__(self, path: Path, *, stream: TextIO | None = None) -> None:
+        self._path = path
+        self._stream = stream
+        self._guard = threading.Lock()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Appends one event; a disk that is full must not stop an answer."""
+        line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}, default=str)
+        with self._guard:
+            with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            if self._stream is not None:
+                with contextlib.suppress(OSError):
+                    self._stream.write(line + "\n")
+                    self._stream.flush()
+
+
+def run_server(
+    curator: Curator,
+    settings: Settings,
+    *,
+    announce: Callable[[dict[str, str]], None],
+    log_stream: TextIO | None = None,
+) -> None:
+    """Serves until it is stopped; what was charged by then is finished and stored.
+
+    `announce` is called with the addresses and a one-time link for a steward once all doors are open.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(curator, settings, announce=announce, log_stream=log_stream))
+
+
+async def _serve(
+    curator: Curator,
+    settings: Settings,
+    *,
+    announce: Callable[[dict[str, str]], None],
+    log_stream: TextIO | None,
+) -> None:
+    folder = curator.project.folder
+    tls = load_tls(settings, folder)
+    state = State(folder / STATE_FILE)
+    log = Log(folder / AUDIT_FILE, stream=log_stream)
+    curator.budget()  # a ledger that cannot be used is noticed before anybody connects
+    service = Service(curator, settings=settings, state=state, log=log)
+    catalog = Catalog(
+        curator.project, stored={name: curator.describe_table(name) for name in _named(curator)}
+    )
+    wire = WireServer(
+        service=service,
+        catalog=catalog,
+        tls=tls,
+        certificate=None
+        if settings.certificate is None
+        else load_certificate((folder / settings.certificate).read_text(encoding="ascii")),
+        plain=settings.behind_proxy,
+        limits=Limits(connections=settings.connections),
+    )
+    http = _make_http(service, settings, folder)
+    try:
+        listening = await asyncio.start_server(
+            wire.serve, settings.host, settings.pg_port, backlog=settings.connections
+        )
+    except OSError:
+        raise SourceError(
+            f"port {settings.pg_port} cannot be opened; choose another with --pg-port"
+        ) from None
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(_run_http(http))
+    while not http.started and not serving.done():
+        await asyncio.sleep(0.01)
+    if serving.done():
+        listening.close()
+        serving.result()
+        raise SourceError(f"port {settings.http_port} cannot be opened; choose another with --http-port")
+    service.resume_jobs()
+    announce(_addresses(service, settings, http, listening))
+    log({"event": "start", "person": ""})
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+    listening.close()
+    await service.close()
+    await wire.close()
+    http.should_exit = True
+    await serving
+    log({"event": "stop", "person": ""})
+
+
+def _named(curator: Curator) -> list[str]:
+    return [*curator.project.tables, *curator.project.public]
+
+
+def _make_http(service: Service, settings: Settings, folder: Path) -> uvicorn.Server:
+    try:
+        import uvicorn
+    except ImportError:
+        raise SourceError("a server needs other packages: pip install 'sfumato[serve]'") from None
+    files = {}
+    if settings.certificate is not None and settings.key is not None:
+        files = {"ssl_certfile": folder / settings.certificate, "ssl_keyfile": str(folder / settings.key)}
+    config = uvicorn.Config(
+        make_app(service),
+        host=settings.host,
+        port=settings.http_port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 * 1024,
+        proxy_headers=settings.behind_proxy,
+        lifespan="off",
+        ws="none",
+        **files,  # type: ignore[arg-type]
+    )
+    return uvicorn.Server(config)
+
+
+async def _run_http(server: uvicorn.Server) -> None:
+    # Signals are ours: what was charged is finished before the doors close.
+    try:
+        await server._serve()
+    except SystemExit:
+        return
+
+
+def _addresses(
+    service: Service, settings: Settings, http: uvicorn.Server, listening: asyncio.Server
+) -> dict[str, str]:
+    http_port = http.servers[0].sockets[0].getsockname()[1]
+    pg_port = listening.sockets[0].getsockname()[1]
+    host = settings.names[0] if settings.names else settings.host
+    shown = f"[{host}]" if ":" in host else host
+    page = f"{'https' if settings.certificate else 'http'}://{shown}:{http_port}"
+    return {
+        "page": page,
+        "steward": f"{page}/enter?link={service.make_steward_link()}",
+        "api": f"{page}/openapi.json",
+        "agents": f"{page}/mcp",
+        "postgresql": f"host={host} port={pg_port}",
+        "http_port": str(http_port),
+        "pg_port": str(pg_port),
+    }

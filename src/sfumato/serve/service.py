@@ -1,0 +1,661 @@
+"""Everything that a door may do, each call for one person: the one place where roles are enforced.
+
+The wire, the pages, the API and agents call `Service` and nothing else of the project. It asks the curator in
+threads of its own, so that a door never waits for records; it finishes what it began after a client has
+left; and what it says after a charge leaves at times fixed beforehand (`clock`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sfumato.accounting import read_epsilon
+from sfumato.errors import (
+    AccessDenied,
+    ApprovalNeeded,
+    BudgetExceeded,
+    ChargeKept,
+    LedgerError,
+    RecipeError,
+    ReleaseError,
+    SfumatoError,
+    TooManyRequests,
+)
+from sfumato.exact import format_exact, format_short, parse_positive
+from sfumato.schema import table_spec
+from sfumato.serve.clock import next_reply
+from sfumato.serve.jobs import Jobs
+from sfumato.serve.state import Role, State, User, Verifier
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sfumato.accounting import Entry
+    from sfumato.curator import Curator
+    from sfumato.schema import Project
+    from sfumato.serve.settings import Settings
+    from sfumato.sql import Answer, Description
+
+Done = TypeVar("Done")
+
+# What each role may do. Whoever is not named here for something may not do it.
+_LOOK = {"releases", "ask a release"}
+_ASK = {"tables", "describe", "explain", "ask", "budget", "history", "check", "release", "jobs"}
+_RUN = {"users", "approvals", "ledger", "draft"}
+_MAY: dict[Role, frozenset[str]] = {
+    "viewer": frozenset(_LOOK),
+    "analyst": frozenset(_LOOK | _ASK),
+    "steward": frozenset(_LOOK | _ASK | _RUN),
+}
+_KEPT = "the answer could not be given; the charge is kept, because a refund would tell about the records"
+_LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to a statement: `spent` is what was charged now, `left` what the person can still spend."""
+
+    table: pa.Table
+    spent: Fraction
+    left: Fraction
+    repeated: bool = False
+    public: bool = False
+    synthetic: bool = False
+    scales: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A statement with who asks it, its price and its limit; `digest` names it in approvals."""
+
+    user: User
+    text: str
+    epsilon: object
+    at_most: Fraction | None
+    parameters: tuple[object, ...]
+    digest: str
+
+
+class Service:
+    """One project, served. `log` is called with a record of every event; none holds a value of a record."""
+
+    def __init__(
+        self,
+        curator: Curator,
+        *,
+        settings: Settings,
+        state: State,
+        log: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        self.settings = settings
+        self.state = state
+        self.curator = curator
+        self._log = log
+        self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="sfumato-ask")
+        self._running: set[asyncio.Future[Any]] = set()
+        self._asked: dict[str, deque[float]] = {}
+        self._failed: dict[str, deque[float]] = {}
+        self._counts: Counter[str] = Counter()
+        self._closing = False
+        self._jobs = Jobs(curator, state, folder=curator.project.folder / settings.releases)
+
+    @property
+    def project(self) -> Project:
+        """The project file, as read."""
+        return self.curator.project
+
+    # Who asks
+
+    def find_user(self, name: str) -> User | None:
+        """The person called `name`."""
+        return self.state.find_user(name)
+
+    def find_verifier(self, name: str) -> Verifier:
+        """What proves a person's password; one that nothing fits for names that are not known."""
+        return self.state.find_verifier(name)
+
+    def may_log_in(self, name: str) -> bool:
+        """Whether `name` has not had too many wrong passwords in the last minute."""
+        return len(_recent(self._failed, name)) < _LOGINS
+
+    def note_login(self, name: str, *, door: str, known: bool) -> None:
+        """Records a login; one that failed counts against the name."""
+        if not known:
+            _recent(self._failed, name).append(time.monotonic())
+        self._counts["logins" if known else "logins_refused"] += 1
+        self.note("login", name, door=door, outcome="ok" if known else "refused")
+
+    def check_password(self, name: str, password: str, *, door: str = "web") -> User | None:
+        """The person, if the password is theirs; takes as long for a name that is not known."""
+        if not self.may_log_in(name):
+            raise TooManyRequests("too many wrong passwords for this name; wait a minute")
+        known = self.find_verifier(name).fits(password)
+        self.note_login(name, door=door, known=known)
+        return self.find_user(name) if known else None
+
+    def check_token(self, token: str) -> User | None:
+        """Whose token it is."""
+        return self.state.find_token(token)
+
+    def make_steward_link(self) -> str:
+        """The secret of a link that opens one session as a steward; without any, `steward` is made one."""
+        stewards = [user.name for user in self.state.users() if user.role == "steward"]
+        if not stewards:
+            self.state.add_user("steward", "steward")
+            stewards = ["steward"]
+        return self.state.make_link(stewards[0])
+
+    def enter_by_link(self, link: str) -> str | None:
+        """The secret of the session that a link opens, once."""
+        name = self.state.use_link(link)
+        if name is None or self.find_user(name) is None:
+            self.note("link", "", outcome="refused")
+            return None
+        self.note("link", name, outcome="ok")
+        return self.state.open_session(name)
+
+    def open_session(self, user: User) -> str:
+        """The secret of a new session of a browser."""
+        return self.state.open_session(user.name)
+
+    def find_session(self, secret: str) -> tuple[User, str] | None:
+        """Whose session it is, and what its forms must carry."""
+        return self.state.find_session(secret)
+
+    def close_session(self, secret: str) -> None:
+        """Ends a session."""
+        self.state.close_session(secret)
+
+    # Questions
+
+    async def describe(
+        self,
+        user: User,
+        text: str,
+        *,
+        epsilon: object = None,
+        parameter_types: Sequence[pa.DataType | None] = (),
+    ) -> Description:
+        """Names and types of an answer's columns; reads nothing and spends nothing."""
+        self.admit(user, "describe")
+        return await self.run(
+            lambda: self.curator.describe(text, epsilon=epsilon, parameter_types=tuple(parameter_types))
+        )
+
+    async def explain(
+        self, user: User, text: str, *, epsilon: object = None, parameters: Sequence[object] = ()
+    ) -> dict[str, Any]:
+        """What a statement would cost and err, and whether it is paid for already; spends nothing."""
+        self.admit(user, "explain")
+        return await self.run(lambda: self._explain(user, text, epsilon, tuple(parameters)))
+
+    async def ask(
+        self,
+        user: User,
+        text: str,
+        *,
+        epsilon: object = None,
+        at_most: Fraction | None = None,
+        parameters: Sequence[object] = (),
+    ) -> Reply:
+        """The answer to a statement, charged to the person who asks.
+
+        `epsilon` is the price of a plain SELECT that reads records, `at_most` the most that may be charged,
+        `parameters` are bound to $1, $2 and so on.
+        """
+        self.admit(user, "ask")
+        begun = time.monotonic()
+        digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
+
+        stages: list[str] = []  # none if nothing is charged or read: a stored answer, say
+
+        def work() -> tuple[Reply | SfumatoError, float]:
+            started = time.monotonic()
+            try:
+                ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
+                return self._buy(ask, progress=stages.append), started
+            except ChargeKept:
+                return ChargeKept(_KEPT), started
+            except SfumatoError as error:
+                return error, started
+            except Exception as error:
+                self.note("error", user.name, kind=type(error).__name__)
+                return ChargeKept(_KEPT), started
+
+        reply, started = await self.run(work)
+        if isinstance(reply, ChargeKept) or (stages and isinstance(reply, Reply)):
+            elapsed = time.monotonic() - started
+            await asyncio.sleep(next_reply(elapsed, first=self.settings.reply_every) - elapsed)
+        self._count_reply(user, reply, time.monotonic() - begun, digest.hexdigest()[:16])
+        if isinstance(reply, SfumatoError):
+            raise reply
+        return reply
+
+    async def budget(self, user: User) -> dict[str, Any]:
+        """What the project and the person may spend, have spent and have left, as exact numbers in text."""
+        self.admit(user, "budget")
+        return await self.run(lambda: self._budget(user))
+
+    async def tables(self, user: User) -> list[dict[str, Any]]:
+        """The tables of the project: public facts of the project file, and names and kinds of columns."""
+        self.admit(user, "tables")
+        return await self.run(self._tables)
+
+    async def history(self, user: User) -> list[dict[str, Any]]:
+        """The charges of a person, or of everybody for a steward, the newest first."""
+        self.admit(user, "history")
+        mine = None if user.role == "steward" else user.name
+        return await self.run(lambda: self._charges(mine))
+
+    async def ledger(self, user: User) -> list[dict[str, Any]]:
+        """All charges, the newest first."""
+        self.admit(user, "ledger")
+        return await self.run(lambda: self._charges(None))
+
+    # Releases
+
+    async def check(self, user: User, recipe: str) -> dict[str, Any]:
+        """What a release of `recipe`, the text of its file, would ask, cost and err."""
+        self.admit(user, "check")
+        trusted = user.role == "steward"
+        return (await self.run(lambda: self._jobs.check(recipe, files=trusted))).to_record()
+
+    async def start_release(self, user: User, recipe: str, *, name: str) -> dict[str, Any]:
+        """The job that makes the release `name`; what costs too much for one person alone waits."""
+        self.admit(user, "release")
+        trusted, above = user.role == "steward", self.settings.approve_above
+
+        def add() -> tuple[int, bool]:
+            check = self._jobs.check(recipe, files=trusted)
+            if not check.admitted:
+                raise BudgetExceeded(
+                    "the budget has no room for this release; nothing was spent", left=check.left
+                )
+            price = self._jobs.price(check, self.project.delta)
+            waits = above is not None and not trusted and (price is None or price > above)
+            number = self._jobs.add(user.name, name, recipe, status="approval" if waits else "waiting")
+            if waits:
+                self.state.ask_approval(
+                    user.name,
+                    kind="release",
+                    subject=recipe,
+                    digest=f"job {number}",
+                    epsilon="" if price is None else format_short(price),
+                )
+            return number, waits
+
+        number, waits = await self.run(add)
+        self.note("release", user.name, job=number, outcome="waits" if waits else "begun")
+        if not waits:
+            self._jobs.start(number)
+        return await self.job(user, number)
+
+    def resume_jobs(self) -> None:
+        """Begins again what a stop has interrupted; each goes on under the charge that it made."""
+        self._jobs.resume()
+
+    async def jobs(self, user: User) -> list[dict[str, Any]]:
+        """The jobs of a person, or of everybody for a steward."""
+        self.admit(user, "jobs")
+        found = await self.run(self._jobs.records)
+        return [job for job in found if user.role == "steward" or job["person"] == user.name]
+
+    async def job(self, user: User, number: int) -> dict[str, Any]:
+        """One job."""
+        for job in await self.jobs(user):
+            if job["number"] == number:
+                return job
+        raise ReleaseError(f"there is no job {number}")
+
+    async def watch_job(self, user: User, number: int) -> AsyncIterator[dict[str, Any]]:
+        """One job, again whenever it changes, until it is done."""
+        await self.job(user, number)
+        async for job in self._jobs.watch(number):
+            yield job
+
+    async def releases(self, user: User) -> list[dict[str, Any]]:
+        """What is released: for each its table, its recipe, its cost and its files."""
+        self.admit(user, "releases")
+        return await self.run(self._jobs.describe)
+
+    async def release_file(self, user: User, name: str, file: str) -> Path:
+        """The path of one file of a release."""
+        self.admit(user, "releases")
+        return await self.run(lambda: self._jobs.file(name, file))
+
+    async def report_page(self, user: User, name: str) -> bytes:
+        """The report on a release: one page of HTML."""
+        self.admit(user, "releases")
+        return await self.run(lambda: self._jobs.report(name))
+
+    async def ask_release(self, user: User, name: str, text: str) -> pa.Table:
+        """The answer of a released model, which is public: it costs nothing."""
+        self.admit(user, "ask a release")
+        return await self.run(lambda: self._jobs.ask(name, text))
+
+    # People and approvals
+
+    async def users(self, user: User) -> list[dict[str, Any]]:
+        """Everybody, with their share and what they spent."""
+        self.admit(user, "users")
+        return await self.run(self._users)
+
+    async def add_user(
+        self, user: User, *, name: str, role: str, share: object = None, password: str | None = None
+    ) -> str:
+        """A new person's token. An analyst needs a `share`: the most epsilon that they may spend."""
+        self.admit(user, "users")
+        token = await self.run(lambda: add_user(self.state, self.curator, name, role, share, password))
+        self.note("add user", user.name, about=name, role=role)
+        return token
+
+    async def remove_user(self, user: User, name: str) -> None:
+        """Forgets a person; what they spent stays in the ledger."""
+        self.admit(user, "users")
+        if name == user.name:
+            raise AccessDenied("nobody removes themselves; ask another steward")
+        await self.run(lambda: self.state.remove_user(name))
+        self.note("remove user", user.name, about=name)
+
+    async def new_token(self, user: User, name: str) -> str:
+        """A token in place of the one that a person had; everybody may renew their own."""
+        if name != user.name:
+            self.admit(user, "users")
+        token = await self.run(lambda: self.state.new_token(name))
+        self.note("new token", user.name, about=name)
+        return token
+
+    async def set_share(self, user: User, name: str, share: object) -> None:
+        """Another share for a person; None lets them spend whatever is there."""
+        self.admit(user, "users")
+        await self.run(lambda: self.curator.set_share(name, share))
+        self.note("share", user.name, about=name)
+
+    async def approvals(self, user: User) -> list[dict[str, Any]]:
+        """What waits for a steward and what was decided, the newest first; others see their own."""
+        self.admit(user, "history")
+        found = await self.run(self.state.approvals)
+        return [each for each in found if user.role == "steward" or each["person"] == user.name]
+
+    async def decide(self, user: User, number: int, *, approve: bool) -> dict[str, Any]:
+        """Approves or refuses what waits; the person may then buy it once."""
+        self.admit(user, "approvals")
+        decided = await self.run(lambda: self.state.decide(number, approve=approve, decided_by=user.name))
+        self.note("decide", user.name, number=number, outcome=decided["status"])
+        if decided["kind"] == "release":
+            job = int(decided["digest"].removeprefix("job "))
+            if approve:
+                self._jobs.start(job)
+            else:
+                self.state.update_job(job, status="failed", stages=[], message="a steward refused it")
+        return decided
+
+    # What every call goes through
+
+    def admit(self, user: User, action: str) -> None:
+        """Raises an error if the person may not do `action`, or asks too often."""
+        self._counts["requests"] += 1
+        if action not in _MAY.get(user.role, frozenset()):
+            self._counts["denied"] += 1
+            self.note("denied", user.name, action=action)
+            raise AccessDenied(f"the role {user.role!r} does not allow this; ask a steward")
+        if self._closing:
+            raise TooManyRequests("the server is stopping; ask again when it is back")
+        recent = _recent(self._asked, user.name)
+        if len(recent) >= self.settings.per_minute:
+            self._counts["throttled"] += 1
+            raise TooManyRequests("too many requests in a minute; wait a little")
+        recent.append(time.monotonic())
+
+    async def run(self, work: Callable[[], Done]) -> Done:
+        """What `work` gives, run in a worker; it goes on to its end if whoever waits for it leaves."""
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._workers, work)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        # An error that nobody waits for any more is no event of the loop's.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(future)
+
+    def note(self, event: str, person: str, **facts: object) -> None:
+        """Adds to the audit log: who did what, when, and how it ended; never a value of a record."""
+        self._log({"event": event, "person": person, **facts})
+
+    def metrics(self) -> dict[str, float]:
+        """Counts of what happened since the start, and how much is going on."""
+        return {**dict(sorted(self._counts.items())), "running": float(len(self._running))}
+
+    async def close(self) -> None:
+        """Lets nothing new in, and waits for all that was begun."""
+        self._closing = True
+        while self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+        await self._jobs.close()
+        self._workers.shutdown()
+
+    # In workers
+
+    def _buy(self, ask: _Question, *, progress: Callable[[str], None]) -> Reply:
+        user, limit, above = ask.user, ask.at_most, self.settings.approve_above
+        approved = above is None or user.role == "steward" or self.state.is_approved(user.name, ask.digest)
+        if not approved and above is not None:
+            self._refuse_unapproved(ask, above)
+            limit = above if limit is None else min(limit, above)
+        answer = self.curator.sql(
+            ask.text,
+            epsilon=ask.epsilon,
+            parameters=ask.parameters,
+            asked_by=user.name,
+            at_most=limit,
+            progress=progress,
+        )
+        if answer.spent and above is not None:
+            self.state.use_approval(user.name, ask.digest)
+        left = self._left(user)
+        return Reply(
+            table=answer.table,
+            spent=answer.spent,
+            left=left,
+            repeated=answer.repeated,
+            public=answer.public or answer.explanation is not None,
+            synthetic=answer.synthetic,
+            scales=dict(answer.scales),
+            notes=(*_explain_cost(answer, left), *answer.notes),
+        )
+
+    def _refuse_unapproved(self, ask: _Question, above: Fraction) -> None:
+        price = self._price(ask.text, ask.epsilon, ask.parameters).price
+        if price is None or price.stored or price.epsilon <= above:
+            return
+        number = self.state.ask_approval(
+            ask.user.name,
+            kind="statement",
+            subject=ask.text,
+            digest=ask.digest,
+            epsilon=format_exact(price.epsilon),
+        )
+        raise ApprovalNeeded(
+            f"this costs epsilon {format_short(price.epsilon)}, and more than {format_short(above)} needs a "
+            f"steward's approval; it waits as number {number}, nothing was spent. Ask again once it is there",
+            number=number,
+        )
+
+    def _price(self, text: str, epsilon: object, parameters: tuple[object, ...]) -> Answer:
+        explained = text if text.lstrip().lower().startswith("explain") else f"EXPLAIN {text}"
+        return self.curator.sql(explained, epsilon=epsilon, parameters=parameters)
+
+    def _explain(
+        self, user: User, text: str, epsilon: object, parameters: tuple[object, ...]
+    ) -> dict[str, Any]:
+        answer, left = self._price(text, epsilon, parameters), self._left(user)
+        price = answer.price
+        if price is None:
+            return {
+                "text": answer.explanation or "",
+                "epsilon": "0",
+                "free": True,
+                "left": format_exact(left),
+            }
+        above = self.settings.approve_above
+        return {
+            "text": answer.explanation or "",
+            "epsilon": format_exact(price.epsilon),
+            "delta": format_exact(price.delta),
+            "errors": dict(price.errors),
+            "groups": price.groups,
+            "free": price.stored,
+            "stored": price.stored,
+            "admitted": price.stored or (price.admitted and price.epsilon <= left),
+            "approval": above is not None and user.role != "steward" and price.epsilon > above,
+            "left": format_exact(left),
+        }
+
+    def _left(self, user: User) -> Fraction:
+        total, share = self.curator.budget(), self.curator.share(user.name)
+        return min(Fraction(total.left), Fraction(total.left if share is None else share.left))
+
+    def _budget(self, user: User) -> dict[str, Any]:
+        total, share = self.curator.budget(), self.curator.share(user.name)
+        return {
+            "total": str(total.total),
+            "spent": str(total.spent),
+            "left": str(total.left),
+            "delta": str(total.delta),
+            "share": None
+            if share is None
+            else {"total": str(share.total), "spent": str(share.spent), "left": str(share.left)},
+        }
+
+    def _tables(self) -> list[dict[str, Any]]:
+        found = []
+        for name, table in self.project.tables.items():
+            spec = table_spec(table, tuple(table.columns))
+            stored = self.curator.describe_table(name)
+            described = {column: {"name": column, **facts} for column, facts in spec["columns"].items()}
+            for column, kind in stored.items():
+                described.setdefault(column, {"name": column})["kind"] = kind
+            found.append(
+                {
+                    "name": name,
+                    "public": False,
+                    "unit": spec["unit"],
+                    "max_records": spec["max_records"],
+                    "columns": list(described.values()),
+                }
+            )
+        for name in self.project.public:
+            columns = self.curator.describe_table(name).items()
+            found.append(
+                {"name": name, "public": True, "columns": [{"name": c, "kind": k} for c, k in columns]}
+            )
+        return found
+
+    def _users(self) -> list[dict[str, Any]]:
+        found = []
+        for user in self.state.users():
+            share = self.curator.share(user.name)
+            limits = {} if share is None else {"share": str(share.total), "left": str(share.left)}
+            spent = {} if share is None else {"spent": str(share.spent)}
+            found.append({"name": user.name, "role": user.role, **limits, **spent})
+        return found
+
+    def _charges(self, person: str | None) -> list[dict[str, Any]]:
+        report = self.curator.budget()
+        delta = report.budget.delta
+        answered = {entry.description["charge"] for entry in report.entries if entry.kind == "answer"}
+        return [
+            _charge_record(entry, delta, answered=entry.sequence in answered)
+            for entry in reversed(report.entries)
+            if entry.kind == "charge" and person in (None, entry.asked_by)
+        ]
+
+    def _count_reply(self, user: User, reply: Reply | SfumatoError, seconds: float, digest: str) -> None:
+        self._counts["asks"] += 1
+        # How long a reply took, waiting for its time included; what a reading took shows nowhere.
+        self._counts["ask_milliseconds"] += round(1000 * seconds)
+        if isinstance(reply, Reply):
+            outcome = "charged" if reply.spent else "stored" if reply.repeated else "free"
+            facts: dict[str, object] = {"spent": format_short(reply.spent)}
+        else:
+            outcome, facts = "refused", {"kind": type(reply).__name__}
+        self._counts[f"asks_{outcome}"] += 1
+        self.note("ask", user.name, outcome=outcome, statement=digest, **facts)
+
+
+def add_user(
+    state: State, curator: Curator, name: str, role: str, share: object, password: str | None
+) -> str:
+    """A new person's token, with their share entered in the ledger.
+
+    `state` and `curator` are the server's; `share` is the most epsilon that the person may spend, which an
+    analyst needs; without a `password` the token is also that.
+    """
+    if role == "analyst" and share is None:
+        raise RecipeError("an analyst needs a share of the budget: the most epsilon that they may spend")
+    if role == "viewer" and share is not None:
+        raise RecipeError("a viewer asks nothing that costs; leave the share away")
+    if share is not None:
+        parse_positive(share, name="share")
+    token = state.add_user(name, role, password=password)  # type: ignore[arg-type]  # it checks the role
+    try:
+        curator.set_share(name, share)
+    except LedgerError:
+        state.remove_user(name)
+        raise
+    return token
+
+
+def _recent(times: dict[str, deque[float]], name: str) -> deque[float]:
+    """The times of the last minute under `name`; names without any are forgotten."""
+    now = time.monotonic()
+    if len(times) > 10_000:
+        for other in [key for key, each in times.items() if not each or each[-1] < now - _MINUTE]:
+            del times[other]
+    recent = times.setdefault(name, deque())
+    while recent and recent[0] < now - _MINUTE:
+        recent.popleft()
+    return recent
+
+
+def _explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:
+    if answer.explanation is not None or answer.public:
+        return ()
+    if answer.repeated:
+        spent = "a stored answer: nothing was spent"
+    elif answer.spent == 0:
+        return ("nothing was spent",)
+    else:
+        spent = f"spent epsilon {format_short(answer.spent)}"
+    notes = [f"{spent}; epsilon {format_short(left)} is left to you"]
+    if answer.synthetic:
+        notes.append("the rows are synthetic: none of them is a record")
+    elif any(name.endswith("_low") for name in answer.table.column_names):
+        notes.append(
+            "_low and _high bound what the records say with 95 % confidence; the noise is between them"
+        )
+    return tuple(notes)
+
+
+def _charge_record(entry: Entry, delta: Fraction, *, answered: bool) -> dict[str, Any]:
+    epsilon = read_epsilon(entry.costs, delta)
+    return {
+        "sequence": entry.sequence,
+        "at": entry.recorded_at,
+        "asked_by": entry.asked_by,
+        "table": entry.table,
+        "subject": entry.subject,
+        "epsilon": None if epsilon is None else format_short(epsilon),
+        "answered": answered,
+    }

@@ -1,0 +1,120 @@
+"""`[serve]` of the project file: where a server listens, and what it allows."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import SchemaError
+from sfumato.exact import parse_positive
+from sfumato.schema import Project
+from sfumato.schema.column import refuse_unknown_keys
+
+_PORTS = range(65536)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a project is served.
+
+    `certificate` and `key` are files of a TLS certificate, needed wherever others than this machine may
+    connect; `names` are the names under which it is reached. What costs more than epsilon `approve_above`
+    waits for a steward. `session_budget` is the most that one connection or agent may spend unless it says
+    otherwise, `per_minute` the questions of one person in a minute, `connections` all at once, `workers`
+    the questions that are answered at a time. `releases` is the folder where releases are published,
+    `reply_every` the first reply time in seconds (docs/proofs/serve.md).
+    """
+
+    host: str = "127.0.0.1"
+    http_port: int = 8439
+    pg_port: int = 5439
+    certificate: str | None = None
+    key: str | None = None
+    names: tuple[str, ...] = ()
+    approve_above: Fraction | None = None
+    session_budget: Fraction | None = None
+    per_minute: int = 3000
+    connections: int = 500
+    workers: int = 4
+    releases: str = "releases"
+    reply_every: float = 0.05
+    behind_proxy: bool = False
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def read_settings(project: Project, **given: object) -> Settings:
+    """The settings of `project`; what is `given` on the command line and not None takes their place.
+
+    >>> from sfumato.schema import parse_project
+    >>> document = {"budget": {"epsilon": 1}, "tables": {"t": {"source": "t.csv", "unit": "row"}}}
+    >>> project = parse_project(document | {"serve": {"pg_port": 6000}}, folder=Path())
+    >>> settings = read_settings(project, http_port=6001)
+    >>> settings.pg_port, settings.http_port
+    (6000, 6001)
+    """
+    known = {field.name for field in fields(Settings)}
+    refuse_unknown_keys(project.serve, tuple(sorted(known)), where="[serve]")
+    wanted = {**project.serve, **{key: value for key, value in given.items() if value is not None}}
+    parsed: dict[str, Any] = {key: _parse(key, value) for key, value in wanted.items()}
+    settings = replace(Settings(), **parsed)
+    if (settings.certificate is None) != (settings.key is None):
+        raise SchemaError("[serve] needs both certificate and key, or neither")
+    if not settings.is_loopback and settings.certificate is None and not settings.behind_proxy:
+        raise SchemaError(
+            f"[serve] host = {settings.host!r} lets other machines connect, so it needs TLS: give "
+            "certificate and key (files in PEM form), or behind_proxy = true if a proxy before it ends TLS"
+        )
+    return settings
+
+
+def load_tls(settings: Settings, folder: Path) -> ssl.SSLContext | None:
+    """What encrypts connections, from the files that the settings name; None if there are none."""
+    if settings.certificate is None or settings.key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(folder / settings.certificate, folder / settings.key)
+    except (OSError, ssl.SSLError) as error:
+        raise SchemaError(f"[serve] certificate or key cannot be used ({type(error).__name__})") from None
+    return context
+
+
+def _parse(key: str, value: Any) -> object:  # noqa: ANN401 - as TOML or a command line gives it
+    if key in ("approve_above", "session_budget"):
+        return parse_positive(value, name=f"[serve] {key}")
+    if key == "names":
+        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+            raise SchemaError("[serve] names is a list of host names")
+        return tuple(name.lower() for name in value)
+    if key == "behind_proxy":
+        if not isinstance(value, bool):
+            raise SchemaError("[serve] behind_proxy is true or false")
+        return value
+    if key == "reply_every":
+        seconds = float(parse_positive(value, name=f"[serve] {key}"))
+        if not 0.001 <= seconds <= 60:
+            raise SchemaError("[serve] reply_every is a number of seconds from 0.001 to 60")
+        return seconds
+    if key in ("http_port", "pg_port", "per_minute", "connections", "workers"):
+        if not isinstance(value, int) or isinstance(value, bool) or value < (0 if "port" in key else 1):
+            raise SchemaError(f"[serve] {key} is a whole number")
+        if "port" in key and value not in _PORTS:
+            raise SchemaError(f"[serve] {key} is a port, at most 65535")
+        return value
+    if not isinstance(value, str) or not value:
+        raise SchemaError(f"[serve] {key} is a text")
+    return value

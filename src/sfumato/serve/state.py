@@ -1,0 +1,331 @@
+"""What a server remembers beside the ledger: people, how they prove who they are, approvals and jobs.
+
+One SQLite file, `serve.db`, in the project's folder, for all servers of the project on this machine. It
+holds no record and no secret in the clear: passwords as SCRAM verifiers, tokens, links and sessions as
+digests. What people may spend is not here but in the ledger's chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sfumato.errors import AccessDenied, SfumatoError
+
+Role = Literal["steward", "analyst", "viewer"]
+
+STATE_FILE = "serve.db"
+
+ITERATIONS = 4096  # as PostgreSQL has it: each client computes as many at every login
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
+_SESSION_SECONDS = 12 * 3600
+_LINK_SECONDS = 24 * 3600
+_LAYOUT = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS people (
+    name TEXT PRIMARY KEY, role TEXT NOT NULL, verifier TEXT NOT NULL, token BLOB UNIQUE,
+    added_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (
+    digest BLOB PRIMARY KEY, person TEXT NOT NULL, csrf TEXT NOT NULL, ends_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS links (digest BLOB PRIMARY KEY, person TEXT NOT NULL, ends_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS approvals (
+    number INTEGER PRIMARY KEY, person TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL,
+    digest TEXT NOT NULL, epsilon TEXT NOT NULL, status TEXT NOT NULL, decided_by TEXT,
+    asked_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (
+    number INTEGER PRIMARY KEY, person TEXT NOT NULL, name TEXT NOT NULL UNIQUE, recipe TEXT NOT NULL,
+    status TEXT NOT NULL, stages TEXT NOT NULL, message TEXT, asked_at REAL NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Somebody who may ask: a name, and what they may do."""
+
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """What proves a password without being one (RFC 5802, SHA-256)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def fits(self, password: str) -> bool:
+        """Whether `password` is the one that this was made from."""
+        other = make_verifier(password, salt=self.salt, iterations=self.iterations)
+        return hmac.compare_digest(other.stored_key, self.stored_key)
+
+
+def make_verifier(password: str, *, salt: bytes | None = None, iterations: int = ITERATIONS) -> Verifier:
+    """The verifier of `password`, with a new salt unless one is given.
+
+    >>> make_verifier("secret").fits("secret"), make_verifier("secret").fits("Secret")
+    (True, False)
+    """
+    salt = secrets.token_bytes(16) if salt is None else salt
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    return Verifier(
+        salt=salt,
+        iterations=iterations,
+        stored_key=hashlib.sha256(client_key).digest(),
+        server_key=hmac.digest(salted, b"Server Key", "sha256"),
+    )
+
+
+class State:
+    """The file `serve.db`; safe among threads and processes: each operation is a transaction of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._open() as connection:
+            connection.executescript(_LAYOUT)
+            connection.execute("INSERT OR IGNORE INTO facts VALUES ('secret', ?)", (secrets.token_bytes(32),))
+            ((self._secret,),) = connection.execute("SELECT value FROM facts WHERE name = 'secret'")
+        path.chmod(0o600)
+
+    def add_user(self, name: str, role: Role, *, password: str | None = None) -> str:
+        """A new person's token; without a `password` the token is also that."""
+        if not _NAME.fullmatch(name):
+            raise AccessDenied(
+                "a name begins with a letter and has letters, digits and _ . @ - only, 63 at most"
+            )
+        if role not in get_args(Role):
+            raise AccessDenied(f"a role is one of {', '.join(get_args(Role))}")
+        if password is not None and len(password) < 8:
+            raise AccessDenied("a password has at least 8 characters")
+        token = f"sf_{secrets.token_urlsafe(32)}"
+        verifier = _pack(make_verifier(password or token))
+        with self._open() as connection:
+            try:
+                connection.execute(
+                    "INSERT INTO people VALUES (?, ?, ?, ?, ?)",
+                    (name, role, verifier, _digest(token), time.time()),
+                )
+            except sqlite3.IntegrityError:
+                raise AccessDenied(f"there is a user {name!r} already; remove it first") from None
+        return token
+
+    def remove_user(self, name: str) -> None:
+        """Forgets a person, their token and their sessions."""
+        with self._open() as connection:
+            if not connection.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount:
+                raise AccessDenied(f"there is no user {name!r}")
+            connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
+            connection.execute("DELETE FROM links WHERE person = ?", (name,))
+
+    def new_token(self, name: str) -> str:
+        """A token in place of the one that the person had."""
+        token = f"sf_{secrets.token_urlsafe(32)}"
+        with self._open() as connection:
+            found = connection.execute("UPDATE people SET token = ? WHERE name = ?", (_digest(token), name))
+            if not found.rowcount:
+                raise AccessDenied(f"there is no user {name!r}")
+        return token
+
+    def set_password(self, name: str, password: str) -> None:
+        """Another password for a person."""
+        with self._open() as connection:
+            packed = _pack(make_verifier(password))
+            connection.execute("UPDATE people SET verifier = ? WHERE name = ?", (packed, name))
+
+    def users(self) -> list[User]:
+        """Everybody, in the order of their names."""
+        with self._open() as connection:
+            return [
+                User(name=n, role=r)
+                for n, r in connection.execute("SELECT name, role FROM people ORDER BY 1")
+            ]
+
+    def find_user(self, name: str) -> User | None:
+        """The person called `name`."""
+        return self._find_user("SELECT name, role FROM people WHERE name = ?", name)
+
+    def find_token(self, token: str) -> User | None:
+        """Whose token it is."""
+        return self._find_user("SELECT name, role FROM people WHERE token = ?", _digest(token))
+
+    def find_verifier(self, name: str) -> Verifier:
+        """What proves a person's password; for an unknown name one that nothing fits, always the same."""
+        with self._open() as connection:
+            found = connection.execute("SELECT verifier FROM people WHERE name = ?", (name,)).fetchone()
+        if found is not None:
+            return _unpack(found[0])
+
+        def invent(what: str) -> bytes:
+            return hmac.digest(self._secret, f"{what} {name}".encode(), "sha256")
+
+        salt = invent("salt")[:16]
+        return Verifier(
+            salt=salt, iterations=ITERATIONS, stored_key=invent("stored"), server_key=invent("server")
+        )
+
+    def open_session(self, name: str) -> str:
+        """The secret of a new session of a browser; it ends after half a day."""
+        secret = secrets.token_urlsafe(32)
+        with self._open() as connection:
+            now = time.time()
+            connection.execute("DELETE FROM sessions WHERE ends_at < ?", (now,))
+            row = (_digest(secret), name, secrets.token_urlsafe(24), now + _SESSION_SECONDS)
+            connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", row)
+        return secret
+
+    def find_session(self, secret: str) -> tuple[User, str] | None:
+        """Whose session it is, and what its forms must carry against requests from other sites."""
+        query = "SELECT person, csrf FROM sessions WHERE digest = ? AND ends_at > ?"
+        with self._open() as connection:
+            found = connection.execute(query, (_digest(secret), time.time())).fetchone()
+        user = None if found is None else self.find_user(found[0])
+        return None if user is None else (user, found[1])
+
+    def close_session(self, secret: str) -> None:
+        """Ends a session."""
+        with self._open() as connection:
+            connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
+
+    def make_link(self, name: str) -> str:
+        """The secret of a link that opens one session of `name`, once, within a day."""
+        secret = secrets.token_urlsafe(24)
+        with self._open() as connection:
+            row = (_digest(secret), name, time.time() + _LINK_SECONDS)
+            connection.execute("INSERT INTO links VALUES (?, ?, ?)", row)
+        return secret
+
+    def use_link(self, secret: str) -> str | None:
+        """Whose link it is; it opens nothing more after that."""
+        with self._open() as connection:
+            query = "DELETE FROM links WHERE digest = ? RETURNING person, ends_at"
+            found = connection.execute(query, (_digest(secret),)).fetchone()
+        return None if found is None or found[1] < time.time() else str(found[0])
+
+    def ask_approval(self, person: str, *, kind: str, subject: str, digest: str, epsilon: str) -> int:
+        """The number of the request for what `digest` names; the same while it waits."""
+        with self._open() as connection:
+            waits = connection.execute(
+                "SELECT number FROM approvals WHERE person = ? AND digest = ? AND status = 'waiting'",
+                (person, digest),
+            ).fetchone()
+            if waits is not None:
+                return int(waits[0])
+            row = (person, kind, subject, digest, epsilon, time.time())
+            inserted = connection.execute(
+                "INSERT INTO approvals VALUES (NULL, ?, ?, ?, ?, ?, 'waiting', NULL, ?)", row
+            )
+            return int(inserted.lastrowid or 0)
+
+    def is_approved(self, person: str, digest: str) -> bool:
+        """Whether a steward approved it, and it was not bought since."""
+        query = "SELECT 1 FROM approvals WHERE person = ? AND digest = ? AND status = 'approved'"
+        with self._open() as connection:
+            return connection.execute(query, (person, digest)).fetchone() is not None
+
+    def use_approval(self, person: str, digest: str) -> None:
+        """An approval pays for one purchase."""
+        query = "UPDATE approvals SET status = 'used' WHERE person = ? AND digest = ? AND status = 'approved'"
+        with self._open() as connection:
+            connection.execute(query, (person, digest))
+
+    def decide(self, number: int, *, approve: bool, decided_by: str) -> dict[str, Any]:
+        """The request, now approved or refused."""
+        status = "approved" if approve else "refused"
+        with self._open() as connection:
+            found = connection.execute(
+                "UPDATE approvals SET status = ?, decided_by = ? WHERE number = ? AND status = 'waiting'"
+                " RETURNING number, person, kind, subject, digest, epsilon, status",
+                (status, decided_by, number),
+            ).fetchone()
+        if found is None:
+            raise AccessDenied(f"no request {number} waits for a decision")
+        return dict(
+            zip(("number", "person", "kind", "subject", "digest", "epsilon", "status"), found, strict=True)
+        )
+
+    def approvals(self) -> list[dict[str, Any]]:
+        """All requests, the newest first."""
+        names = ("number", "person", "kind", "subject", "epsilon", "status", "decided_by", "asked_at")
+        return self._records("approvals", names, "ORDER BY number DESC")
+
+    def add_job(self, person: str, *, name: str, recipe: str, status: str) -> int:
+        """The number of a new job that will publish `name`."""
+        with self._open() as connection:
+            try:
+                inserted = connection.execute(
+                    "INSERT INTO jobs VALUES (NULL, ?, ?, ?, ?, '[]', NULL, ?)",
+                    (person, name, recipe, status, time.time()),
+                )
+            except sqlite3.IntegrityError:
+                raise AccessDenied(f"there is a release {name!r} already; choose another name") from None
+            return int(inserted.lastrowid or 0)
+
+    def update_job(self, number: int, *, status: str, stages: list[str], message: str | None = None) -> None:
+        """Keeps how far a job is; one that failed frees its name."""
+        with self._open() as connection:
+            connection.execute(
+                "UPDATE jobs SET status = ?, stages = ?, message = ? WHERE number = ?",
+                (status, json.dumps(stages), message, number),
+            )
+            if status == "failed":
+                connection.execute(
+                    "UPDATE jobs SET name = name || ' #' || number WHERE number = ?", (number,)
+                )
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs, the newest first."""
+        names = ("number", "person", "name", "recipe", "status", "stages", "message", "asked_at")
+        found = self._records("jobs", names, "ORDER BY number DESC")
+        return [job | {"stages": json.loads(job["stages"])} for job in found]
+
+    def _records(self, table: str, names: tuple[str, ...], rest: str) -> list[dict[str, Any]]:
+        with self._open() as connection:
+            rows = connection.execute(f"SELECT {', '.join(names)} FROM {table} {rest}").fetchall()
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _find_user(self, query: str, value: str | bytes) -> User | None:
+        with self._open() as connection:
+            found = connection.execute(query, (value,)).fetchone()
+        return None if found is None else User(name=found[0], role=found[1])
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self._path, timeout=30)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                with connection:
+                    yield connection
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", type(error).__name__)
+            raise SfumatoError(
+                f"{self._path.name!r} cannot be used ({name}); check its folder, or restore it"
+            ) from None
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _pack(verifier: Verifier) -> str:
+    parts = (verifier.salt, verifier.stored_key, verifier.server_key)
+    return f"{verifier.iterations}:{':'.join(part.hex() for part in parts)}"
+
+
+def _unpack(text: str) -> Verifier:
+    iterations, *parts = text.split(":")
+    salt, stored_key, server_key = map(bytes.fromhex, parts)
+    return Verifier(salt=salt, iterations=int(iterations), stored_key=stored_key, server_key=server_key)

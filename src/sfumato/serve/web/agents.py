@@ -1,0 +1,201 @@
+"""The Model Context Protocol for agents: streamable HTTP, one JSON-RPC request and one reply at a time.
+
+No session and no stream of the server's own: every request says with its token who asks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sfumato._version import __version__
+from sfumato.errors import SfumatoError
+from sfumato.serve.web import api
+from sfumato.serve.web.exchange import find_asker, find_service, parse_json, read_body
+
+if TYPE_CHECKING:
+    from sfumato.serve.service import Service
+    from sfumato.serve.state import User
+
+VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
+"""The versions of the protocol that begin with `initialize`."""
+
+STATELESS = "2026-07-28"
+"""The version in which every request says by itself what the others say at the beginning."""
+
+_INSTRUCTIONS = (
+    "A database of people's records that answers aggregates only, with noise, under differential privacy. "
+    "Every new question spends epsilon of a budget that is never refilled, so look at `tables` and "
+    "`budget` first, ask `explain` for the price and the expected error, and only then `ask`. "
+    "Statements are SQL with a price: DP-SELECT 0.1 column, COUNT(*) FROM table GROUP BY column. "
+    "Columns ending in _low and _high are the ends of 95 % confidence intervals: report them with the "
+    "value. An equal question is answered again at no cost; never ask the same in other words."
+)
+_SERVER = {"name": "sfumato", "title": "sfumato", "version": __version__}
+_CAPABILITIES = {"tools": {"listChanged": False}}
+_FRESH = {"ttlMs": 0, "cacheScope": "private"}
+_SQL = {"type": "string", "description": "One statement: DP-SELECT epsilon ... FROM table ..."}
+_EPSILON = {"type": "number", "description": "The price of a plain SELECT, which names none."}
+_AT_MOST = {"type": "number", "description": "The most epsilon that may be spent."}
+
+
+def _takes(*needed: str, **known: dict[str, str]) -> dict[str, Any]:
+    return {"type": "object", "properties": known, "required": list(needed), "additionalProperties": False}
+
+
+_FREE = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "tables",
+        "title": "Tables",
+        "description": "The tables with their public columns and domains, and whom they protect. Free.",
+        "inputSchema": _takes(),
+        "annotations": _FREE,
+    },
+    {
+        "name": "explain",
+        "title": "Price of a question",
+        "description": "What a statement would cost and how large its error would be. Free; reads nothing.",
+        "inputSchema": _takes("sql", sql=_SQL, epsilon=_EPSILON),
+        "annotations": _FREE,
+    },
+    {
+        "name": "ask",
+        "title": "Buy an answer",
+        "description": "Answers a statement with noise and spends its epsilon, if it is new.",
+        "inputSchema": _takes("sql", sql=_SQL, epsilon=_EPSILON, at_most=_AT_MOST),
+        "annotations": {
+            "readOnlyHint": False,
+            "destructiveHint": True,
+            "idempotentHint": True,
+            "openWorldHint": False,
+        },
+    },
+    {
+        "name": "budget",
+        "title": "Budget",
+        "description": "What may be spent in all, what is spent, and what is left to you. Free.",
+        "inputSchema": _takes(),
+        "annotations": _FREE,
+    },
+]
+
+
+async def answer_agent(request: Request) -> Response:
+    """The reply to one message of an agent."""
+    accepted = request.headers.get("accept", "*/*")
+    if not any(kind in accepted for kind in ("application/json", "application/*", "*/*")):
+        raise HTTPException(406, "accept application/json")
+    version = request.headers.get("mcp-protocol-version", VERSIONS[0])
+    try:
+        message = parse_json(await read_body(request))
+    except HTTPException as error:
+        return _fail(None, -32700, error.detail, status=error.status_code)
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        return _fail(None, -32600, "send one JSON-RPC 2.0 message, no batch", status=400)
+    asker = await find_asker(request)
+    if asker is None or asker.csrf is not None:
+        headers = {"WWW-Authenticate": "Bearer"}
+        raise HTTPException(401, "send `Authorization: Bearer TOKEN`", headers=headers)
+    number, method, given = message.get("id"), message.get("method"), message.get("params", {})
+    if number is None or method is None:
+        return Response(status_code=202)  # a notification, or a reply to what was never asked
+    if not isinstance(number, (int, str)) or not isinstance(given, dict):
+        return _fail(None, -32600, "an id is a number or a text, params are an object", status=400)
+    if method != "initialize" and version not in (*VERSIONS, STATELESS):
+        told = {"supported": [STATELESS, *VERSIONS], "requested": version}
+        return _fail(number, -32022, "unsupported protocol version", status=400, data=told)
+    if version == STATELESS and request.headers.get("mcp-method", method) != method:
+        return _fail(number, -32020, "the header Mcp-Method names another method", status=400)
+    match method:
+        case "server/discover" if version == STATELESS:
+            result: dict[str, Any] = {
+                "supportedVersions": [STATELESS, *VERSIONS],
+                "capabilities": _CAPABILITIES,
+                "instructions": _INSTRUCTIONS,
+                **_FRESH,
+            }
+        case "initialize":
+            asked = given.get("protocolVersion")
+            result = {
+                "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
+                "capabilities": _CAPABILITIES,
+                "serverInfo": _SERVER,
+                "instructions": _INSTRUCTIONS,
+            }
+        case "ping":
+            result = {}
+        case "tools/list":
+            result = {"tools": TOOLS, **(_FRESH if version == STATELESS else {})}
+        case "tools/call":
+            called, arguments = given.get("name"), given.get("arguments") or {}
+            tool = next((each for each in TOOLS if each["name"] == called), None)
+            if tool is None:
+                return _fail(number, -32602, "no such tool; tools/list names them")
+            reason = _check_arguments(arguments, tool["inputSchema"])
+            if reason is not None:
+                return _fail(number, -32602, reason)
+            result = await _call(_ANSWERS[called], find_service(request), asker.user, arguments)
+        case _:
+            return _fail(number, -32601, "no such method", status=404 if version == STATELESS else 200)
+    if version == STATELESS:
+        result |= {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": _SERVER}}
+    return JSONResponse({"jsonrpc": "2.0", "id": number, "result": result})
+
+
+def _check_arguments(arguments: object, schema: dict[str, Any]) -> str | None:
+    """Why the arguments of a tool do not fit its schema; None if they do."""
+    known = schema["properties"]
+    if not isinstance(arguments, dict) or set(arguments) - set(known):
+        return f"arguments are an object with the keys {', '.join(known) or '(none)'}"
+    missing = [key for key in schema.get("required", ()) if not isinstance(arguments.get(key), str)]
+    return f"the argument {missing[0]!r} is needed, and is a text" if missing else None
+
+
+async def _call(
+    answer: Callable[..., Awaitable[dict[str, Any]]], service: Service, user: User, given: dict[str, Any]
+) -> dict[str, Any]:
+    """What a tool returns: a failure that the agent can mend is a result, too."""
+    try:
+        found = await answer(service, user, given)
+    except (SfumatoError, HTTPException) as error:
+        message = error.detail if isinstance(error, HTTPException) else str(error)
+        return {"content": [{"type": "text", "text": message}], "isError": True}
+    text = json.dumps(found, ensure_ascii=False, allow_nan=False)
+    return {"content": [{"type": "text", "text": text}], "structuredContent": found, "isError": False}
+
+
+async def _list_tables(service: Service, user: User, _: dict[str, Any]) -> dict[str, Any]:
+    return {"tables": await api.list_tables(service, user)}
+
+
+async def _tell_budget(service: Service, user: User, _: dict[str, Any]) -> dict[str, Any]:
+    return await api.tell_budget(service, user)
+
+
+async def _ask(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
+    # There is no session to hold an agent to, so that what bounds one bounds every question of an agent.
+    limit = service.settings.session_budget
+    return await api.ask(service, user, given if limit is None else {"at_most": limit, **given})
+
+
+_ANSWERS: dict[Any, Callable[..., Awaitable[dict[str, Any]]]] = {
+    "tables": _list_tables,
+    "explain": api.explain,
+    "ask": _ask,
+    "budget": _tell_budget,
+}
+
+
+def _fail(number: object, code: int, message: str, *, status: int = 200, data: object = None) -> Response:
+    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    return JSONResponse({"jsonrpc": "2.0", "id": number, "error": error}, status)
+
+
+ROUTES = [Route("/mcp", answer_agent, methods=["POST"])]

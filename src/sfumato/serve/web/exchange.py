@@ -1,0 +1,249 @@
+"""Requests and replies of the web: what may be sent, who sends it, and how a failure is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import hmac
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from sfumato.errors import SfumatoError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sfumato.serve.service import Service
+    from sfumato.serve.state import User
+
+MOST_BODY = 2**20
+_MOST_DEPTH = 32
+_MOST_FIELDS = 4000
+_SECONDS = 30.0
+_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+
+_STATUSES = {
+    "AccessDenied": 403,
+    "ApprovalNeeded": 409,
+    "BudgetExceeded": 402,
+    "ChargeKept": 503,
+    "LedgerError": 503,
+    "ReleaseError": 404,
+    "SourceError": 503,
+    "TooManyRequests": 429,
+    "VerificationFailed": 409,
+    "SfumatoError": 422,
+}
+_KINDS = {
+    400: "BadRequest",
+    401: "NotSignedIn",
+    403: "AccessDenied",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    408: "TooSlow",
+    409: "Conflict",
+    413: "TooLarge",
+    415: "UnsupportedMediaType",
+    421: "WrongHost",
+    422: "InvalidRequest",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Who sends a request; `csrf` is the token of their session, None if they came with a bearer token."""
+
+    user: User
+    csrf: str | None
+
+
+def find_service(request: Request) -> Service:
+    """The service behind the doors."""
+    service: Service = request.app.state.service
+    return service
+
+
+def name_cookie(request: Request) -> str:
+    """The session's cookie; over TLS the prefix keeps other hosts from setting it."""
+    return "__Host-sfumato" if request.url.scheme == "https" else "sfumato"
+
+
+async def find_asker(request: Request) -> Asker | None:
+    """Who asks: by a bearer token, else by the cookie of a session."""
+    service = find_service(request)
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme:
+        user = (
+            await run_in_threadpool(service.check_token, token.strip())
+            if scheme.lower() == "bearer"
+            else None
+        )
+        return None if user is None else Asker(user=user, csrf=None)
+    secret = request.cookies.get(name_cookie(request))
+    found = await run_in_threadpool(service.find_session, secret) if secret else None
+    return None if found is None else Asker(user=found[0], csrf=found[1])
+
+
+async def require_asker(request: Request, *, csrf: str | None = None) -> Asker:
+    """Who asks; what changes something needs the token of the session, in a header or as `csrf`."""
+    asker = await find_asker(request)
+    if asker is None:
+        headers = {"WWW-Authenticate": "Bearer"}
+        raise HTTPException(401, "sign in, or send `Authorization: Bearer TOKEN`", headers=headers)
+    if asker.csrf is not None and request.method not in ("GET", "HEAD"):
+        given = request.headers.get("x-csrf-token") if csrf is None else csrf
+        if not hmac.compare_digest((given or "").encode(), asker.csrf.encode()):
+            raise HTTPException(403, "the form is too old or came from elsewhere; load the page again")
+    return asker
+
+
+def check_origin(headers: Mapping[str, str]) -> str | None:
+    """Why a request that changes something must be refused: a page of another site sent it."""
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return "requests from pages of other sites are refused"
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        return "requests from pages of other origins are refused"
+    return None
+
+
+async def read_body(request: Request, *, most: int = MOST_BODY) -> bytes:
+    """The body of a request, of at most so many bytes, sent within half a minute."""
+    too_large = HTTPException(413, f"a request may have {most:,} bytes")
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > most:
+        raise too_large
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        raise HTTPException(408, "the request was not sent in time") from None
+    return b"".join(parts)
+
+
+def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """The JSON in `body`: nested a little, no infinite numbers.
+
+    >>> parse_json(b'{"a": [1, 0.5]}')
+    {'a': [1, 0.5]}
+    """
+    depth = 0
+    for sign in re.findall(rb"[][{}]", _TEXTS.sub(b"", body)):
+        depth += 1 if sign in b"[{" else -1
+        if depth > _MOST_DEPTH:
+            raise HTTPException(400, f"JSON may be nested {_MOST_DEPTH} deep")
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "the request is no JSON") from None
+
+
+async def read_json(request: Request, *, known: tuple[str, ...], needed: tuple[str, ...]) -> dict[str, Any]:
+    """The JSON object that was sent, with `known` keys alone and the `needed` ones as texts."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "send JSON, with `Content-Type: application/json`")
+    sent = parse_json(await read_body(request))
+    if not isinstance(sent, dict):
+        raise HTTPException(422, "send a JSON object")
+    unknown = sorted(set(sent) - set(known))
+    if unknown:
+        raise HTTPException(422, f"unknown key {unknown[0][:40]!r}; known: {', '.join(known)}")
+    for key in needed:
+        if not isinstance(sent.get(key), str):
+            raise HTTPException(422, f"the key {key!r} is needed, and is a text")
+    return sent
+
+
+async def read_form(request: Request) -> dict[str, list[str]]:
+    """The fields of a form that a page sent."""
+    try:
+        body = (await read_body(request)).decode()
+        plain = re.sub("%0d%0a", "%0A", body, flags=re.IGNORECASE)  # line breaks as they were typed
+        return parse_qs(plain, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise HTTPException(400, "the form cannot be read") from None
+
+
+def field(form: Mapping[str, list[str]], name: str) -> str:
+    """The field `name` of a form without spaces around it, or an empty text."""
+    return form.get(name, [""])[0].strip()
+
+
+def find_status(error: Exception) -> tuple[int, str]:
+    """The HTTP status of a failure, and the name of its kind.
+
+    >>> from sfumato.errors import UnsupportedQuery
+    >>> find_status(UnsupportedQuery("no"))
+    (422, 'UnsupportedQuery')
+    """
+    if isinstance(error, HTTPException):
+        return error.status_code, _KINDS.get(error.status_code, "Failure")
+    if isinstance(error, SfumatoError):
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        return next(_STATUSES[kind] for kind in kinds if kind in _STATUSES), kinds[0]
+    return 500, "Failure"
+
+
+def describe_error(error: Exception) -> dict[str, Any]:
+    """A failure as the API tells it; of an unforeseen one only that it happened."""
+    kind = find_status(error)[1]
+    if isinstance(error, HTTPException):
+        message = error.detail
+    elif isinstance(error, SfumatoError):
+        message = str(error)
+    else:
+        message = "something failed that should not; the server's log names it"
+    told: dict[str, Any] = {"kind": kind, "message": message}
+    number = getattr(error, "number", None)
+    return {"error": told if number is None else {**told, "number": number}}
+
+
+def to_plain(value: Any) -> Any:  # noqa: ANN401 - walks any tree
+    """`value` as JSON has it: fractions as numbers, dates as text, nothing for what is no number.
+
+    >>> to_plain({"spent": Fraction(1, 10), "rows": [(float("nan"), datetime.date(2025, 1, 31))]})
+    {'spent': 0.1, 'rows': [[None, '2025-01-31']]}
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, (float, Fraction, Decimal)):
+        number = float(value)
+        return number if math.isfinite(number) else None
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_plain(each) for each in value]
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def list_rows(table: pa.Table, *, most: int | None = None) -> list[list[Any]]:
+    """The rows of a table as JSON has them, the first ones if there are more than `most`."""
+    shown = table if most is None else table.slice(0, most)
+    columns = [to_plain(column.to_pylist()) for column in shown.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _refuse_constant(_: str) -> None:
+    raise ValueError

@@ -1,0 +1,490 @@
+"""From a file to a first release: a steward's facts become the two files that the command line reads.
+
+Of the records only the names and kinds of columns are read. The preview runs the whole of a release on
+records that are made up from the stated domains.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from sfumato.curator import Curator, describe_source
+from sfumato.errors import SchemaError, SfumatoError
+from sfumato.exact import format_exact, parse_positive
+from sfumato.pages.answers import Interval, draw_intervals_of
+from sfumato.recipes import parse_recipe
+from sfumato.schema import (
+    Bins,
+    Column,
+    IntegerRange,
+    Period,
+    Project,
+    Table,
+    Tuples,
+    parse_project,
+    quote_toml,
+    refuse_private_file,
+)
+from sfumato.serve.web import api
+from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
+from sfumato.serve.web.frame import show
+
+if TYPE_CHECKING:
+    from sfumato.serve.service import Service
+
+_SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv")
+_LISTS = (".csv", ".txt", ".tsv")
+_MOST_FILES = 200
+_SIMULATED = 20_000
+_DRAWN = 12
+_PERIODS = ("month", "day_of_week", "hour")
+WAYS = {
+    "": "leave it out",
+    "values": "these values",
+    "values_file": "values in a public file",
+    "range": "whole numbers, first to last",
+    "bins": "intervals between edges",
+    "bounds": "numbers, low to high",
+    "month": "month of the date",
+    "day_of_week": "day of the week",
+    "hour": "hour of the day",
+    "year": "year, first to last",
+}
+"""How a column may be described, and in which words the page asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a steward has stated so far, as typed; `columns` has the way and the words for each column.
+
+    Of a `table` that is served already only `by` and `epsilon` are asked.
+    """
+
+    source: str
+    table: bool
+    name: str
+    unit: str
+    max_records: str
+    total: str
+    epsilon: str
+    by: tuple[str, ...]
+    columns: Mapping[str, tuple[str, str]]
+
+
+async def _wizard(request: Request) -> Response:
+    """One form for all steps: what was stated travels with it, and nothing is kept in between."""
+    form: dict[str, list[str]] = {}
+    if request.method == "GET":
+        asker = await require_asker(request)
+    else:
+        form = await read_form(request)
+        asker = await require_asker(request, csrf=field(form, "csrf"))
+    service = find_service(request)
+    service.admit(asker.user, "draft")
+    step, served = field(form, "step"), service.project.tables.get(field(form, "table"))
+    try:
+        if served is not None:
+            kinds = await service.run(lambda: service.curator.describe_table(served.name))
+            facts = _read_facts(form, served.source, kinds, name=served.name)
+        elif field(form, "source"):
+            kinds = await run_in_threadpool(_read_kinds, field(form, "source"), service.project)
+            facts = _read_facts(form, field(form, "source"), kinds)
+        else:
+            return await _choose(request, asker, service, message="")
+    except SfumatoError as error:
+        return await _choose(request, asker, service, message=str(error))
+    if step == "codebook":
+        facts = _apply_codebook(facts, form.get("codebook", [""])[0], kinds)
+    message = ""
+    if step in ("preview", "project", "recipe", "release"):
+        try:
+            return await _conclude(request, asker, facts, kinds, step=step, release=field(form, "release"))
+        except SfumatoError as error:
+            message = str(error)
+    named = (
+        {name: kinds.get(column.stored[0], "") for name, column in served.columns.items() if column.domain}
+        if served
+        else kinds
+    )
+    return await show(
+        request,
+        asker,
+        "wizard.html",
+        status=422 if message else 200,
+        step=2,
+        facts=facts,
+        served=served,
+        kinds=named,
+        ways={name: _find_ways(kind) for name, kind in kinds.items()},
+        codebook=form.get("codebook", [""])[0],
+        message=message,
+    )
+
+
+async def _conclude(
+    request: Request, asker: Asker, facts: Facts, kinds: Mapping[str, str], *, step: str, release: str
+) -> Response:
+    """The last step: a preview, one of the files, or the release itself, which is then a job."""
+    service = find_service(request)
+    served = facts.table
+    files = "" if served else write_project_file(facts, kinds), write_recipe_file(facts)
+    described = service.project if served else await run_in_threadpool(_parse, files[0], service.project)
+    if step == "release":
+        job = await api.start_release(service, asker.user, files[1], name=release)
+        return RedirectResponse(f"/jobs/{job['number']}", 303)
+    if step in ("project", "recipe"):
+        return _send_file(step, facts, files)
+    same = service.project.tables.get(facts.name) == described.tables[facts.name]
+    return await show(
+        request,
+        asker,
+        "wizard.html",
+        step=3,
+        facts=facts,
+        served=served,
+        fields=_list_fields(facts),
+        files=files,
+        preview=await run_in_threadpool(_preview, described, files[1], kinds),
+        ready=same,  # what is not served as described cannot be released here
+        message="",
+    )
+
+
+async def _choose(request: Request, asker: Asker, service: Service, *, message: str) -> Response:
+    files = await run_in_threadpool(lambda: list(_list_files(service.project.folder)))
+    status = 422 if message else 200
+    return await show(
+        request,
+        asker,
+        "wizard.html",
+        status=status,
+        step=1,
+        files=files,
+        tables=list(service.project.tables),
+        message=message,
+    )
+
+
+def _list_files(folder: Path) -> Iterator[str]:
+    """Files of the project's folder that may hold records; those of releases do not."""
+    for place in (folder, *sorted(each for each in folder.iterdir() if each.is_dir())):
+        if (place / "certificate.json").exists() or place.name.startswith("."):
+            continue
+        for path in sorted(place.iterdir())[:_MOST_FILES]:
+            if path.name.endswith(_SUFFIXES) and path.is_file():
+                yield path.relative_to(folder).as_posix()
+
+
+def _locate(name: str, folder: Path, suffixes: tuple[str, ...]) -> Path:
+    """The file `name` in the project's folder, and nowhere else."""
+    path = (folder / name).resolve()
+    if not name.endswith(suffixes) or not path.is_relative_to(folder.resolve()) or not path.is_file():
+        raise SchemaError(
+            f"there is no file {name[:80]!r} ({', '.join(suffixes)}) in the project's folder; put it there"
+        )
+    return path
+
+
+def _read_kinds(source: str, project: Project) -> dict[str, str]:
+    _locate(source, project.folder, _SUFFIXES)
+    return describe_source(source, folder=project.folder)
+
+
+def _find_ways(kind: str) -> dict[str, str]:
+    """The ways in which a column of this kind may be described."""
+    fitting = {
+        "integer": ("", "values", "values_file", "range", "bins", "bounds"),
+        "number": ("", "bins", "bounds"),
+        "text": ("", "values", "values_file"),
+        "boolean": ("", "values"),
+        "date": ("", *_PERIODS, "year"),
+    }
+    return {way: WAYS[way] for way in fitting.get(kind, ("",))}
+
+
+def _read_facts(
+    form: Mapping[str, list[str]], source: str, kinds: Mapping[str, str], *, name: str | None = None
+) -> Facts:
+    """The facts in a form about the file `source`, or about the table `name` that is served already."""
+    plain = re.sub(r"\W+", "_", Path(source).name.split(".")[0]) or "records"
+    columns = {
+        column: (field(form, f"way.{place}"), form.get(f"words.{place}", [""])[0].strip())
+        for place, column in enumerate(kinds)
+    }
+    return Facts(
+        source=source,
+        table=name is not None,
+        name=name or field(form, "name") or plain,
+        unit=field(form, "unit"),
+        max_records=field(form, "max_records"),
+        total=field(form, "total") or "1.0",
+        epsilon=field(form, "epsilon") or "0.5",
+        by=tuple(each for each in form.get("by", []) if name is not None or each in kinds),
+        columns=columns,
+    )
+
+
+def _apply_codebook(facts: Facts, text: str, kinds: Mapping[str, str]) -> Facts:
+    """The facts with what a codebook says, one line for each column: `ward: North, South` or `age: 0..99`."""
+    columns = dict(facts.columns)
+    for line in text.splitlines():
+        name, _, words = (part.strip() for part in line.partition(":"))
+        if name not in columns or not words:
+            continue
+        kind = kinds[name]
+        if words in (*_PERIODS, "year") and kind == "date":
+            columns[name] = (words, "")
+        elif ".." in words and "," not in words:
+            way = {"integer": "range", "number": "bounds", "date": "year"}.get(kind)
+            columns[name] = (way, words) if way else ("values", words)
+        else:
+            columns[name] = ("bins" if kind == "number" else "values", words)
+    return replace(facts, columns=columns)
+
+
+def name_column(column: str, way: str) -> str:
+    """What a column is called in the project file: part of a date has a name of its own.
+
+    >>> name_column("opened", "month"), name_column("ward", "values")
+    ('opened_month', 'ward')
+    """
+    return f"{column}_{way}" if way in (*_PERIODS, "year") else column
+
+
+def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
+    """The project file that says what `facts` say."""
+    unit = "row" if facts.unit in ("", "row") else facts.unit
+    lines = [
+        "# Public facts: whom to protect, what columns may hold, what may be spent.",
+        "",
+        "[budget]",
+        f"epsilon = {_number(facts.total, 'the budget')}",
+        "",
+        f"[tables.{_key(facts.name)}]",
+        f"source = {quote_toml(facts.source)}",
+        f"unit = {quote_toml(unit)}",
+    ]
+    if unit != "row":
+        lines.append(f"max_records = {_whole(facts.max_records, 'the number of records')}")
+    for column, (way, words) in facts.columns.items():
+        if not way:
+            continue
+        name = name_column(column, way)
+        lines += ["", f"[tables.{_key(facts.name)}.columns.{_key(name)}]"]
+        if name != column:
+            lines.append(f"from = {quote_toml(column)}")
+        try:
+            lines += _write_domain(way, words, kinds[column])
+        except SfumatoError as error:
+            raise SchemaError(f"column {column!r}: {error}") from None
+    return "\n".join(lines) + "\n"
+
+
+def _write_domain(way: str, words: str, kind: str) -> list[str]:
+    if way in _PERIODS:
+        return [f'period = "{way}"']
+    if way == "year":
+        return ['period = "year"', f"range = [{', '.join(_split_ends(words))}]"]
+    if way == "values_file":
+        return [f"values_file = {quote_toml(words)}"]
+    if way in ("range", "bounds"):
+        ends = _split_ends(words)
+        return [f"{way} = [{', '.join(ends)}]"]
+    entries = _split_list(words)
+    if not entries:
+        raise SchemaError("list what it may hold, with commas between")
+    if way == "bins":
+        return [f"bins = [{', '.join(_number(each, 'an edge') for each in entries)}]"]
+    if kind == "integer":
+        written = [_whole(each, "a value", low=None) for each in entries]
+    elif kind == "boolean" and {each.lower() for each in entries} <= {"true", "false"}:
+        written = [each.lower() for each in entries]
+    else:
+        written = [quote_toml(each) for each in entries]
+    return [f"values = [{', '.join(written)}]"]
+
+
+def _split_list(words: str) -> list[str]:
+    """Entries between commas or line breaks; quotes keep a comma inside one."""
+    rows = csv.reader(words.splitlines(), skipinitialspace=True)
+    return [each.strip() for row in rows for each in row if each.strip()]
+
+
+def _split_ends(words: str) -> list[str]:
+    found = re.fullmatch(r"\s*(-?[\d.]*\d)\s*(?:\.\.|,|to)\s*(-?[\d.]*\d)\s*", words)
+    if found is None:
+        raise SchemaError("write the first and the last, such as 0..99")
+    return [_number(end, "an end") for end in found.groups()]
+
+
+def _number(text: str, name: str) -> str:
+    try:
+        return str(Decimal(text)) if "e" not in text.lower() else format_exact(Fraction(text))
+    except (ArithmeticError, ValueError):
+        raise SchemaError(f"{name} must be a number, got {text[:40]!r}") from None
+
+
+def _whole(text: str, name: str, *, low: int | None = 1) -> str:
+    if not re.fullmatch(r"-?\d{1,15}", text) or (low is not None and int(text) < low):
+        raise SchemaError(f"{name} must be a whole number, got {text[:40]!r}")
+    return str(int(text))
+
+
+def write_recipe_file(facts: Facts) -> str:
+    """The recipe file of the first release: counts of every combination of the chosen columns."""
+    by = list(facts.by)
+    for place, column in enumerate(by if not facts.table else ()):
+        way = facts.columns[column][0]
+        if way in ("", "bounds"):
+            raise SchemaError(f"column {column!r}: to count by it, list its values, intervals or a range")
+        by[place] = name_column(column, way)
+    if not by:
+        raise SchemaError("choose the columns to count by")
+    parse_positive(facts.epsilon, name="the price of the release")
+    return (
+        "# Counts of every combination.\n"
+        'recipe = "cell-counts"\n'
+        f"table = {quote_toml(facts.name)}\n"
+        f"by = [{', '.join(quote_toml(name) for name in by)}]\n"
+        f"epsilon = {_number(facts.epsilon, 'the price')}\n"
+    )
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote_toml(name)
+
+
+def _parse(text: str, project: Project) -> Project:
+    """The project file, read as the command line reads it; public files it names must be that."""
+    document = tomllib.loads(text, parse_float=Decimal)
+    for table in document["tables"].values():
+        for column in table.get("columns", {}).values():
+            if "values_file" in column:
+                refuse_private_file(_locate(column["values_file"], project.folder, _LISTS), project)
+    return parse_project(document, folder=project.folder)
+
+
+def _send_file(step: str, facts: Facts, files: tuple[str, str]) -> Response:
+    name, text = ("sfumato.toml", files[0]) if step == "project" else (f"{facts.name}-counts.toml", files[1])
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    headers = {"Content-Disposition": f'attachment; filename="{plain}"'}
+    return Response(text, media_type="application/toml", headers=headers)
+
+
+def _list_fields(facts: Facts) -> list[tuple[str, str]]:
+    """The facts as fields of a form, to be sent again."""
+    return [
+        ("table", facts.name) if facts.table else ("source", facts.source),
+        ("name", facts.name),
+        ("unit", facts.unit),
+        ("max_records", facts.max_records),
+        ("total", facts.total),
+        ("epsilon", facts.epsilon),
+        *(("by", each) for each in facts.by),
+        *((f"way.{place}", way) for place, (way, _) in enumerate(facts.columns.values())),
+        *((f"words.{place}", words) for place, (_, words) in enumerate(facts.columns.values())),
+    ]
+
+
+def _preview(described: Project, recipe_text: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """What the release would look like, had these been the records: made up, released, thrown away."""
+    recipe = parse_recipe(tomllib.loads(recipe_text, parse_float=Decimal))
+    table = described.table(recipe.recipe.table)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        pq.write_table(simulate_records(table, kinds), folder / "simulated.parquet")
+        tables = {table.name: replace(table, source="simulated.parquet")}
+        curator = Curator(replace(described, folder=folder, ledger="ledger.db", tables=tables))
+        check = curator.check(recipe.recipe, epsilon=recipe.epsilons).to_record()
+        release = curator.release(recipe.recipe, epsilon=recipe.epsilons)
+    half = float(check["measurements"][0]["expected_error_95"])
+    rows = release.table.slice(0, _DRAWN).to_pylist()
+    drawn = [
+        Interval(
+            label=", ".join(str(value) for name, value in row.items() if name != "count"),
+            value=float(row["count"]),
+            low=max(0.0, row["count"] - half),
+            high=row["count"] + half,
+        )
+        for row in rows
+    ]
+    return {
+        "rows": release.table.num_rows,
+        "simulated": _SIMULATED,
+        "half": half,
+        "admitted": check["admitted"],
+        "chart": draw_intervals_of(drawn, "released counts of simulated records, with 95 % intervals"),
+        "drawn": len(drawn),
+    }
+
+
+def simulate_records(table: Table, kinds: Mapping[str, str], *, records: int = _SIMULATED) -> pa.Table:
+    """Made-up records that fit the description of `table`, from its domains alone: the same every time."""
+    places = np.arange(records)
+    columns: dict[str, pa.Array] = {}
+    if table.unit.column is not None:
+        columns[table.unit.column] = pa.array(places // min(table.unit.max_records, 3))
+    for turn, column in enumerate(table.columns.values()):
+        # Multiples of an irrational number are spread evenly; a power makes some values more frequent.
+        shares = ((places * np.sqrt(2.0 + 3 * turn)) % 1) ** 1.6
+        if isinstance(column.domain, Tuples):
+            chosen = [column.domain.values[int(share * column.domain.size)] for share in shares]
+            columns |= {
+                name: pa.array(part)
+                for name, part in zip(column.stored, zip(*chosen, strict=True), strict=True)
+            }
+        else:
+            columns[column.stored[0]] = _simulate_column(column, shares, kinds.get(column.stored[0], "text"))
+    return pa.table(columns)
+
+
+def _simulate_column(column: Column, shares: NDArray[np.float64], kind: str) -> pa.Array:
+    domain = column.domain
+    if domain is None:
+        low, high = column.bounds or (Fraction(0), Fraction(1))
+        values = float(low) + shares * float(high - low)
+        return pa.array(np.round(values).astype(np.int64) if kind == "integer" else values)
+    codes = np.minimum((shares * domain.size).astype(np.int64), domain.size - 1)
+    if isinstance(domain, Bins):
+        edges = np.array([float(edge) for edge in domain.edges])
+        return pa.array((edges[codes] + edges[codes + 1]) / 2)
+    if isinstance(domain, IntegerRange):
+        return pa.array(codes + domain.low)
+    labels = np.array(domain.labels, dtype=object)[codes].tolist()
+    if isinstance(domain, Period):
+        return pa.array([_simulate_date(domain.part, int(label)) for label in labels], pa.timestamp("s"))
+    return pa.array([label == "true" for label in labels] if kind == "boolean" else labels)
+
+
+def _simulate_date(part: str, label: int) -> datetime:
+    match part:
+        case "month":
+            return datetime(2024, label, 15)
+        case "day_of_week":
+            return datetime.combine(date(2024, 1, 1) + timedelta(days=label), datetime.min.time())  # a Monday
+        case "hour":
+            return datetime(2024, 1, 1, label)
+        case _:
+            return datetime(label, 6, 1)
+
+
+ROUTES = [Route("/wizard", _wizard, methods=["GET", "POST"])]

@@ -1,0 +1,165 @@
+"""Noisy values with intervals around them, and how arithmetic carries both.
+
+A band encloses what the values would be without noise. Every operation here keeps that: where a function
+never falls it is applied to the ends, elsewhere the ends are those of a box around all that may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from sfumato.sql.check import refuse
+from sfumato.sql.choices import cell_edges
+from sfumato.sql.intervals import Term, ratio_interval, variance_interval
+from sfumato.sql.plan import Noise, half_width, normal_width
+
+if TYPE_CHECKING:
+    from sfumato.sql.aggregates import Aggregate
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Values with the interval that encloses what they would be without noise."""
+
+    value: NDArray[Any]
+    low: NDArray[Any]
+    high: NDArray[Any]
+
+    def apply(self, rising: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Band:
+        """The band of a function that never falls."""
+        return Band(*(rising(each.astype(float)) for each in (self.value, self.low, self.high)))
+
+    def where(self, test: NDArray[np.bool_], other: Band) -> Band:
+        """A band that is this one where the test holds, and the other one elsewhere."""
+        mine, others = (self.value, self.low, self.high), (other.value, other.low, other.high)
+        return Band(*(np.where(test, one, two) for one, two in zip(mine, others, strict=True)))
+
+
+def constant_band(value: float, rows: int) -> Band:
+    """A number that is known, for every row."""
+    numbers = np.full(rows, value)
+    return Band(numbers, numbers, numbers)
+
+
+def aggregate_band(
+    aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, rehearse: bool
+) -> Band:
+    """The band of an aggregate from the noisy values of its measures.
+
+    To `rehearse`, types matter and values do not, and no interval is looked for.
+    """
+    if rehearse:
+        noise, values = parts[0]
+        whole = aggregate.kind == "measure" and noise.kind != "exponential" and noise.measure.grid == 1
+        shape = values[0].shape if values.ndim > 1 else values.shape
+        return Band(*[np.zeros(shape, np.int64 if whole else np.float64)] * 3)
+    if aggregate.kind == "measure":
+        return _measured(*parts[0], share)
+    if aggregate.kind == "average":
+        return _average(parts, share)
+    return _spread(parts, share, sample=aggregate.sample, root=aggregate.kind == "deviation")
+
+
+def sum_width(noise: Noise, share: float, count: int) -> float:
+    """A width that the sum of `count` independent noises exceeds with a probability of at most `share`.
+
+    Chernoff's bound for Laplace noise, P(|sum| > w) <= 2 exp(-tw) / (1 - t^2 b^2)^count for every t below
+    1 / b; normal noise adds up to normal noise.
+    """
+    if count <= 1:
+        return half_width(noise, share)
+    scale = float(noise.scale)
+    if noise.kind == "gaussian":
+        return normal_width(share) * scale * math.sqrt(count)
+    rates = np.linspace(0.001, 0.999, 999)
+    widths = (math.log(2 / share) - count * np.log1p(-(rates**2))) / rates
+    # Discrete noise has no larger moments: sinh(t / 2) <= tb sinh(1 / 2b), as sinh(x) / x grows.
+    return float(widths.min()) * scale
+
+
+def absolute(inner: Band) -> Band:
+    """The band of ABS."""
+    crosses = (inner.low <= 0) & (inner.high >= 0)
+    ends = np.stack([np.abs(inner.low), np.abs(inner.high)])
+    return Band(np.abs(inner.value), np.where(crosses, 0, ends.min(0)), ends.max(0))
+
+
+def combine(tree: exp.Expr, left: Band, right: Band) -> Band:
+    """The band of `+ - * /`, of GREATEST and of LEAST."""
+    match tree:
+        case exp.Add():
+            return Band(left.value + right.value, left.low + right.low, left.high + right.high)
+        case exp.Sub():
+            return Band(left.value - right.value, left.low - right.high, left.high - right.low)
+        case exp.Mul():
+            corners = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
+            return Band(left.value * right.value, np.min(corners, 0), np.max(corners, 0))
+        case exp.Greatest() | exp.Least():
+            pick = np.maximum if isinstance(tree, exp.Greatest) else np.minimum
+            return Band(pick(left.value, right.value), pick(left.low, right.low), pick(left.high, right.high))
+        case exp.Div() | exp.IntDiv():
+            unsure = (right.low <= 0) & (right.high >= 0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                corners = [a / b for a in (left.low, left.high) for b in (right.low, right.high)]
+                low = np.where(unsure, -np.inf, np.min(corners, 0))
+                high = np.where(unsure, np.inf, np.max(corners, 0))
+                zero = right.value == 0
+                return Band(np.where(zero, np.nan, left.value / np.where(zero, 1, right.value)), low, high)
+    raise refuse(f"{tree.key.upper()} over aggregates")
+
+
+def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> Band:
+    measure = noise.measure
+    if noise.kind == "exponential":
+        cells = [cell_edges(chosen, float(measure.low), float(measure.high)) for chosen in noisy]
+        lower, upper = cells[0]
+        value = (lower + upper) / 2
+        if len(cells) > 1:
+            return Band(value, np.minimum(value, cells[1][0]), np.maximum(value, cells[2][1]))
+        # MIN or MAX, whose one choice lies inside with 95 %: the extreme is between it and the bound.
+        if measure.quantile == 0:
+            return Band(value, np.full_like(value, float(measure.low)), upper)
+        return Band(value, lower, np.full_like(value, float(measure.high)))
+    width = half_width(noise, share)
+    if measure.grid == 1:
+        whole = int(np.ceil(width))
+        return Band(noisy, noisy - whole, noisy + whole)
+    value = noisy / measure.grid
+    return Band(value, value - width / measure.grid, value + width / measure.grid)
+
+
+def _average(parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> Band:
+    (top_noise, top), (bottom_noise, bottom) = parts
+    measure = top_noise.measure
+    centre, grid = float(measure.centre), measure.grid
+    low, high = float(measure.low), float(measure.high)
+    ends = (low - centre) * grid, (high - centre) * grid
+    total, count = top.astype(float), bottom.astype(float)
+    ratio = np.divide(total, count, out=np.zeros_like(total), where=count >= 1)
+    first, last = ratio_interval(Term(total, top_noise), Term(count, bottom_noise), ends, share)
+    return Band(*(np.clip(centre + each / grid, low, high) for each in (ratio, first, last)))
+
+
+def _spread(parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, sample: bool, root: bool) -> Band:
+    """Variance or standard deviation from noisy sums, sums of squares and counts."""
+    (sum_noise, sums), (square_noise, squares), (count_noise, counts) = parts
+    half = float(sum_noise.measure.high - sum_noise.measure.low) / 2
+    total = Term(sums.astype(float), sum_noise, 1 / sum_noise.measure.grid)
+    square = Term(squares.astype(float), square_noise, half**2 / square_noise.measure.grid)
+    count = np.maximum(counts.astype(float), 1)
+    value = square.values / count - np.clip(total.values / count, -half, half) ** 2
+    value = value * count / np.maximum(count - 1, 1) if sample else value
+    value = np.clip(value, 0, half**2 * (2 if sample else 1))
+    low, high = variance_interval(
+        total, square, Term(counts.astype(float), count_noise), half, share, sample=sample
+    )
+    if root:
+        value, low, high = np.sqrt(value), np.sqrt(low), np.sqrt(high)
+    return Band(value, np.minimum(low, value), np.maximum(high, value))

@@ -1,0 +1,378 @@
+"""Constants: what a part of a statement that names no column is worth, and its one way of writing.
+
+Equal questions must be one plan, so `20`, `20.0` and `2e1` become one number, and a date is one date however
+it was computed. The clock is read once for a statement, and stands in its plan as a constant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from sfumato.sql.calendar import read_format, truncate
+from sfumato.sql.check import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST_NUMBER = 1000
+_FARTHEST = 400  # digits of an exponent's size that are written out
+_MOMENT = re.compile(
+    r"\s*(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
+    r"(?:[T ]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?"
+    r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2})?)?\s*",
+    re.IGNORECASE,
+)
+_SPAN = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_CLOCK_SPAN = re.compile(r"\s*([+-]?)(\d{1,3}):(\d{2})(?::(\d{2}))?\s*")
+_MONTHS = {"month": 1, "mon": 1, "quarter": 3, "year": 12, "yr": 12, "y": 12, "decade": 120}
+_SECONDS = {
+    "microsecond": Fraction(1, 10**6),
+    "us": Fraction(1, 10**6),
+    "millisecond": Fraction(1, 1000),
+    "ms": Fraction(1, 1000),
+    **dict.fromkeys(("second", "sec", "s"), Fraction(1)),
+    **dict.fromkeys(("minute", "min", "m"), Fraction(60)),
+    **dict.fromkeys(("hour", "hr", "h"), Fraction(3600)),
+    **dict.fromkeys(("day", "d"), Fraction(86400)),
+    **dict.fromkeys(("week", "w"), Fraction(604800)),
+}
+_CLOCKS = ("now", "getdate", "transaction_timestamp", "statement_timestamp", "clock_timestamp", "today")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A length of time: whole months, and microseconds."""
+
+    months: int = 0
+    microseconds: int = 0
+
+    def __neg__(self) -> Span:
+        return Span(months=-self.months, microseconds=-self.microseconds)
+
+    def __add__(self, other: Span) -> Span:
+        return Span(months=self.months + other.months, microseconds=self.microseconds + other.microseconds)
+
+    def after(self, moment: datetime) -> datetime:
+        """The moment that is so much later; the last day of a month stays within its month."""
+        place = moment.year * 12 + moment.month - 1 + self.months
+        year, month = divmod(place, 12)
+        for day in (moment.day, 30, 29, 28):
+            try:
+                moved = moment.replace(year=year, month=month + 1, day=day)
+            except ValueError:
+                continue
+            return moved + timedelta(microseconds=self.microseconds)
+        raise OverflowError
+
+
+Value = None | bool | Fraction | str | date | datetime | Span
+
+
+class NotConstant(Exception):
+    """A part is no constant that is computed here."""
+
+
+def fold(node: exp.Expr, now: datetime) -> Value:
+    """The value of a part that names no column; raises NotConstant if it is not computed here.
+
+    >>> import sqlglot
+    >>> tree = sqlglot.parse_one("DATE '2025-06-01' - INTERVAL '30 days'", dialect="duckdb")
+    >>> fold(tree, datetime(2025, 1, 1))
+    datetime.datetime(2025, 5, 2, 0, 0)
+    """
+    try:
+        return _fold(node, now)
+    except (OverflowError, ValueError):
+        raise refuse(f"the constant {node.sql(dialect='duckdb')[:80]} cannot be computed") from None
+
+
+def write(value: Value) -> exp.Expr:
+    """The one way of writing a value.
+
+    >>> write(Fraction(1, 2)).sql(), write(date(2025, 1, 1)).sql(dialect="duckdb")
+    ('0.5', "CAST('2025-01-01' AS DATE)")
+    """
+    match value:
+        case None:
+            return exp.Null()
+        case bool():
+            return exp.Boolean(this=value)
+        case Fraction():
+            number = exp.Literal.number(spell_number(abs(value)))
+            return exp.Neg(this=number) if value < 0 else number
+        case str():
+            return exp.Literal.string(value)
+        case datetime():
+            text = value.strftime("%Y-%m-%d %H:%M:%S") + (f".{value:%f}" if value.microsecond else "")
+            return _cast(text.rjust(19 + 7 * bool(value.microsecond), "0"), "TIMESTAMP")
+        case date():
+            return _cast(value.isoformat(), "DATE")
+        case Span():
+            raise NotConstant
+    raise NotConstant
+
+
+def spell_number(number: Fraction) -> str:
+    """A number without sign in digits, or None of its decimals too many.
+
+    >>> spell_number(Fraction("2e1")), spell_number(Fraction("0.50"))
+    ('20', '0.5')
+    """
+    if number.denominator == 1 and number < 10**_FARTHEST:
+        return str(number.numerator)
+    twos, rest = 0, number.denominator
+    while rest % 2 == 0:
+        rest, twos = rest // 2, twos + 1
+    fives = 0
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives)
+    if rest != 1 or places > _LONGEST_NUMBER or number >= 10**_FARTHEST:
+        return repr(float(number))
+    digits = str(number.numerator * 10**places // number.denominator).rjust(places + 1, "0")
+    return f"{digits[:-places]}.{digits[-places:]}"
+
+
+def read_number(text: str) -> Fraction | None:
+    """The number that a text spells, None if it spells none."""
+    text = text.strip()
+    if len(text) > _LONGEST_NUMBER or not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", text):
+        return None
+    return Fraction(Decimal(text))
+
+
+def read_moment(text: str) -> date | datetime | None:
+    """The date or the moment, in UTC, that a text spells; None if it spells none that is known here.
+
+    >>> read_moment("2025-02-01 +00"), read_moment("2025-01-01T01:00:00+01:00")
+    (datetime.date(2025, 2, 1), datetime.datetime(2025, 1, 1, 0, 0))
+    """
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        return None
+    year, _, month, day, hour, minute, second, part, zone = match.groups()
+    try:
+        found = date(int(year), int(month), int(day))
+        if hour is None:
+            return found  # a zone behind a date says where it was written, not when
+        clock = time(int(hour), int(minute), int(second or 0), int((part or "0").ljust(6, "0")[:6]))
+        moment = datetime.combine(found, clock)
+        if zone is not None and zone.upper() not in ("Z", "UTC"):
+            digits = zone[1:].replace(":", "").ljust(4, "0")
+            shift = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+            moment = moment.replace(tzinfo=timezone(shift if zone[0] == "+" else -shift))
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+    return moment
+
+
+def is_dated(text: str) -> bool:
+    """Whether a text has the form of a date or a moment, there or not."""
+    return _MOMENT.fullmatch(text) is not None
+
+
+def from_python(value: object) -> exp.Expr:
+    """A value of Python as a constant: never spliced into text, so that no quote of it matters.
+
+    >>> from_python("it's").sql(), from_python(20.0).sql()
+    ("'it''s'", '20')
+    """
+    match value:
+        case None | bool():
+            return write(value)
+        case int() | Fraction() | Decimal() | float():
+            if not (isinstance(value, Fraction) or math.isfinite(value)):
+                raise refuse("a parameter that is not a finite number")
+            return write(Fraction(repr(value) if isinstance(value, float) else value))
+        case str():
+            if "\x00" in value:
+                raise refuse("a parameter with the character U+0000")
+            return write(value)
+        case datetime():
+            return write(value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value)
+        case date():
+            return write(value)
+        case list() | tuple():
+            return exp.Array(expressions=[from_python(each) for each in value])
+        case _:
+            raise refuse(f"a parameter of type {type(value).__name__}; use numbers, text, dates or lists")
+
+
+def _cast(text: str, kind: str) -> exp.Expr:
+    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(kind, dialect="duckdb"))
+
+
+def _fold(node: exp.Expr, now: datetime) -> Value:
+    match node:
+        case exp.Literal():
+            return str(node.this) if node.is_string else _number(node)
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Null():
+            return None
+        case exp.Paren():
+            return _fold(node.this, now)
+        case exp.Neg():
+            inner = _fold(node.this, now)
+            if isinstance(inner, (Fraction, Span)):
+                return -inner
+        case exp.CurrentDate():
+            return now.date()
+        case exp.CurrentTimestamp() | exp.Localtimestamp() | exp.CurrentDatetime():
+            return now
+        case exp.Interval():
+            return _read_span(node)
+        case exp.Cast():
+            return _convert(_fold(node.this, now), node.to.this.name)
+        case exp.Add() | exp.Sub():
+            return _add(_fold(node.this, now), _fold(node.expression, now), minus=isinstance(node, exp.Sub))
+        case exp.Mul():
+            return _multiply(_fold(node.this, now), _fold(node.expression, now))
+        case exp.DateAdd() | exp.DateSub():
+            span = _fold(node.expression, now)
+            if isinstance(span, Fraction) and node.args.get("unit") is not None:
+                span = _span_of(span, node.args["unit"].name)
+            return _add(_fold(node.this, now), span, minus=isinstance(node, exp.DateSub))
+        case exp.TimestampTrunc() | exp.DateTrunc():
+            moment = _fold(node.this, now)
+            if isinstance(moment, date):
+                return truncate(_moment(moment), node.text("unit").lower())
+        case exp.AtTimeZone():
+            if node.args["zone"].name.upper() in ("UTC", "ETC/UTC", "GMT", "Z"):
+                return _fold(node.this, now)
+        case exp.DateFromParts():
+            parts = [_fold(node.args[name], now) for name in ("year", "month", "day")]
+            return date(*(int(part) for part in parts if isinstance(part, Fraction)))
+        case exp.UnixToTime() | exp.StrToTime() | exp.StrToDate():
+            return _read_text(node, now)
+        case exp.Anonymous():
+            return _call(node, now)
+    raise NotConstant
+
+
+def _number(node: exp.Literal) -> Fraction:
+    number = read_number(str(node.this))
+    if number is None:
+        raise NotConstant
+    return number
+
+
+def _call(node: exp.Anonymous, now: datetime) -> Value:
+    name, given = node.name.lower(), node.expressions
+    if name in _CLOCKS and not given:
+        return now.date() if name == "today" else now
+    if name == "to_date" and len(given) == 2:
+        moment = _parse(given[0], given[1], read_format)
+        return moment.date()
+    if name in ("dateadd", "date_add") and len(given) == 3:
+        unit, count = given[0].name, _fold(given[1], now)
+        if isinstance(count, Fraction):
+            return _add(_fold(given[2], now), _span_of(count, unit), minus=False)
+    raise NotConstant
+
+
+def _read_text(node: exp.Expr, now: datetime) -> Value:
+    """TO_TIMESTAMP of seconds or of a text with a format, and STRPTIME."""
+    if isinstance(node, exp.UnixToTime):
+        scale = node.args.get("scale")
+        if scale is not None and scale.is_string:
+            return _parse(node.this, scale, read_format)
+        seconds = _fold(node.this, now)
+        if isinstance(seconds, Fraction) and scale is None:
+            return datetime(1970, 1, 1) + timedelta(microseconds=int(seconds * 10**6))
+        raise NotConstant
+    moment = _parse(node.this, node.args["format"], str)
+    return moment.date() if isinstance(node, exp.StrToDate) else moment
+
+
+def _parse(text: exp.Expr, form: exp.Expr, translate: Callable[[str], str]) -> datetime:
+    if not (text.is_string and form.is_string):
+        raise NotConstant
+    moment = datetime.strptime(text.name, translate(form.name))
+    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo is not None else moment
+
+
+def _convert(value: Value, kind: str) -> Value:
+    if kind not in ("DATE", "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ"):
+        raise NotConstant
+    if isinstance(value, str):
+        value = read_moment(value)
+        if value is None:
+            raise NotConstant  # the database may know more ways of writing, or refuses it
+    if not isinstance(value, date):
+        raise NotConstant
+    moment = _moment(value)
+    return moment.date() if kind == "DATE" else moment
+
+
+def _moment(value: date | datetime) -> datetime:
+    return value if isinstance(value, datetime) else datetime.combine(value, time())
+
+
+def _add(left: Value, right: Value, *, minus: bool) -> Value:
+    if isinstance(right, date) and isinstance(left, Span) and not minus:
+        left, right = right, left
+    match left, right:
+        case Fraction(), Fraction():
+            return left - right if minus else left + right
+        case Span(), Span():
+            return left + (-right if minus else right)
+        case date(), Span():
+            return (-right if minus else right).after(_moment(left))
+        case date(), Fraction() if not isinstance(left, datetime) and right.denominator == 1:
+            return left + timedelta(days=int(-right if minus else right))
+    raise NotConstant
+
+
+def _multiply(left: Value, right: Value) -> Value:
+    if isinstance(left, Fraction) and isinstance(right, Span):
+        left, right = right, left
+    match left, right:
+        case Fraction(), Fraction():
+            return left * right
+        case Span(), Fraction() if right.denominator == 1:
+            return Span(months=left.months * int(right), microseconds=left.microseconds * int(right))
+    raise NotConstant
+
+
+def _read_span(node: exp.Interval) -> Span:
+    text, unit = node.this, node.args.get("unit")
+    if not isinstance(text, exp.Literal):
+        raise NotConstant
+    if unit is not None:
+        number = read_number(str(text.this))
+        if number is None:
+            raise ValueError
+        return _span_of(number, unit.name)
+    found, place = Span(), 0
+    text = str(text.this)
+    clock = _CLOCK_SPAN.fullmatch(text)
+    if clock is not None:
+        sign, hours, minutes, seconds = clock.groups()
+        length = Fraction(int(hours) * 3600 + int(minutes) * 60 + int(seconds or 0))
+        return _span_of(-length if sign == "-" else length, "second")
+    while place < len(text.rstrip()):
+        match = _SPAN.match(text, place)
+        if match is None:
+            raise ValueError
+        found, place = found + _span_of(Fraction(match[1]), match[2]), match.end()
+    return found
+
+
+def _span_of(number: Fraction, unit: str) -> Span:
+    name = unit.lower()
+    name = name if name in _MONTHS or name in _SECONDS else name.removesuffix("s")
+    if name in _MONTHS and number.denominator == 1:
+        return Span(months=int(number) * _MONTHS[name])
+    if name not in _SECONDS:
+        raise ValueError
+    return Span(microseconds=int(number * _SECONDS[name] * 10**6))

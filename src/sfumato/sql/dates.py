@@ -1,0 +1,401 @@
+"""Groups of dates: a period, a part or a text of one column of dates, over a public range of it.
+
+A range comes from the project file, or from constants in the statement's own WHERE. It is cut into periods so
+short that the key has one value in each. What that value is, Python computes from the calendar; the engine
+only computes the number of the period that a record is in, in whole numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from sfumato.sql.calendar import (
+    EPOCH,
+    MONTHS,
+    SECONDS,
+    common_unit,
+    count_periods,
+    date_part,
+    divides,
+    format_unit,
+    list_periods,
+    part_unit,
+    to_days,
+    to_microseconds,
+    truncate,
+)
+from sfumato.sql.check import refuse
+from sfumato.sql.constants import NotConstant, Span, fold, read_moment, write
+from sfumato.sql.normalize import PARAMETER
+from sfumato.sql.settle import is_day
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sfumato.schema import Label
+    from sfumato.sql.relation import Field, Relation
+
+    Moments = tuple[datetime | None, datetime | None]
+
+_MOMENT = "moment"
+_MOST_PERIODS = 100_000
+_DAY = timedelta(days=1)
+_TICK = timedelta(microseconds=1)
+_PARTS = (
+    *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute),
+    *(exp.Week, exp.WeekOfYear, exp.DayOfYear, exp.Second),
+)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.DPipe, exp.Concat, exp.Mod)
+
+
+class _NoCalendar(Exception):
+    """An expression is not made of dates alone."""
+
+
+def narrow_moments(condition: exp.Expr, relation: Relation) -> Relation:
+    """The relation with the ranges of its dates cut to what constants of a checked condition leave."""
+    fields: dict[str, dict[str, Field]] = {alias: dict(each) for alias, each in relation.fields.items()}
+    for part in _conjuncts(condition):
+        for node, low, stop, stands in _limits(part, relation):
+            alias, field = relation.find(node)
+            first, last = fields[alias][field.name.lower()].moments or (None, None)
+            if stands:  # a parameter whose value is not known limits only what nothing else does
+                low, stop = low if first is None else None, stop if last is None else None
+            first = max((each for each in (first, low) if each is not None), default=None)
+            last = min((each for each in (last, stop) if each is not None), default=None)
+            key = field.name.lower()
+            fields[alias][key] = replace(fields[alias][key], moments=(first, last))
+    return replace(relation, fields=fields)
+
+
+def read_labels(
+    tree: exp.Expr, relation: Relation
+) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
+    """Labels, the tree of their codes, and their type if they are dates; None if the groups are not public.
+
+    `tree` is a checked expression of one column.
+    """
+    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
+    if len(columns) != 1 or relation.field(columns[0]).kind != "date":
+        return None
+    try:
+        unit = _unit_of(tree, relation)
+    except (_NoCalendar, ValueError, NotConstant):
+        return None
+    first, stop = relation.field(columns[0]).moments or (None, None)
+    if unit == _MOMENT or first is None or stop is None:
+        return None
+    if first >= stop:
+        raise refuse(f"WHERE leaves no moment of the public range of {columns[0].name!r}")
+    if _count(first, stop, unit) > _MOST_PERIODS:
+        raise refuse(
+            f"GROUP BY of {columns[0].name!r} by so short a period makes more than {_MOST_PERIODS:,} groups; "
+            "use a longer one, or bound it in WHERE"
+        )
+    try:
+        by_day = is_day(columns[0], relation)
+        cells = (moment.date() if by_day else moment for moment in _list(first, stop, unit))
+        values = [_apply(tree, cell) for cell in cells]
+    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+        return None
+    codes: dict[object, int] = {}
+    for value in values:
+        codes.setdefault(value, len(codes))
+    labels, kind = _label_values(list(codes))
+    if labels is None:
+        return None
+    place = _place(columns[0], first, unit)
+    if len(codes) < len(values):
+        listed = exp.Array(expressions=[exp.Literal.number(codes[value]) for value in values])
+        place = exp.Anonymous(
+            this="list_extract",
+            expressions=[listed, exp.Add(this=exp.paren(place), expression=exp.Literal.number(1))],
+        )
+    inside = exp.and_(
+        exp.GTE(this=columns[0].copy(), expression=_bound(first)),
+        exp.LT(this=columns[0].copy(), expression=_bound(stop)),
+    )
+    return labels, exp.Case().when(inside, place), kind
+
+
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(condition, exp.Paren):
+        yield from _conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        yield from _conjuncts(condition.this)
+        yield from _conjuncts(condition.expression)
+    else:
+        yield condition
+
+
+def _limits(
+    part: exp.Expr, relation: Relation
+) -> Iterator[tuple[exp.Column, datetime | None, datetime | None, bool]]:
+    """The column that a comparison limits, from which moment on and before which, and if these stand in."""
+    if isinstance(part, exp.Between) and not part.args.get("symmetric"):
+        for kind, name in ((exp.GTE, "low"), (exp.LTE, "high")):
+            yield from _limits(kind(this=part.this.copy(), expression=part.args[name].copy()), relation)
+        return
+    if not isinstance(part, (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)):
+        return
+    node, by_day = part.this, False
+    while isinstance(node, (exp.Paren, exp.Cast)):
+        if isinstance(node, exp.Cast):
+            if node.to.this.name not in ("DATE", "TIMESTAMP"):
+                return
+            by_day |= node.to.this.name == "DATE"
+        node = node.this
+    if not isinstance(node, exp.Column) or relation.field(node).kind != "date":
+        return
+    stands = any(each.meta.get(PARAMETER) is not None for each in part.expression.walk())
+    try:
+        value = fold(part.expression, EPOCH)
+    except NotConstant:
+        return
+    value = read_moment(value) if isinstance(value, str) else value
+    if not isinstance(value, date):
+        return
+    moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+    step = _DAY if by_day or is_day(node, relation) else _TICK
+    # Days are compared by their beginnings: the first day after a moment, if it is no beginning itself.
+    whole = step == _DAY and moment.time() != time()
+    up = datetime.combine(moment.date(), time()) + _DAY if whole else moment
+    low = {exp.EQ: up, exp.GTE: up, exp.GT: up if whole else moment + step}.get(type(part))
+    stop = {exp.EQ: moment + step, exp.LT: up, exp.LTE: up if whole else moment + step}.get(type(part))
+    if stands and stop is not None:
+        stop = moment + _DAY
+    yield node, low, stop, stands
+
+
+def _unit_of(node: exp.Expr, relation: Relation) -> str | int:
+    """The longest period in which an expression stays the same; a number is one of so many seconds."""
+    match node:
+        case exp.Column():
+            return "day" if is_day(node, relation) else _MOMENT
+        case exp.Paren():
+            return _unit_of(node.this, relation)
+        case exp.Cast():
+            inner = _unit_of(node.this, relation)
+            return _within(inner, "day") if node.to.this.name == "DATE" else inner
+        case exp.TimestampTrunc():
+            return _within(_unit_of(node.this, relation), node.text("unit").lower(), node.this)
+        case exp.TimeToStr():
+            return _within(_unit_of(node.this, relation), format_unit(node.args["format"].name), node.this)
+        case exp.Extract():
+            moment = _unit_of(node.expression, relation)
+            return _within(moment, part_unit(node.name.lower()), node.expression)
+        case exp.Floor() if (seconds := _epoch_step(node.this)) is not None:
+            return _within_step(_unit_of(seconds[0], relation), seconds[1], seconds[0])
+        case exp.IntDiv() if (seconds := _epoch_step(node)) is not None:
+            return _within_step(_unit_of(seconds[0], relation), seconds[1], seconds[0])
+        case exp.Floor() | exp.Ceil() | exp.Round():
+            return _unit_of(node.this, relation)
+    if isinstance(node, _PARTS):
+        return _within(_unit_of(node.this, relation), part_unit(node.key), node.this)
+    if isinstance(node, _ARITHMETIC):
+        parts = [each for each in node.iter_expressions() if each.find(exp.Column)]
+        if not parts:
+            raise _NoCalendar
+        unit = _unit_of(parts[0], relation)
+        for each in parts[1:]:
+            other = _unit_of(each, relation)
+            if isinstance(unit, int) or isinstance(other, int) or _MOMENT in (unit, other):
+                raise _NoCalendar
+            unit = common_unit(unit, other)
+        return unit
+    raise _NoCalendar
+
+
+def _within(inner: str | int, unit: str, shifted: exp.Expr | None = None) -> str | int:
+    """The unit of a function that is constant in `unit`, of an expression that is constant in `inner`."""
+    if isinstance(inner, int):
+        return inner
+    shift = None if shifted is None else _find_shift(shifted)
+    if shift is not None:
+        unit = common_unit(unit, shift)
+    if inner == _MOMENT:
+        return unit
+    return unit if divides(inner, unit) else inner
+
+
+def _within_step(inner: str | int, step: int, shifted: exp.Expr) -> str | int:
+    if inner != _MOMENT:
+        return inner
+    if _find_shift(shifted) is not None:
+        raise _NoCalendar
+    return {60: "minute", 3600: "hour", 86400: "day"}.get(step, step)
+
+
+def _find_shift(node: exp.Expr) -> str | None:
+    """The longest unit that an added length of time is made of, if a bare column is moved by one."""
+    for each in node.find_all(exp.Interval):
+        span = fold(each, EPOCH)
+        if not isinstance(span, Span):
+            raise _NoCalendar
+        for unit in ("day", "hour", "minute", "second"):
+            if span.microseconds % (SECONDS[unit] * 10**6) == 0:
+                return unit
+        raise _NoCalendar
+    return None
+
+
+def _epoch_step(node: exp.Expr) -> tuple[exp.Expr, int] | None:
+    """The moment and the seconds of `EXTRACT(epoch FROM moment) / seconds`."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if not isinstance(node, (exp.Div, exp.IntDiv)):
+        return None
+    top, bottom = node.this, node.expression
+    while isinstance(top, (exp.Paren, exp.Cast)):
+        top = top.this
+    if not isinstance(top, exp.Extract) or top.name.upper() != "EPOCH":
+        return None
+    try:
+        seconds = fold(bottom, EPOCH)
+    except NotConstant:
+        return None
+    if not isinstance(seconds, Fraction) or seconds.denominator != 1 or seconds < 1:
+        return None
+    return top.expression, int(seconds)
+
+
+def _apply(node: exp.Expr, moment: date) -> object:
+    """The value of an expression at a moment."""
+    match node:
+        case exp.Column():
+            return moment
+        case exp.Paren():
+            return _apply(node.this, moment)
+        case exp.Cast():
+            return _convert(_apply(node.this, moment), node.to.this.name)
+        case exp.TimestampTrunc():
+            return truncate(_moment(_apply(node.this, moment)), node.text("unit").lower())
+        case exp.TimeToStr():
+            return _moment(_apply(node.this, moment)).strftime(node.args["format"].name)
+        case exp.Extract():
+            return Fraction(date_part(_moment(_apply(node.expression, moment)), node.name.lower()))
+        case exp.Floor() | exp.Ceil() | exp.Round():
+            number = _number(_apply(node.this, moment))
+            if isinstance(node, exp.Round) and node.args.get("decimals") is not None:
+                raise _NoCalendar
+            return Fraction(round(number) if isinstance(node, exp.Round) else _step(node, number))
+    if isinstance(node, _PARTS):
+        return Fraction(date_part(_moment(_apply(node.this, moment)), node.key))
+    if isinstance(node, (exp.DPipe, exp.Concat)):
+        return "".join(_text(_apply(each, moment)) for each in node.iter_expressions())
+    if isinstance(node, _ARITHMETIC):
+        return _compute(node, moment)
+    return fold(node, EPOCH)
+
+
+def _step(node: exp.Expr, number: Fraction) -> int:
+    return number.__floor__() if isinstance(node, exp.Floor) else number.__ceil__()
+
+
+def _compute(node: exp.Expr, moment: date) -> object:
+    left, right = _apply(node.this, moment), _apply(node.expression, moment)
+    if isinstance(left, date) and isinstance(right, Span) and isinstance(node, (exp.Add, exp.Sub)):
+        return (right if isinstance(node, exp.Add) else -right).after(_moment(left))
+    one, other = _number(left), _number(right)
+    match node:
+        case exp.Add():
+            return one + other
+        case exp.Sub():
+            return one - other
+        case exp.Mul():
+            return one * other
+        case exp.IntDiv():
+            return Fraction(int(one / other))
+        case exp.Mod():
+            return one - other * int(one / other)
+        case _:
+            return one / other
+
+
+def _convert(value: object, kind: str) -> object:
+    if kind == "DATE":
+        return _moment(value).date()
+    if kind == "TIMESTAMP":
+        return _moment(value)
+    if kind in ("TEXT", "VARCHAR"):
+        return _text(value)
+    number = _number(value)
+    return Fraction(round(number)) if kind in ("TINYINT", "SMALLINT", "INT", "BIGINT") else number
+
+
+def _moment(value: object) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime.combine(value, time())
+    raise _NoCalendar
+
+
+def _number(value: object) -> Fraction:
+    if not isinstance(value, Fraction):
+        raise _NoCalendar
+    return value
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return str(value.numerator)
+    if isinstance(value, (str, date)):
+        return str(value)
+    raise _NoCalendar
+
+
+def _label_values(values: list[object]) -> tuple[tuple[Label, ...] | None, pa.DataType | None]:
+    if all(isinstance(value, str) for value in values):
+        return tuple(str(value) for value in values), None
+    if all(isinstance(value, datetime) for value in values):
+        return tuple(to_microseconds(_moment(value)) for value in values), pa.timestamp("us")
+    if all(isinstance(value, date) and not isinstance(value, datetime) for value in values):
+        return tuple(to_days(_moment(value)) for value in values), pa.date32()
+    numbers = [value for value in values if isinstance(value, Fraction) and value.denominator == 1]
+    return (tuple(map(int, numbers)), None) if len(numbers) == len(values) else (None, None)
+
+
+def _count(first: datetime, stop: datetime, unit: str | int) -> int:
+    if isinstance(unit, str):
+        return count_periods(first, stop, unit)
+    return (to_microseconds(stop) - 1) // (unit * 10**6) - to_microseconds(first) // (unit * 10**6) + 1
+
+
+def _list(first: datetime, stop: datetime, unit: str | int) -> Iterator[datetime]:
+    if isinstance(unit, str):
+        yield from list_periods(first, stop, unit)
+        return
+    start = to_microseconds(first) // (unit * 10**6)
+    for place in range(start, start + _count(first, stop, unit)):
+        yield EPOCH + timedelta(seconds=place * unit)
+
+
+def _place(column: exp.Column, first: datetime, unit: str | int) -> exp.Expr:
+    """The number of the period that a moment is in, counted from the first one."""
+
+    def number(value: int) -> exp.Expr:
+        written = write(Fraction(value))
+        return exp.paren(written) if value < 0 else written
+
+    start = next(_list(first, first + _TICK, unit))
+    if isinstance(unit, str) and unit in MONTHS:
+        months = exp.Mul(this=exp.Year(this=column.copy()), expression=number(12))
+        count: exp.Expr = exp.Add(this=months, expression=exp.Month(this=column.copy()))
+        begin, step = start.year * 12 + start.month, MONTHS[unit]
+    else:
+        count = exp.Anonymous(this="epoch_us", expressions=[column.copy()])
+        step = (SECONDS[unit] if isinstance(unit, str) else unit) * 10**6
+        begin = to_microseconds(start)
+    since = exp.paren(exp.Sub(this=count, expression=number(begin)))
+    return since if step == 1 else exp.IntDiv(this=since, expression=number(step))
+
+
+def _bound(moment: datetime) -> exp.Expr:
+    return write(moment.date() if moment.time() == time() else moment)

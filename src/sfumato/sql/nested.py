@@ -1,0 +1,233 @@
+"""Queries around an aggregate: made one with it where they only choose, compute, filter and order its rows.
+
+`SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS q WHERE n > 9 ORDER BY n LIMIT 5`
+asks for one noisy answer and looks at that alone. The select list of the outermost query is written in terms
+of the innermost, and what each query does to the rows becomes a stage of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sfumato.sql.aggregates import bare_name, spell_position
+from sfumato.sql.check import find_aggregates, refuse
+from sfumato.sql.evaluate import STAGE, mark_stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What a query around an aggregate does to its rows, in terms of the innermost query."""
+
+    having: exp.Expr | None = None
+    order: tuple[exp.Expr, ...] = ()
+    limit: exp.Expr | None = None
+    offset: exp.Expr | None = None
+
+    @property
+    def rows(self) -> exp.Select:
+        """The clauses that say which rows are left."""
+        return exp.Select(
+            where=None if self.having is None else exp.Where(this=self.having), limit=self.limit
+        )
+
+    @property
+    def trees(self) -> list[exp.Expr]:
+        """All parts of it."""
+        return [each for each in (self.having, *self.order, self.limit, self.offset) if each is not None]
+
+    def describe(self) -> str:
+        """The stage in one line of SQL."""
+        parts = [] if self.having is None else [f"WHERE {self.having.sql(dialect='duckdb', normalize=True)}"]
+        if self.order:
+            parts.append(
+                f"ORDER BY {', '.join(each.sql(dialect='duckdb', normalize=True) for each in self.order)}"
+            )
+        parts += [] if self.limit is None else [self.limit.sql(dialect="duckdb").strip()]
+        parts += [] if self.offset is None else [self.offset.sql(dialect="duckdb").strip()]
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flat:
+    """An aggregating query, the texts of its select list, and the stages of the queries around it."""
+
+    query: exp.Select
+    texts: tuple[str, ...]
+    around: tuple[Around, ...] = ()
+
+
+def flatten(query: exp.Select, texts: tuple[str, ...]) -> Flat:
+    """`query` as one query that aggregates, if it is one around another that does; else as it is."""
+    inner = _find_inner(query)
+    if inner is None:
+        return Flat(query=query, texts=texts)
+    flat = flatten(inner, tuple(_name(item) for item in inner.expressions))
+    return _merge(query, texts, flat)
+
+
+def aggregates(query: exp.Select) -> bool:
+    """Whether a query gives one row for several records."""
+    if query.args.get("group") is not None or query.args.get("having") is not None:
+        return True
+    return any(True for item in query.expressions for _ in find_aggregates(item))
+
+
+def _find_inner(query: exp.Select) -> exp.Select | None:
+    """The query in FROM, if it is the only one there and aggregates or stands around one that does."""
+    from_ = query.args.get("from_")
+    if from_ is None or query.args.get("joins"):
+        return None
+    item, clause = from_.this, query.args.get("with_")
+    before: list[exp.Expr] = list(clause.expressions) if clause is not None else []
+    if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
+        inner = item.this
+    elif isinstance(item, exp.Table) and clause is not None and not clause.args.get("recursive"):
+        names = [cte.alias.lower() for cte in before]
+        if names.count(item.name.lower()) != 1 or item.args.get("db"):
+            return None
+        place = names.index(item.name.lower())
+        cte, before = before[place], before[:place]
+        if not isinstance(cte.this, exp.Select) or cte.args["alias"].columns:
+            return None
+        inner = cte.this
+    else:
+        return None
+    if before and inner.args.get("with_") is None:
+        inner = inner.copy()
+        inner.set("with_", exp.With(expressions=[each.copy() for each in before]))
+    return inner if aggregates(inner) or _find_inner(inner) is not None else None
+
+
+def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
+    if query.args.get("group") is not None or any(
+        True for item in query.expressions for _ in find_aggregates(item)
+    ):
+        raise refuse(
+            "an aggregate in an inner query under another one, or under GROUP BY; ask for the inner query, "
+            "and add up what it answers"
+        )
+    if query.args.get("having") is not None:
+        raise refuse("HAVING without an aggregate; use WHERE")
+    stage = 1 + len(flat.around)
+    inner = _spell_out(flat.query) if not flat.around else flat.query
+    names = {
+        _name(item).lower(): item.unalias() for item in inner.expressions if not isinstance(item, exp.Star)
+    }
+    alias = (query.args["from_"].this.alias_or_name or "").lower()
+    items: list[exp.Expr] = []
+    kept: list[str] = []
+    for item, text in zip(query.expressions, texts, strict=True):
+        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+            items += [each.copy() for each in inner.expressions]
+            kept += flat.texts
+            continue
+        node = _substitute(item.unalias(), names, alias, stage)
+        shown = item.alias or (bare_name(text) if isinstance(item, exp.Column) else text)
+        items.append(exp.alias_(node, shown, quoted=True))
+        kept.append(text)
+    if query.args.get("distinct") and not _covers_keys(items, inner):
+        raise refuse("SELECT DISTINCT of a part of an answer; leave it out")
+    own = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+    where, order = query.args.get("where"), query.args.get("order")
+    around = Around(
+        having=None if where is None else _substitute(where.this, names, alias, stage),
+        order=tuple(
+            _order(each, query, items, {**names, **own}, alias, stage)
+            for each in (order.expressions if order is not None else ())
+        ),
+        limit=_copy(query.args.get("limit")),
+        offset=_copy(query.args.get("offset")),
+    )
+    merged = inner.copy()
+    merged.set("expressions", items)
+    stages = flat.around
+    looks_around = any(
+        window.meta.get(STAGE) == stage
+        for tree in (*items, *around.order)
+        for window in tree.find_all(exp.Window)
+    )
+    plain = not (around.having or around.order or looks_around) and around.offset is None
+    if plain and not stages and inner.args.get("limit") is None and inner.args.get("offset") is None:
+        merged.set("limit", around.limit)
+    elif around != Around() or looks_around:
+        stages = (*stages, around)
+    return Flat(query=merged, texts=tuple(kept), around=stages)
+
+
+def _spell_out(query: exp.Select) -> exp.Select:
+    """A copy of a query in which no clause names an item of the select list, by alias or by place."""
+    query = query.copy()
+    own = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
+    for item in query.expressions:
+        mark_stage(item, 0)
+    group, order, having = (query.args.get(name) for name in ("group", "order", "having"))
+    if group is not None:
+        spelled = [spell_position(each, query, where="GROUP BY").copy() for each in group.expressions]
+        group.set("expressions", [own.get(_bare(each), each).copy() for each in spelled])
+    for each in order.expressions if order is not None else ():
+        node = spell_position(each.this, query, where="ORDER BY").copy()
+        each.set("this", _expand(node, own))
+    if having is not None:
+        having.set("this", _expand(having.this, own))
+    return query
+
+
+def _bare(node: exp.Expr) -> str:
+    return node.name.lower() if isinstance(node, exp.Column) and not node.table else ""
+
+
+def _expand(node: exp.Expr, own: dict[str, exp.Expr]) -> exp.Expr:
+    return node.transform(lambda part: own[_bare(part)].copy() if _bare(part) in own else part)
+
+
+def _order(
+    each: exp.Expr,
+    query: exp.Select,
+    items: list[exp.Expr],
+    names: dict[str, exp.Expr],
+    alias: str,
+    stage: int,
+) -> exp.Expr:
+    each = each.copy()
+    place = each.this
+    if isinstance(place, exp.Literal) and place.is_int:
+        holder = exp.Select(expressions=[item.copy() for item in items])
+        each.set("this", spell_position(place, holder, where="ORDER BY").copy())
+    else:
+        each.set("this", _substitute(place, names, alias, stage))
+    return each
+
+
+def _substitute(node: exp.Expr, names: dict[str, exp.Expr], alias: str, stage: int) -> exp.Expr:
+    """`node` with every column of the inner query replaced by what it stands for."""
+    node = node.copy()
+    mark_stage(node, stage)
+
+    def put(part: exp.Expr) -> exp.Expr:
+        if not isinstance(part, exp.Column):
+            return part
+        found = names.get(part.name.lower()) if part.table.lower() in ("", alias) else None
+        if found is None:
+            raise refuse(f"no column {part.sql()[:80]!r} in the inner query")
+        inner = found.copy()
+        return inner if isinstance(inner, (exp.Column, exp.Literal, exp.Func)) else exp.Paren(this=inner)
+
+    return node.transform(put)
+
+
+def _covers_keys(items: list[exp.Expr], inner: exp.Select) -> bool:
+    """Whether a select list holds every key, so that no two rows of it are equal."""
+    group = inner.args.get("group")
+    keys = group.expressions if group is not None else []
+    return all(any(item.unalias() == key for item in items) for key in keys)
+
+
+def _name(item: exp.Expr) -> str:
+    name = item.alias_or_name
+    return name if name and name != "*" else item.sql(dialect="duckdb")
+
+
+def _copy(node: exp.Expr | None) -> exp.Expr | None:
+    return None if node is None else node.copy()

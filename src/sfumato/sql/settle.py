@@ -1,0 +1,225 @@
+"""Constants as what they meet: each is converted to the kind of the column that it is compared with.
+
+`fee > '20'` and `fee > 20.0` become `fee > 20`, lists are sorted and without repeats, and a constant stands
+on the right. What a parameter must be is found out in the same way.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from sfumato.sql.check import CAST_KINDS, Kind, refuse
+from sfumato.sql.constants import NotConstant, Value, fold, is_dated, read_moment, read_number, write
+from sfumato.sql.normalize import PARAMETER
+
+if TYPE_CHECKING:
+    from sfumato.sql.relation import Relation
+
+MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+}
+"""What a comparison becomes when its sides change places."""
+_NUMBERS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
+_WHOLE = (exp.Extract, exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute)
+_MEASURED = (exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Sign, exp.Sqrt, exp.Ln, exp.Log, exp.Exp, exp.Pow)
+_TEXTS = (exp.DPipe, exp.Concat, exp.Lower, exp.Upper, exp.Trim, exp.Substring, exp.Left, exp.Right)
+_CHOICES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
+_BOOLEANS = {"true": True, "t": True, "false": False, "f": False}
+_EPOCH = datetime(1970, 1, 1)
+TYPES: dict[str, pa.DataType] = {
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "text": pa.string(),
+    "boolean": pa.bool_(),
+    "date": pa.timestamp("us"),
+    "day": pa.date32(),
+}
+"""The types of columns and parameters by their kinds; "day" is a date without a clock."""
+
+
+def settle(node: exp.Expr, relation: Relation) -> exp.Expr:
+    """`node` with its constants as what they meet, changed in place; returns what stands there now."""
+    holder = node.parent is None
+    parent = exp.Paren(this=node) if node.parent is None else node.parent
+    key, index = node.arg_key or "this", node.index
+    for part in reversed(list(node.dfs())):
+        match part:
+            case exp.EQ() | exp.NEQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
+                _settle_pair(part, relation)
+            case exp.Between():
+                kind = kind_of(part.this, relation)
+                for name in ("low", "high"):
+                    _convert(part.args[name], kind, part.this, relation)
+            case exp.In() if part.expressions:
+                _settle_list(part, relation)
+            case exp.Cast() if part.this.meta.get(PARAMETER) is not None:
+                _convert(part.this, CAST_KINDS.get(part.to.this.name, "text"), part, relation)
+            case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.IntDiv() | exp.Mod():
+                for one, other in ((part.this, part.expression), (part.expression, part.this)):
+                    if kind_of(one, relation) in ("integer", "number") and not _is_constant(one):
+                        _convert(other, "number", one, relation)
+            case exp.Coalesce() | exp.Greatest() | exp.Least() | exp.Nullif():
+                parts = list(part.iter_expressions())
+                kinds = [kind_of(each, relation) for each in parts if not _is_constant(each)]
+                for each in parts if kinds else ():
+                    if _is_constant(each) and kinds[0] != "text":
+                        _convert(each, kinds[0], parts[0], relation)
+    found: exp.Expr = parent.args[key] if index is None else parent.args[key][index]
+    return found.pop() if holder else found
+
+
+def kind_of(node: exp.Expr, relation: Relation) -> Kind:
+    """The kind of the values of an expression, as far as its form tells."""
+    match node:
+        case exp.Column():
+            return relation.field(node).kind
+        case exp.Paren():
+            return kind_of(node.this, relation)
+        case exp.Cast():
+            return CAST_KINDS.get(node.to.this.name, "unknown")
+        case exp.TimestampTrunc():
+            return "date"
+        case exp.Literal():
+            return "text" if node.is_string else "number"
+        case exp.TimeToStr():
+            return "text"
+        case exp.Case():
+            results = [*(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default")]
+            kinds = [kind_of(each, relation) for each in results if each is not None]
+            return next((kind for kind in kinds if kind != "unknown"), "unknown")
+        case exp.Predicate() | exp.And() | exp.Or() | exp.Not() | exp.Boolean():
+            return "boolean"
+    if isinstance(node, (*_WHOLE, exp.Length)):
+        return "integer"
+    if isinstance(node, _TEXTS):
+        return "text"
+    if isinstance(node, _CHOICES):
+        kinds = [kind_of(each, relation) for each in node.iter_expressions()]
+        return next((kind for kind in kinds if kind != "unknown"), "unknown")
+    if isinstance(node, _NUMBERS):
+        kinds = [kind_of(each, relation) for each in node.iter_expressions()]
+        return "date" if "date" in kinds and node.find(exp.Interval) else _joined(kinds)
+    return "number" if isinstance(node, _MEASURED) else "unknown"
+
+
+def is_day(node: exp.Expr, relation: Relation) -> bool:
+    """Whether an expression of kind date gives days, not moments."""
+    match node:
+        case exp.Paren():
+            return is_day(node.this, relation)
+        case exp.Column():
+            kind = relation.field(node).type
+            return kind is not None and pa.types.is_date(kind)
+        case exp.Cast():
+            return bool(node.to.this.name == "DATE")
+        case _:
+            return False
+
+
+def parameter_type(stand: exp.Expr) -> pa.DataType:
+    """The type that was found for a parameter; text if nothing says what it is."""
+    found = TYPES[stand.meta.get("kind", "text")]
+    return pa.list_(found) if stand.meta.get("listed") else found
+
+
+def _joined(kinds: list[Kind]) -> Kind:
+    return "number" if all(kind in ("integer", "number", "text") for kind in kinds) else "unknown"
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    return isinstance(node, (exp.Literal, exp.Boolean, exp.Null)) or (
+        isinstance(node, (exp.Neg, exp.Cast, exp.Paren)) and _is_constant(node.this)
+    )
+
+
+def _settle_pair(part: exp.Expr, relation: Relation) -> None:
+    left, right = part.this, part.expression
+    if _is_constant(left) == _is_constant(right):
+        return
+    if _is_constant(left):
+        mirrored = MIRRORED[type(part)](this=right, expression=left)
+        part.replace(mirrored)
+        part, left, right = mirrored, right, left
+    _convert(right, kind_of(left, relation), left, relation)
+
+
+def _settle_list(part: exp.In, relation: Relation) -> None:
+    if _is_constant(part.this) or not all(map(_is_constant, part.expressions)):
+        return
+    kind = kind_of(part.this, relation)
+    for each in list(part.expressions):
+        _convert(each, kind, part.this, relation)
+    if any(each.find(exp.Literal) and _stands(each) for each in part.expressions):
+        return
+    found = {each.sql(dialect="duckdb"): each for each in part.expressions}
+    listed = [found[text] for text in sorted(found, key=lambda text: (len(text), text))]
+    if len(listed) == 1:
+        part.replace(exp.EQ(this=part.this, expression=listed[0]))
+    else:
+        part.set("expressions", listed)
+
+
+def _stands(node: exp.Expr) -> bool:
+    return any(each.meta.get(PARAMETER) is not None for each in node.walk())
+
+
+def _convert(node: exp.Expr, kind: Kind, beside: exp.Expr, relation: Relation) -> None:
+    """Makes a constant one of `kind`, in place; `beside` is what it meets."""
+    if not _is_constant(node):
+        return
+    if _stands(node):
+        _fill_in(node, "day" if kind == "date" and is_day(beside, relation) else kind)
+        return
+    try:
+        value = fold(node, _EPOCH)
+    except NotConstant:
+        return
+    found: Value = value
+    match kind:
+        case "integer" | "number" if isinstance(value, str):
+            found = read_number(value)
+        case "boolean" if isinstance(value, str):
+            found = _BOOLEANS.get(value.strip().lower())
+        case "date" if isinstance(value, str):
+            found = read_moment(value)
+            if found is None and not is_dated(value):
+                return  # the database knows more ways of writing, and refuses what it does not know
+        case "date" | "integer" | "number":
+            pass
+        case _:
+            return
+    if found is None and value is not None:
+        raise refuse(
+            f"the constant {node.sql(dialect='duckdb')[:80]} cannot be read as what it is compared with"
+        )
+    if isinstance(found, datetime) and found.time() == time():
+        found = found.date()
+    if isinstance(found, (bool, Fraction, date)):
+        written = write(found)
+        if written != node:
+            node.replace(written)
+
+
+def _fill_in(node: exp.Expr, kind: str) -> None:
+    """A value of its kind for a parameter that has none yet."""
+    stand = next(each for each in node.walk() if each.meta.get(PARAMETER) is not None)
+    if "kind" in stand.meta or kind == "unknown":
+        return
+    stand.meta["kind"] = kind
+    if kind in ("integer", "number"):
+        stand.set("this", "1")
+        stand.set("is_string", value=False)
+    elif kind == "boolean":
+        stand.set("this", "true")
+    elif kind in ("date", "day"):
+        stand.set("this", "2000-01-01")

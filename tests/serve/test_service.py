@@ -1,0 +1,336 @@
+"""The one place that every door calls: roles, shares, approvals, stored answers, jobs."""
+
+import asyncio
+import json
+from fractions import Fraction
+
+import pytest
+
+import sfumato as sf
+from sfumato.errors import (
+    AccessDenied,
+    ApprovalNeeded,
+    BudgetExceeded,
+    ChargeKept,
+    RecipeError,
+    ReleaseError,
+    TooManyRequests,
+)
+from sfumato.serve.state import User
+
+COUNT = "DP-SELECT 0.25 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
+ANA, SUE, VIC = (User(name=n, role=r) for n, r in (("ana", "analyst"), ("sue", "steward"), ("vic", "viewer")))
+RECIPE = 'recipe = "cell-counts"\ntable = "visits"\nby = ["clinic", "month"]\nepsilon = 0.5\n'
+
+
+TREE = 'recipe = "tree"\ntable = "visits"\ncolumns = ["clinic", "month"]\nepsilon = 0.5\ndelta = 1e-9\n'
+
+
+def charges(service):
+    return [entry for entry in service.curator.budget().entries if entry.kind == "charge"]
+
+
+def test_an_answer_is_charged_to_who_asks_and_free_to_all_who_follow(make_service, run):
+    service = make_service()
+
+    async def ask():
+        first = await service.ask(ANA, COUNT)
+        again = await service.ask(SUE, COUNT)
+        return first, again
+
+    first, again = run(ask())
+    assert first.table == again.table
+    assert (first.spent, again.spent, again.repeated) == (Fraction(1, 4), 0, True)
+    assert first.left == Fraction(3, 4)
+    assert again.left == Fraction(39, 4)
+    (charge,) = charges(service)
+    assert charge.asked_by == "ana"
+    assert "spent epsilon 0.25" in first.notes[0]
+
+
+def test_a_share_is_a_limit_within_the_whole(make_service, run):
+    service = make_service()
+
+    async def ask():
+        for bound in range(4):
+            await service.ask(ANA, f"DP-SELECT 0.25 COUNT(*) FROM visits WHERE fee > {bound}")
+        with pytest.raises(BudgetExceeded, match="share of 'ana'"):
+            await service.ask(ANA, "DP-SELECT 0.25 COUNT(*) FROM visits WHERE fee > 9")
+        await service.ask(SUE, "DP-SELECT 0.25 COUNT(*) FROM visits WHERE fee > 9")
+        return await service.budget(ANA)
+
+    budget = run(ask())
+    assert budget["share"] == {"total": "1", "spent": "1", "left": "0"}
+    assert (budget["spent"], budget["left"]) == ("1.25", "8.75")
+
+
+@pytest.mark.parametrize(
+    ("user", "call"),
+    [
+        (VIC, lambda s: s.ask(VIC, COUNT)),
+        (VIC, lambda s: s.explain(VIC, COUNT)),
+        (VIC, lambda s: s.describe(VIC, COUNT)),
+        (VIC, lambda s: s.tables(VIC)),
+        (VIC, lambda s: s.budget(VIC)),
+        (VIC, lambda s: s.history(VIC)),
+        (VIC, lambda s: s.check(VIC, RECIPE)),
+        (VIC, lambda s: s.start_release(VIC, RECIPE, name="r")),
+        (VIC, lambda s: s.jobs(VIC)),
+        (ANA, lambda s: s.users(ANA)),
+        (ANA, lambda s: s.add_user(ANA, name="eve", role="steward")),
+        (ANA, lambda s: s.remove_user(ANA, "sue")),
+        (ANA, lambda s: s.new_token(ANA, "sue")),
+        (ANA, lambda s: s.set_share(ANA, "ana", 9)),
+        (ANA, lambda s: s.ledger(ANA)),
+        (ANA, lambda s: s.decide(ANA, 1, approve=True)),
+        (User(name="x", role="nobody"), lambda s: s.releases(User(name="x", role="nobody"))),
+    ],
+)
+def test_a_role_allows_what_it_names_and_nothing_else(make_service, run, user, call):
+    service = make_service()
+    with pytest.raises(AccessDenied, match="does not allow"):
+        run(call(service))
+    assert charges(service) == []
+    assert service.events[-1]["event"] == "denied"
+    assert service.events[-1]["person"] == user.name
+
+
+def test_refusals_before_the_charge_cost_nothing(make_service, run):
+    service = make_service()
+    for statement in (
+        "SELECT person FROM visits",
+        "DP-SELECT 0.1 SUM(month + ) FROM visits",
+        "DROP TABLE visits",
+    ):
+        with pytest.raises(sf.UnsupportedQuery):
+            run(service.ask(ANA, statement))
+    assert charges(service) == []
+
+
+def test_what_fails_after_the_charge_says_one_thing(make_service, run, folder, monkeypatch):
+    service = make_service()
+    engine = service.curator._engine
+    reasons = [sf.SourceError("one reason"), RuntimeError("a value: 17"), RecursionError(), MemoryError()]
+    texts = set()
+    for number, reason in enumerate(reasons):
+
+        def fail(*_, reason=reason, **__):
+            raise reason
+
+        monkeypatch.setattr(type(engine), "aggregate", fail)
+        with pytest.raises(ChargeKept) as caught:
+            run(service.ask(ANA, f"DP-SELECT 0.1 COUNT(*) FROM visits WHERE fee > {number}"))
+        texts.add(str(caught.value))
+    assert len(texts) == 1
+    assert len(charges(service)) == len(reasons)
+    assert "17" not in json.dumps(service.events)
+
+
+def test_what_was_charged_is_finished_after_the_client_left(make_service, run):
+    service = make_service()
+
+    async def leave():
+        task = asyncio.create_task(service.ask(ANA, COUNT))
+        while not charges(service):
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await service.close()
+
+    run(leave())
+    service = make_service()
+    assert run(service.ask(ANA, COUNT)).repeated
+
+
+def test_many_who_ask_the_same_make_one_charge(make_service, run):
+    service = make_service()
+
+    async def ask():
+        return await asyncio.gather(*(service.ask(ANA if i % 2 else SUE, COUNT) for i in range(64)))
+
+    replies = run(ask())
+    assert len({reply.table.to_pydict().__repr__() for reply in replies}) == 1
+    assert len(charges(service)) == 1
+    assert sum(reply.spent for reply in replies) == Fraction(1, 4)
+
+
+def test_a_session_can_be_capped(make_service, run):
+    service = make_service()
+    with pytest.raises(BudgetExceeded, match=r"at most epsilon 0\.2"):
+        run(service.ask(ANA, COUNT, at_most=Fraction(1, 5)))
+    with pytest.raises(BudgetExceeded):  # several charges, which together are beyond it
+        run(service.ask(ANA, "DP-SELECT 0.3 clinic, fee, month FROM visits", at_most=Fraction(1, 5)))
+    run(service.ask(ANA, "DP-SELECT WITHIN 1% COUNT(*) FROM visits", at_most=Fraction(1, 50)))
+    assert 0 < service.curator.share("ana").spent <= Fraction(1, 50)
+
+
+def test_what_costs_much_waits_for_a_steward(make_service, run):
+    service = make_service(approve_above="0.2")
+
+    async def ask():
+        with pytest.raises(ApprovalNeeded, match="waits as number 1") as caught:
+            await service.ask(ANA, COUNT)
+        with pytest.raises(ApprovalNeeded, match="waits as number 1"):
+            await service.ask(ANA, COUNT)
+        await service.ask(ANA, "DP-SELECT 0.1 COUNT(*) FROM visits")
+        assert (await service.approvals(ANA))[0]["status"] == "waiting"
+        await service.decide(SUE, caught.value.number, approve=True)
+        reply = await service.ask(ANA, COUNT)
+        with pytest.raises(AccessDenied, match="no request 1 waits"):
+            await service.decide(SUE, 1, approve=False)
+        other = COUNT.replace("0.25", "0.26")
+        with pytest.raises(ApprovalNeeded, match="waits as number 2"):
+            await service.ask(ANA, other)
+        await service.decide(SUE, 2, approve=False)
+        with pytest.raises(ApprovalNeeded, match="waits as number 3"):
+            await service.ask(ANA, other)
+        return reply
+
+    assert run(ask()).spent == Fraction(1, 4)
+    assert len(charges(service)) == 2
+
+
+def test_a_release_is_a_job_that_others_can_look_at(make_service, run, folder):
+    service = make_service()
+
+    async def release():
+        job = await service.start_release(ANA, RECIPE, name="monthly")
+        seen = [each["status"] async for each in service.watch_job(ANA, job["number"])]
+        assert seen[-1] == "done"
+        with pytest.raises(ReleaseError, match="already"):
+            await service.start_release(ANA, RECIPE, name="monthly")
+        found = (await service.releases(VIC))[0]
+        page = await service.report_page(VIC, "monthly")
+        with pytest.raises(ReleaseError, match="no model"):
+            await service.ask_release(VIC, "monthly", "SELECT COUNT(*) AS n FROM visits")
+        tree = await service.start_release(SUE, TREE, name="rows")
+        assert [each["status"] async for each in service.watch_job(SUE, tree["number"])][-1] == "done"
+        rows = (await service.ask_release(VIC, "rows", "SELECT COUNT(*) AS n FROM visits")).to_pylist()
+        path = await service.release_file(VIC, "monthly", "table.csv")
+        for name, file in (("monthly", "../../sfumato.toml"), ("..", "sfumato.toml"), ("monthly", "x")):
+            with pytest.raises(ReleaseError, match="no"):
+                await service.release_file(VIC, name, file)
+        return found, page, rows, path
+
+    found, page, rows, path = run(release())
+    assert found["recipe"] == "cell-counts"
+    assert "certificate.json" in found["files"]
+    assert page.startswith(b"<!doctype html>") or b"<html" in page[:200]
+    assert "n" in rows[0]
+    assert path.read_text(encoding="utf-8").startswith("clinic,month,")
+    sf.verify(folder / "releases" / "monthly", ledger=folder / "ledger.db")
+    assert charges(service)[0].asked_by == "ana"
+
+
+def test_an_interrupted_job_is_finished_at_the_next_start_without_another_charge(make_service, run, folder):
+    service = make_service()
+    number = service.state.add_job("ana", name="later", recipe=RECIPE, status="running")
+    service.curator.release(sf.recipes.CellCounts(table="visits", by=("clinic", "month")), epsilon=0.5)
+
+    async def resume():
+        service.resume_jobs()
+        return [job["status"] async for job in service.watch_job(SUE, number)]
+
+    assert run(resume())[-1] == "done"
+    assert len(charges(service)) == 1
+    assert (folder / "releases" / "later" / "certificate.json").exists()
+
+
+def test_a_large_release_waits_for_a_steward(make_service, run):
+    service = make_service(approve_above="0.2")
+
+    async def release():
+        job = await service.start_release(ANA, RECIPE, name="monthly")
+        assert job["status"] == "approval"
+        await service.decide(SUE, 1, approve=True)
+        return [each["status"] async for each in service.watch_job(ANA, job["number"])]
+
+    assert run(release())[-1] == "done"
+
+
+def test_an_analysts_recipe_names_no_file_of_the_server(make_service, run, folder):
+    service = make_service()
+    adaptive = 'recipe = "adaptive"\ntable = "visits"\nepsilon = 0.5\npublic = "/etc/hostname"\n'
+    for user in (ANA, SUE):
+        with pytest.raises(AccessDenied, match=r"file|folder"):
+            run(service.check(user, adaptive))
+
+
+def test_too_many_requests_and_too_many_wrong_passwords_wait(make_service, run):
+    service = make_service(per_minute=5)
+
+    async def ask():
+        for _ in range(5):
+            await service.budget(ANA)
+        with pytest.raises(TooManyRequests):
+            await service.budget(ANA)
+        await service.budget(SUE)
+
+    run(ask())
+    assert service.check_password("ana", "ana's password") == ANA
+    assert service.check_password("nobody", "ana's password") is None
+    for _ in range(10):
+        assert service.check_password("ana", "wrong password") is None
+    with pytest.raises(TooManyRequests):
+        service.check_password("ana", "ana's password")
+    assert "password" not in json.dumps(service.events)
+
+
+def test_a_steward_link_works_once(make_service):
+    service = make_service()
+    link = service.make_steward_link()
+    session = service.enter_by_link(link)
+    assert service.find_session(session)[0] == SUE
+    assert service.enter_by_link(link) is None
+    service.close_session(session)
+    assert service.find_session(session) is None
+
+
+def test_people_are_added_with_a_share_and_removed(make_service, run):
+    service = make_service()
+
+    async def manage():
+        token = await service.add_user(SUE, name="ben", role="analyst", share="0.5")
+        ben = service.check_token(token)
+        assert ben == User(name="ben", role="analyst")
+        assert service.check_password("ben", token) == ben
+        with pytest.raises(AccessDenied, match="already"):
+            await service.add_user(SUE, name="ben", role="analyst", share="0.5")
+        with pytest.raises(RecipeError, match="share"):
+            await service.add_user(SUE, name="cy", role="analyst")
+        with pytest.raises(AccessDenied, match="name begins"):
+            await service.add_user(SUE, name="a b", role="viewer")
+        renewed = await service.new_token(ben, "ben")
+        assert service.check_token(token) is None
+        assert service.check_token(renewed) == ben
+        (record,) = [each for each in await service.users(SUE) if each["name"] == "ben"]
+        await service.remove_user(SUE, "ben")
+        assert service.check_token(renewed) is None
+        with pytest.raises(AccessDenied, match="themselves"):
+            await service.remove_user(SUE, "sue")
+        return record
+
+    assert run(manage())["share"] == "0.5"
+
+
+def test_tables_show_public_facts_only(make_service, run):
+    service = make_service()
+    (visits,) = run(service.tables(ANA))
+    assert (visits["name"], visits["unit"], visits["max_records"]) == ("visits", "person", 5)
+    assert {column["name"]: column.get("kind") for column in visits["columns"]} == {
+        "clinic": "text",
+        "fee": "number",
+        "month": "integer",
+        "person": "integer",
+    }
+    assert "source" not in json.dumps(visits)
+
+
+def test_the_price_is_known_before(make_service, run):
+    service = make_service()
+    price = run(service.explain(ANA, COUNT))
+    assert (price["epsilon"], price["stored"], price["admitted"], price["groups"]) == ("0.25", False, True, 3)
+    run(service.ask(ANA, COUNT))
+    assert run(service.explain(ANA, COUNT))["stored"]
+    assert not run(service.explain(ANA, COUNT.replace("0.25", "0.9")))["admitted"]

@@ -1,0 +1,60 @@
+"""What a server remembers: nothing that a thief of the file could use."""
+
+import sqlite3
+import stat
+
+import pytest
+
+from sfumato.errors import AccessDenied
+from sfumato.serve.clock import next_reply
+from sfumato.serve.state import State, make_verifier
+
+
+def test_the_file_holds_no_secret_in_the_clear(tmp_path):
+    state = State(tmp_path / "serve.db")
+    token = state.add_user("ana", "analyst", password="correct horse")
+    session, link = state.open_session("ana"), state.make_link("ana")
+    with sqlite3.connect(tmp_path / "serve.db") as connection:
+        dump = "\n".join(connection.iterdump())
+    for secret in (token, session, link, "correct horse"):
+        assert secret not in dump
+    assert stat.S_IMODE((tmp_path / "serve.db").stat().st_mode) == 0o600
+
+
+def test_a_verifier_is_that_of_the_standard():
+    # RFC 7677: user "user", password "pencil".
+    import base64
+
+    verifier = make_verifier("pencil", salt=base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))
+    assert base64.b64encode(verifier.stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
+    assert base64.b64encode(verifier.server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+
+
+def test_unknown_names_have_a_verifier_that_stays_and_fits_nothing(tmp_path):
+    state = State(tmp_path / "serve.db")
+    first, again = state.find_verifier("nobody"), State(tmp_path / "serve.db").find_verifier("nobody")
+    assert first == again
+    assert first != state.find_verifier("nobody else")
+    assert not first.fits("")
+
+
+def test_names_roles_and_passwords_are_checked(tmp_path):
+    state = State(tmp_path / "serve.db")
+    for name, role, password in (
+        ("", "viewer", None),
+        ("a" * 64, "viewer", None),
+        ("a", "king", None),
+        ("a", "viewer", "short"),
+    ):
+        with pytest.raises(AccessDenied):
+            state.add_user(name, role, password=password)
+    assert state.users() == []
+
+
+@pytest.mark.parametrize("elapsed", [0, 0.01, 0.05, 0.0500001, 0.07, 1, 17.3, 1000])
+def test_reply_times_lie_on_a_grid_that_does_not_depend_on_the_work(elapsed):
+    grid = [0.05 * 2 ** (step / 2) for step in range(60)]
+    reply = next_reply(elapsed, first=0.05)
+    assert reply >= elapsed
+    assert min(abs(reply - each) for each in grid) < 1e-6
+    assert reply <= max(0.05, elapsed * 2**0.5 + 1e-9)
