@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-rest test-all coverage engines check reference versions audit bench clean
+.PHONY: demo test test-rest test-all coverage engines clients check reference versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -26,6 +26,9 @@ coverage: .venv/ready
 
 # What tables in PostgreSQL and Spark need besides; without it their tests are skipped.
 engines: .venv/engines
+
+# Other clients of PostgreSQL and of agents, in an environment of their own; without it their tests are skipped.
+clients: .venv-clients/ready
 
 check: .venv/ready
 	$(BIN)/ruff format --check .
@@ -53,8 +56,14 @@ bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-engines.txt
 	touch .venv/engines
 
+.venv-clients/ready: requirements-clients.txt
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-clients.txt
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix .venv-clients/node pg@8.23.1; fi
+	touch .venv-clients/ready
+
 clean:
-	rm -rf .venv .bench .coverage demo
+	rm -rf .venv .venv-clients .bench .coverage demo
 
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -1,5 +1,8 @@
 """The door: a charge pays for one answer, and what cannot be counted is refused before it is charged."""
 
+import signal
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
@@ -57,3 +60,29 @@ def test_explain_names_the_price_and_what_is_paid_for(project):
     answer = curator.sql(statement).to_arrow().to_pylist()
     assert {row["n_high"] - row["n"] for row in answer} == {price.errors["n"]}
     assert curator.sql(f"EXPLAIN {statement}").price.stored
+
+
+def test_a_statement_that_was_killed_after_its_charge_is_finished_under_it(project):
+    code = (
+        "import os, signal\n"
+        "from sfumato import curator\n"
+        "import sfumato as sf\n"
+        "from sfumato.engines import DuckDBEngine\n"
+        "class Dying(DuckDBEngine):\n"
+        "    def aggregate(self, *args, **options):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "curator.open_engine = Dying\n"
+        "sf.open('sfumato.toml').sql('DP-SELECT 0.5 COUNT(*) AS n FROM t')\n"
+    )
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=project.parent, capture_output=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+    curator = sf.open(project)
+    assert curator.budget().spent == Fraction(1, 2)
+    first = curator.sql("DP-SELECT 0.5 COUNT(*) AS n FROM t")
+    assert first.spent == 0
+    assert curator.sql("DP-SELECT 0.5 COUNT(*) AS n FROM t").table == first.table
+    assert curator.budget().spent == Fraction(1, 2)
+    assert sf.open(project).budget().spent == Fraction(1, 2)

@@ -43,6 +43,7 @@ class Browser:
 
     def __init__(self, *, timeout=60):
         self.timeout = timeout
+        self.scripted = True  # pages that may run no scripts draw no frame for us either
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -147,7 +148,8 @@ class Browser:
     def _wait_for_load(self):
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._read()
-        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        if self.scripted:
+            self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def evaluate(self, expression):
         """The value of a JavaScript expression; a promise is awaited."""

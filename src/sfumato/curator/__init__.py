@@ -374,7 +374,6 @@ class Curator:
             tables=plan.table.name,
             costs=plan.costs,
             version=lambda secret: self._engine.version(plan.table, secret=secret),
-            resumable=plan.allowance is not None,
         )
 
     def _answer(

@@ -4,7 +4,8 @@ Recipes, statements, scores and whatever else is answered goes through it in one
 before is found and costs nothing. Otherwise the charge is written to the ledger; only then are records
 read; that they did not change meanwhile is seen by their version; noise is added; and the noisy answer is
 stored before anybody sees it. A failure before the charge costs nothing, a failure after it keeps the
-charge: a refund would tell about the records. Proof: docs/proofs/ledger.md.
+charge: a refund would tell about the records. Whoever asks the same again goes on under that charge.
+Proof: docs/proofs/ledger.md.
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ class Bill:
 
     `digest` names the question and `description` is what the ledger keeps of it; `tables` are their names
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
-    of what is read. With `resumable`, the answer may come in parts, of which the ledger keeps those that
-    are there. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it.
+    of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it.
     """
 
     digest: str
@@ -44,7 +44,6 @@ class Bill:
     costs: tuple[Cost, ...]
     version: Callable[[bytes], str]
     units: Mapping[str, str] | None = None
-    resumable: bool = False
     asked_by: str | None = None
     at_most: Fraction | None = None
 
@@ -125,10 +124,9 @@ def open_charge(
         if found is not None:
             yield Charged(bill, found[0], ledger=ledger, noise=noise, answer=found[1])
             return
-        begun = None
-        if bill.resumable:
-            begun = ledger.find_progress(plan_digest=bill.digest, table_version=version)
+        begun = ledger.find_progress(plan_digest=bill.digest, table_version=version)
         if begun is not None:
+            progress("going on under an earlier charge")
             yield Charged(bill, begun[0], ledger=ledger, noise=noise, kept=begun[1], resumed=True)
             return
         if not may_charge:
@@ -145,11 +143,11 @@ def open_charge(
             table=bill.tables,
             table_version=version,
             costs=bill.costs,
-            resumable=bill.resumable,
+            resumable=True,
             units=bill.units,
             asked_by=bill.asked_by,
         )
-        yield Charged(bill, entry, ledger=ledger, noise=noise, kept=b"" if bill.resumable else None)
+        yield Charged(bill, entry, ledger=ledger, noise=noise, kept=b"")
 
 
 def answer_under_charge(
@@ -164,20 +162,21 @@ def answer_under_charge(
     unpack: Callable[[bytes], Noisy],
     progress: Callable[[str], None],
 ) -> tuple[Noisy, bool]:
-    """The noisy answer to a question that is asked at once, and whether it was given before, at no cost.
+    """The noisy answer to a question that is asked at once, and whether it was charged now.
 
+    It was not if it is stored, or if a charge was made whose answer nobody has seen: that one is finished.
     `bill`, `ledger`, `noise`, `prepare` and `progress` are those of `open_charge`, `read` and `draw` those of
     `measure`. The ledger keeps what `pack` makes of the answer; `unpack` is its inverse.
     """
     with open_charge(bill, ledger=ledger, noise=noise, prepare=prepare, progress=progress) as charge:
         if charge.answer is not None:
-            return unpack(charge.answer), True
+            return unpack(charge.answer), False
         noisy = charge.measure(read, draw)
         try:
             charge.store(pack(noisy))
         except LedgerError as error:
             raise ChargeKept(f"{error}. The charge is kept, and nobody has seen its answer") from None
-        return noisy, False
+        return noisy, not charge.resumed
 
 
 def _refuse_beyond(bill: Bill, ledger: Ledger) -> None:

@@ -174,7 +174,7 @@ def publish_score(
 
     with engine.snapshot(table):
         engine.check(table, (question.columns,))
-        noisy, repeated = answer_under_charge(
+        noisy, charged = answer_under_charge(
             Bill(
                 digest=digest(question.to_record()),
                 description=question.to_record(),
@@ -194,8 +194,8 @@ def publish_score(
         metric=metric,
         columns=question.columns,
         scores=question.finish(noisy),
-        spent=Fraction(0) if repeated else question.epsilon,
-        repeated=repeated,
+        spent=question.epsilon if charged else Fraction(0),
+        repeated=not charged,
     )
 
 

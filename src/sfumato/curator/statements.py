@@ -336,7 +336,7 @@ class _Desk:
 
         `spent` is what the statement has cost so far.
         """
-        noisy, repeated = answer_under_charge(
+        noisy, charged = answer_under_charge(
             Bill(
                 digest=self._digest(plan),
                 description=plan.to_record(),
@@ -356,7 +356,7 @@ class _Desk:
             unpack=lambda stored: unpack_noisy(stored, plan),
             progress=progress,
         )
-        return noisy, Fraction(0) if repeated else plan.epsilon
+        return noisy, plan.epsilon if charged else Fraction(0)
 
     def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
         for plan in plans:

@@ -9,10 +9,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from markupsafe import Markup
 
-from sfumato.pages.svg import draw_line, draw_picture, element, round_limit, write
-from sfumato.pages.words import clip_text, short
+from sfumato.pages.svg import (
+    SEQUENTIAL,
+    draw_line,
+    draw_picture,
+    element,
+    round_limit,
+    write,
+    write_png,
+)
+from sfumato.pages.words import MINUS, clip_text, short
 
 _WIDTH = 340
 _MOST_COLUMNS = 31
@@ -89,8 +98,10 @@ def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
             )
         )  # fmt: skip
         parts.append(draw_line(middle, at(each.low), middle, at(each.high), class_="whisker"))
-        for end in (each.low, each.high):
-            parts.append(draw_line(middle - 3, at(end), middle + 3, at(end), class_="whisker"))
+        parts += [
+            draw_line(middle - 3, at(end), middle + 3, at(end), class_="whisker")
+            for end in (each.low, each.high)
+        ]
         if place % every == 0:
             parts.append(write(middle, bottom + 16, each.label, at="middle"))
     return draw_picture(_WIDTH, bottom + 22, label, *parts)
@@ -124,8 +135,9 @@ def _draw_lines(intervals: Sequence[Interval], label: str) -> Markup:
             )
         )  # fmt: skip
         parts.append(draw_line(at(each.low), top + 22, at(each.high), top + 22, class_="whisker"))
-        for end in (each.low, each.high):
-            parts.append(draw_line(at(end), top + 19, at(end), top + 25, class_="whisker"))
+        parts += [
+            draw_line(at(end), top + 19, at(end), top + 25, class_="whisker") for end in (each.low, each.high)
+        ]
     return draw_picture(_WIDTH, bottom + 20, label, *parts)
 
 
@@ -156,7 +168,7 @@ def draw_sketch(half: float, label: str, *, gaussian: bool = False) -> Markup:
         draw_line(middle, base - tall - 6, middle, base + 4, class_="dash"),
         draw_line(middle - scale, base + 9, middle + scale, base + 9, class_="whisker"),
     ]
-    for end, said in ((-1, f"−{short(half)}"), (1, f"+{short(half)}")):
+    for end, said in ((-1, f"{MINUS}{short(half)}"), (1, f"+{short(half)}")):
         parts.append(
             draw_line(middle + end * scale, base + 5, middle + end * scale, base + 13, class_="whisker")
         )
@@ -189,7 +201,7 @@ def draw_meter(total: float, spent: float, price: float, label: str) -> Markup:
 
 def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Markup:
     """All charges in time: above their sum up to `total`, below one line per person, coloured by table."""
-    width, left, top, tall, row = 680, 120, 22, 96, 30
+    width, left, top, tall, row = 680, 92, 22, 96, 30
     people = list(dict.fromkeys(each.person for each in charges))
     tables = list(dict.fromkeys(each.table for each in charges))
     moments = [each.moment for each in charges]
@@ -206,7 +218,9 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
     for share in (0.0, 0.5, 1.0):
         parts.append(draw_line(left, down(share * total), right, down(share * total)))
         parts.append(write(left - 8, down(share * total) + 4, short(share * total), at="end", class_="q"))
-    parts.append(write(left, top - 9, "epsilon spent, of all there is", class_="q"))
+    parts.append(
+        write(left, top - 9, "epsilon of the charges, added up; the top line is all there is", class_="q")
+    )
     path, summed = f"M{left} {base}", 0.0
     for each in sorted(charges, key=lambda each: each.moment):
         path += f"H{across(each.moment):.1f}"
@@ -219,7 +233,7 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
     for line, person in enumerate(people):
         y = base + 42 + row * line
         parts.append(draw_line(left, y, right, y))
-        parts.append(write(left - 8, y + 4, clip_text(person, 16), at="end", size=12))
+        parts.append(write(left - 8, y + 4, clip_text(person, 12), at="end", size=12))
     for each in charges:
         y = base + 42 + row * people.index(each.person)
         size = 3 + 5 * math.sqrt(each.epsilon / largest)
@@ -237,6 +251,19 @@ def draw_timeline(charges: Sequence[Spending], total: float, label: str) -> Mark
         parts.append(write(x + 15, bottom + 4, clip_text(table, 20)))
         x += 30 + 6.8 * min(len(table), 20)
     return draw_picture(width, bottom + 14, label, *parts)
+
+
+def draw_icon() -> bytes:
+    r"""A small picture for the browser's tab, as a PNG file: a point that fades outwards.
+
+    >>> draw_icon()[:8]
+    b'\x89PNG\r\n\x1a\n'
+    """
+    places = np.arange(32) - 15.5
+    distance = np.hypot(places[:, None], places[None, :])
+    shades = SEQUENTIAL["light"][:0:-1]
+    codes = np.minimum(distance / 16 * len(shades), len(shades)).astype(np.int64)
+    return write_png(codes, (*shades, "#000000"), clear=(len(shades),))
 
 
 def _join(points: Sequence[tuple[float, float]]) -> str:

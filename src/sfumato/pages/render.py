@@ -17,6 +17,7 @@ from sfumato.pages.words import (
     name_columns,
     percent,
     plural,
+    rest,
     short,
     signed,
     spread,
@@ -52,7 +53,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (amount, exponent, name_columns, percent, plural, short, signed, spread, whole)
+    filters = (amount, exponent, name_columns, percent, plural, rest, short, signed, spread, whole)
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters |= {
         "clip": clip_text,

@@ -151,6 +151,16 @@ def amount(value: object) -> str:
     return format_short(exact) if rounded.denominator == 1 < exact.denominator else format_exact(rounded)
 
 
+def rest(value: object) -> str:
+    """What is left of a privacy amount, in six decimals, rounded down.
+
+    >>> rest("1.58620699"), rest(0.6), rest("1/3")
+    ('1.586206', '0.6', '0.333333')
+    """
+    exact = parse_exact(value, name="amount")
+    return format_exact(-round_up(-exact, places=6))
+
+
 def show_hidden(text: str) -> str:
     """`text` with a replacement character for what cannot be seen; lines and tabs are kept."""
     if text.isprintable():

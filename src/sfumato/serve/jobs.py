@@ -87,7 +87,7 @@ class Jobs:
             if record["status"] in ("waiting", "running"):
                 self.start(record["number"])
 
-    def list(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """All jobs as they show, the newest first."""
         return [
             record | (self._live[record["number"]].shown if record["number"] in self._live else {})
@@ -96,7 +96,7 @@ class Jobs:
 
     def find(self, number: int) -> dict[str, Any]:
         """One job as it shows."""
-        for record in self.list():
+        for record in self.records():
             if record["number"] == number:
                 return record
         raise ReleaseError(f"there is no job {number}")

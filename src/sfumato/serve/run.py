@@ -18,7 +18,7 @@ from sfumato.serve.service import Service
 from sfumato.serve.settings import Settings, load_tls
 from sfumato.serve.state import STATE_FILE, State
 from sfumato.serve.web import make_app
-from sfumato.serve.wire import serve_wire
+from sfumato.serve.wire import Limits, WireServer, load_certificate
 
 if TYPE_CHECKING:
     import uvicorn
@@ -79,19 +79,25 @@ async def _serve(
     catalog = Catalog(
         curator.project, stored={name: curator.describe_table(name) for name in _named(curator)}
     )
-    certificate = None if settings.certificate is None else folder / settings.certificate
-    http = _make_http(service, settings, folder)
-    wire = await _listen(
-        lambda: asyncio.start_server(
-            lambda reader, writer: serve_wire(
-                reader, writer, service=service, catalog=catalog, tls=tls, certificate=certificate
-            ),
-            settings.host,
-            settings.pg_port,
-            backlog=settings.connections,
-        ),
-        port=settings.pg_port,
+    wire = WireServer(
+        service=service,
+        catalog=catalog,
+        tls=tls,
+        certificate=None
+        if settings.certificate is None
+        else load_certificate((folder / settings.certificate).read_text(encoding="ascii")),
+        plain=settings.behind_proxy,
+        limits=Limits(connections=settings.connections),
     )
+    http = _make_http(service, settings, folder)
+    try:
+        listening = await asyncio.start_server(
+            wire.serve, settings.host, settings.pg_port, backlog=settings.connections
+        )
+    except OSError:
+        raise SourceError(
+            f"port {settings.pg_port} cannot be opened; choose another with --pg-port"
+        ) from None
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # Windows
@@ -100,16 +106,17 @@ async def _serve(
     while not http.started and not serving.done():
         await asyncio.sleep(0.01)
     if serving.done():
-        wire.close()
+        listening.close()
         serving.result()
         raise SourceError(f"port {settings.http_port} cannot be opened; choose another with --http-port")
     service.resume_jobs()
-    announce(_addresses(service, settings, http, wire))
+    announce(_addresses(service, settings, http, listening))
     log({"event": "start", "person": ""})
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
-    wire.close()
+    listening.close()
     await service.close()
+    await wire.close()
     http.should_exit = True
     await serving
     log({"event": "stop", "person": ""})
@@ -153,19 +160,11 @@ async def _run_http(server: uvicorn.Server) -> None:
         return
 
 
-async def _listen(start: Callable[[], Any], *, port: int) -> asyncio.Server:
-    try:
-        server: asyncio.Server = await start()
-    except OSError:
-        raise SourceError(f"port {port} cannot be opened; choose another with --pg-port") from None
-    return server
-
-
 def _addresses(
-    service: Service, settings: Settings, http: uvicorn.Server, wire: asyncio.Server
+    service: Service, settings: Settings, http: uvicorn.Server, listening: asyncio.Server
 ) -> dict[str, str]:
     http_port = http.servers[0].sockets[0].getsockname()[1]
-    pg_port = wire.sockets[0].getsockname()[1]
+    pg_port = listening.sockets[0].getsockname()[1]
     host = settings.names[0] if settings.names else settings.host
     shown = f"[{host}]" if ":" in host else host
     page = f"{'https' if settings.certificate else 'http'}://{shown}:{http_port}"

@@ -76,6 +76,18 @@ class Reply:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A statement with who asks it, its price and its limit; `digest` names it in approvals."""
+
+    user: User
+    text: str
+    epsilon: object
+    at_most: Fraction | None
+    parameters: tuple[object, ...]
+    digest: str
+
+
 class Service:
     """One project, served. `log` is called with a record of every event; none holds a value of a record."""
 
@@ -207,21 +219,23 @@ class Service:
         begun = time.monotonic()
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
 
+        stages: list[str] = []  # none if nothing is charged or read: a stored answer, say
+
         def work() -> tuple[Reply | SfumatoError, float]:
             started = time.monotonic()
             try:
-                return self._buy(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest()), started
+                ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
+                return self._buy(ask, progress=stages.append), started
             except ChargeKept:
                 return ChargeKept(_KEPT), started
             except SfumatoError as error:
-                return error, 0.0
+                return error, started
             except Exception as error:
                 self.note("error", user.name, kind=type(error).__name__)
                 return ChargeKept(_KEPT), started
 
         reply, started = await self.run(work)
-        charged = isinstance(reply, ChargeKept) or (isinstance(reply, Reply) and reply.spent > 0)
-        if charged:
+        if isinstance(reply, ChargeKept) or (stages and isinstance(reply, Reply)):
             elapsed = time.monotonic() - started
             await asyncio.sleep(next_reply(elapsed, first=self.settings.reply_every) - elapsed)
         self._count_reply(user, reply, time.monotonic() - begun, digest.hexdigest()[:16])
@@ -295,7 +309,7 @@ class Service:
     async def jobs(self, user: User) -> list[dict[str, Any]]:
         """The jobs of a person, or of everybody for a steward."""
         self.admit(user, "jobs")
-        found = await self.run(self._jobs.list)
+        found = await self.run(self._jobs.records)
         return [job for job in found if user.role == "steward" or job["person"] == user.name]
 
     async def job(self, user: User, number: int) -> dict[str, Any]:
@@ -433,25 +447,22 @@ class Service:
 
     # In workers
 
-    def _buy(
-        self,
-        user: User,
-        text: str,
-        epsilon: object,
-        at_most: Fraction | None,
-        parameters: tuple[object, ...],
-        digest: str,
-    ) -> Reply:
-        limit, above = at_most, self.settings.approve_above
-        approved = above is None or user.role == "steward" or self.state.is_approved(user.name, digest)
+    def _buy(self, ask: _Question, *, progress: Callable[[str], None]) -> Reply:
+        user, limit, above = ask.user, ask.at_most, self.settings.approve_above
+        approved = above is None or user.role == "steward" or self.state.is_approved(user.name, ask.digest)
         if not approved and above is not None:
-            self._refuse_unapproved(user, text, epsilon, parameters, digest, above)
+            self._refuse_unapproved(ask, above)
             limit = above if limit is None else min(limit, above)
         answer = self.curator.sql(
-            text, epsilon=epsilon, parameters=parameters, asked_by=user.name, at_most=limit
+            ask.text,
+            epsilon=ask.epsilon,
+            parameters=ask.parameters,
+            asked_by=user.name,
+            at_most=limit,
+            progress=progress,
         )
         if answer.spent and above is not None:
-            self.state.use_approval(user.name, digest)
+            self.state.use_approval(user.name, ask.digest)
         left = self._left(user)
         return Reply(
             table=answer.table,
@@ -464,20 +475,16 @@ class Service:
             notes=(*_explain_cost(answer, left), *answer.notes),
         )
 
-    def _refuse_unapproved(
-        self,
-        user: User,
-        text: str,
-        epsilon: object,
-        parameters: tuple[object, ...],
-        digest: str,
-        above: Fraction,
-    ) -> None:
-        price = self._price(text, epsilon, parameters).price
+    def _refuse_unapproved(self, ask: _Question, above: Fraction) -> None:
+        price = self._price(ask.text, ask.epsilon, ask.parameters).price
         if price is None or price.stored or price.epsilon <= above:
             return
         number = self.state.ask_approval(
-            user.name, kind="statement", subject=text, digest=digest, epsilon=format_exact(price.epsilon)
+            ask.user.name,
+            kind="statement",
+            subject=ask.text,
+            digest=ask.digest,
+            epsilon=format_exact(price.epsilon),
         )
         raise ApprovalNeeded(
             f"this costs epsilon {format_short(price.epsilon)}, and more than {format_short(above)} needs a "

@@ -220,7 +220,7 @@ def _columns(written: Written, kinds: Sequence[str]) -> tuple[Column, ...]:
     columns = []
     for place, (kind, type_) in enumerate(zip(kinds, known, strict=True)):
         name = written.columns[place] if len(written.columns) == len(kinds) else f"column{place + 1}"
-        columns.append(Column(name, oids[type_ or _given(kind)]))
+        columns.append(Column(name, oids["text" if type_ == "unknown" else type_ or _given(kind)]))
     return tuple(columns)
 
 

@@ -165,38 +165,38 @@ def read_type(node: exp.Expr) -> str:
 
 def name_column(node: exp.Expr) -> str:
     """The name that PostgreSQL gives to a column without one."""
+    return _find_name(node)[0]
+
+
+def _find_name(node: exp.Expr) -> tuple[str, bool]:
+    """A name, and whether a cast or a CASE around it leaves it."""
     match node:
         case exp.Column():
-            return fold(node.this)
-        case exp.Cast():
-            inner = name_column(node.this)
-            return read_type(node.to) if inner == "?column?" else inner
+            return fold(node.this), True
         case exp.Anonymous():
-            return node.name.lower()
+            return node.name.lower(), True
+        case exp.Dot() if isinstance(node.expression, exp.Identifier):
+            return fold(node.expression), True
         case exp.Dot():
-            return (
-                fold(node.expression)
-                if isinstance(node.expression, exp.Identifier)
-                else name_column(node.expression)
-            )
-        case exp.Subquery():
-            first = node.this.selects[0] if node.this.selects else None
-            return (
-                first.alias_or_name
-                if isinstance(first, exp.Alias)
-                else name_column(first)
-                if first
-                else "?column?"
-            )
+            return _find_name(node.expression)
         case exp.Paren() | exp.Filter() | exp.Window() | exp.Collate() | exp.Bracket():
-            return name_column(node.this)
-        case exp.Case() | exp.Array() | exp.Exists() | exp.Substring() | exp.Extract():
-            return node.sql_name().lower() if not isinstance(node, exp.Case) else "case"
+            return _find_name(node.this)
+        case exp.Subquery() if node.this.selects:
+            first = node.this.selects[0]
+            return (fold(first.args["alias"]), True) if isinstance(first, exp.Alias) else _find_name(first)
+        case exp.Cast():
+            name, strong = _find_name(node.this)
+            return (name, True) if strong else (read_type(node.to).removeprefix("_"), False)
+        case exp.Case():
+            name, strong = _find_name(node.args.get("default") or exp.Null())
+            return (name, True) if strong else ("case", False)
         case exp.Trim():
-            return "btrim"
+            return "btrim", True
         case exp.Boolean():
-            return "bool"
-    return node.sql_name().lower() if isinstance(node, WORDS) else "?column?"
+            return "bool", False
+    if isinstance(node, (*WORDS, exp.Array, exp.Exists, exp.Substring, exp.Extract)):
+        return node.sql_name().lower(), True
+    return "?column?", False
 
 
 def fold(node: exp.Expr) -> str:

@@ -6,7 +6,7 @@ function that is known here, and what DuckDB gets is written from the tree anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -124,9 +124,7 @@ class _Writer:
                 others = self.query(node.right, ctes, outer, outermost=outermost)
                 if len(columns) == len(others):
                     pairs = zip(columns, others, strict=True)
-                    columns = [
-                        (name, one if one == two or two is None else None) for (name, one), (_, two) in pairs
-                    ]
+                    columns = [(name, _common((one, two))) for (name, one), (_, two) in pairs]
                 self.clauses(node, {"": dict(columns)}, ctes)
             case exp.Select():
                 columns = self.select(node, ctes, outer, outermost=outermost)
@@ -329,7 +327,7 @@ class _Writer:
                 return self.cast(node, scope, ctes)
             case exp.ByteString() | exp.RawString():
                 text = node.name if isinstance(node, exp.RawString) else unescape(node.name)
-                return exp.Literal.string(text), None
+                return exp.Literal.string(text), "unknown"
             case exp.Collate():
                 return self.write(node.this, scope, ctes)
             case exp.Operator():
@@ -362,84 +360,57 @@ class _Writer:
     def parts(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
         """Writes all parts of a node that keeps its meaning; the type that follows from theirs."""
         types: dict[str, list[str | None]] = {}
-        if isinstance(node, exp.Binary | exp.In | exp.Between):
-            self.infer(node, scope, ctes)
         for key, value in list(node.args.items()):
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, exp.Expr):
-                    if isinstance(part, exp.Query):
-                        columns = self.query(part, ctes, scope)
-                        types.setdefault(key, []).append(columns[0][1] if columns else None)
-                        continue
-                    written, type_ = self.write(part, scope, ctes)
-                    types.setdefault(key, []).append(type_)
-                    if written is not part:
-                        part.replace(written)
+            listed = value if isinstance(value, list) else [value]
+            if not any(isinstance(part, exp.Expr) for part in listed):
+                continue
+            pairs = [self.write(part, scope, ctes) for part in listed]
+            types[key] = [type_ for _, type_ in pairs]
+            node.set(key, [part for part, _ in pairs] if isinstance(value, list) else pairs[0][0])
+        first = types.get("this", [None])[0]
         match node:
-            case exp.EQ() | exp.NEQ() if isinstance(node.expression, exp.Any | exp.All):
-                return _compare_list(node), "bool"
-            case exp.Paren() | exp.Filter() | exp.Window() | exp.Neg():
-                return node, types.get("this", [None])[0]
-            case exp.Case():
-                found = {type_ for each in node.args["ifs"] for type_ in [each.meta.get("type")]}
-                found |= set(types.get("default", []))
-                return node, found.pop() if len(found) == 1 else None
+            case exp.Any() | exp.All() | exp.Paren() | exp.Filter() | exp.Window() | exp.Neg() | exp.Order():
+                return node, first
+            case exp.Distinct():
+                return node, types.get("expressions", [None])[0]
             case exp.If():
-                node.meta["type"] = types.get("true", [None])[0]
+                return node, types["true"][0]
+            case exp.Case():
+                return node, _common([*types["ifs"], *types.get("default", ["unknown"])])
             case exp.Bracket():
-                base = types["this"][0]
-                if base in ("int2vector", "oidvector"):  # counted from 0, unlike lists
-                    node.set(
-                        "expressions",
-                        [
-                            exp.Add(this=exp.paren(each), expression=exp.Literal.number(1))
-                            for each in node.expressions
-                        ],
-                    )
+                if first in ("int2vector", "oidvector"):  # counted from 0, unlike lists
+                    node.set("expressions", [exp.paren(each + 1) for each in node.expressions])
                 sliced = any(isinstance(each, exp.Slice) for each in node.expressions)
-                return node, base if sliced else _element(base)
+                return node, first if sliced else _element(first)
             case exp.Array():
-                # ARRAY(SELECT ...) too: its type is that of the column, as a list.
-                known = set(types.get("expressions", [])) - {None}
-                return node, f"_{known.pop()}" if len(known) == 1 else None
+                return node, _list_of(_common(types.get("expressions", [])))
             case exp.Substring() | exp.Trim():
                 return node, "text"
+            case exp.Null():
+                return node, "unknown"
             case exp.Literal():
-                return node, None if node.is_string else "int4" if node.is_int and abs(
-                    int(node.name)
-                ) < 2**31 else None
-        if isinstance(node, _TRUTHS):
-            return node, "bool"
-        return node, None
+                return node, "unknown" if node.is_string else "int4" if node.is_int and len(
+                    node.name
+                ) < 10 else None
+        if isinstance(node, exp.Binary | exp.In | exp.Between):
+            sides = [pair for key in types for pair in zip(_listed(node.args[key]), types[key], strict=True)]
+            self.infer(sides)
+        if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.expression, exp.Any | exp.All):
+            return _compare_list(node), "bool"
+        return node, "bool" if isinstance(node, _TRUTHS) else None
 
-    def infer(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> None:
+    def infer(self, sides: list[tuple[exp.Expr, str | None]]) -> None:
         """Gives parameters the types of what they are compared with."""
-        sides = [
-            node.this,
-            *(node.expressions if isinstance(node, exp.In) else [node.args.get("expression")]),
-        ]
-        known: str | None = None
-        for side in sides:
-            if isinstance(side, exp.Column | exp.Dot | exp.Anonymous) and not isinstance(side, exp.Parameter):
-                known = known or self.write(side.copy(), scope, ctes)[1]
+        known = next((type_ for _, type_ in sides if type_ not in (None, "unknown")), None)
         if known is None:
-            known = (
-                "int4"
-                if any(isinstance(side, exp.Literal) and not side.is_string for side in sides)
-                else None
-            )
-        for side in sides:
-            listed = isinstance(side, exp.Any) or (
-                isinstance(side, exp.Anonymous) and side.name.lower() == "all"
-            )
-            inner = side.this if isinstance(side, exp.Any) else side.expressions[0] if listed else side
-            while isinstance(inner, exp.Paren):
-                inner = inner.this
-            if isinstance(inner, exp.Parameter) and known is not None:
-                number = find_number(inner)
+            return
+        for side, _ in sides:
+            listed = isinstance(side, exp.Any | exp.All)
+            while isinstance(side, exp.Any | exp.All | exp.Paren):
+                side = side.this
+            if isinstance(side, exp.Placeholder) and self.parameters.get(int(side.name)) is None:
                 plain = "oid" if known in _REG else known
-                if self.parameters.get(number) is None:
-                    self.parameters[number] = f"_{plain}" if listed else plain
+                self.parameters[int(side.name)] = _list_of(plain) if listed else plain
 
     def column(self, node: exp.Column, scope: Scope) -> tuple[exp.Expr, str | None]:
         name = fold(node.this)
@@ -496,9 +467,9 @@ class _Writer:
         first = pairs[0][1] if pairs else None
         if name in ("pg_get_userbyid", "format_type") and isinstance(node.expressions[0], exp.Parameter):
             self.parameters[find_number(node.expressions[0])] = "oid"
-        type_ = first if name in _LISTS["same"] else _RETURNS.get(name)
+        type_ = _common([each for _, each in pairs]) if name in _LISTS["same"] else _RETURNS.get(name)
         if name == "array_agg":
-            type_ = f"_{first}" if first else None
+            type_ = _list_of(first)
         if name == "unnest":
             return _plain("unnest", *values), _element(first)
         if name in _LISTS["rows"]:
@@ -658,6 +629,22 @@ def _as(node: exp.Expr, type_: str) -> exp.Expr:
 def _cut(node: exp.Expr) -> exp.Expr:
     span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(_MOST_TEXT))
     return exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
+
+
+def _list_of(type_: str | None) -> str | None:
+    return None if type_ is None else "_text" if type_ == "unknown" else f"_{type_}"
+
+
+def _common(types: Sequence[str | None]) -> str | None:
+    """The type of values of several types, where PostgreSQL's choice is plain; None if it is not known."""
+    known = set(types) - {"unknown"}
+    if len(known) > 1:
+        return "text" if known <= {"text", "name", "varchar"} else None
+    return known.pop() if known else "unknown"
+
+
+def _listed(value: object) -> list[exp.Expr]:
+    return value if isinstance(value, list) else [value]  # type: ignore[list-item]
 
 
 def _element(type_: str | None) -> str | None:

@@ -11,7 +11,8 @@ INSERT INTO sys.pg_namespace BY NAME
   SELECT * FROM (VALUES (11, 'pg_catalog', 10), (99, 'pg_toast', 10), (2200, 'public', 6171), (13207, 'information_schema', 10))
   AS t(oid, nspname, nspowner);
 INSERT INTO sys.pg_am BY NAME
-  SELECT * FROM (VALUES (2, 'heap', 't'), (403, 'btree', 'i'), (405, 'hash', 'i')) AS t(oid, amname, amtype);
+  SELECT * FROM (VALUES (2, 'heap', 't'), (403, 'btree', 'i'), (405, 'hash', 'i'), (783, 'gist', 'i'),
+  (2742, 'gin', 'i'), (4000, 'spgist', 'i'), (3580, 'brin', 'i')) AS t(oid, amname, amtype);
 INSERT INTO sys.pg_collation BY NAME
   SELECT *, 11 AS collnamespace, 10 AS collowner, true AS collisdeterministic, -1 AS collencoding
   FROM (VALUES (100, 'default', 'd', NULL), (950, 'C', 'c', 'C'), (951, 'POSIX', 'c', 'POSIX'))
@@ -44,7 +45,7 @@ INSERT INTO sys.pg_attribute BY NAME
   SELECT f.relation AS attrelid, f.name AS attname, t.oid AS atttypid, -1 AS attstattarget, t.typlen AS attlen,
     f.position AS attnum, if(t.typelem > 0 AND t.typcategory = 'A', 1, 0) AS attndims, -1 AS attcacheoff,
     -1 AS atttypmod, t.typbyval AS attbyval, t.typalign AS attalign, t.typstorage AS attstorage,
-    f.filled AS attnotnull, true AS attislocal, t.typcollation AS attcollation
+    f.filled AS attnotnull, true AS attislocal, if(f.relation < 16384 AND t.typcollation = 100, 950, t.typcollation) AS attcollation
   FROM fields f JOIN types t ON t.typname = f.type ORDER BY f.relation, f.position;
 INSERT INTO sys.pg_description BY NAME
   SELECT oid AS objoid, 1259 AS classoid, 0 AS objsubid, remark AS description FROM relations WHERE remark <> ''

@@ -20,9 +20,15 @@ from sfumato.serve.web import api
 from sfumato.serve.web.exchange import find_asker, find_service, parse_json, read_body
 
 if TYPE_CHECKING:
-    from sfumato.serve.service import Service, User
+    from sfumato.serve.service import Service
+    from sfumato.serve.state import User
 
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
+"""The versions of the protocol that begin with `initialize`."""
+
+STATELESS = "2026-07-28"
+"""The version in which every request says by itself what the others say at the beginning."""
+
 _INSTRUCTIONS = (
     "A database of people's records that answers aggregates only, with noise, under differential privacy. "
     "Every new question spends epsilon of a budget that is never refilled, so look at `tables` and "
@@ -31,6 +37,9 @@ _INSTRUCTIONS = (
     "Columns ending in _low and _high are the ends of 95 % confidence intervals: report them with the "
     "value. An equal question is answered again at no cost; never ask the same in other words."
 )
+_SERVER = {"name": "sfumato", "title": "sfumato", "version": __version__}
+_CAPABILITIES = {"tools": {"listChanged": False}}
+_FRESH = {"ttlMs": 0, "cacheScope": "private"}
 _SQL = {"type": "string", "description": "One statement: DP-SELECT epsilon ... FROM table ..."}
 _EPSILON = {"type": "number", "description": "The price of a plain SELECT, which names none."}
 _AT_MOST = {"type": "number", "description": "The most epsilon that may be spent."}
@@ -99,21 +108,31 @@ async def answer_agent(request: Request) -> Response:
         return Response(status_code=202)  # a notification, or a reply to what was never asked
     if not isinstance(number, (int, str)) or not isinstance(given, dict):
         return _fail(None, -32600, "an id is a number or a text, params are an object", status=400)
-    if method != "initialize" and version not in VERSIONS:
-        return _fail(number, -32600, f"protocol versions: {', '.join(VERSIONS)}", status=400)
+    if method != "initialize" and version not in (*VERSIONS, STATELESS):
+        told = {"supported": [STATELESS, *VERSIONS], "requested": version}
+        return _fail(number, -32022, "unsupported protocol version", status=400, data=told)
+    if version == STATELESS and request.headers.get("mcp-method", method) != method:
+        return _fail(number, -32020, "the header Mcp-Method names another method", status=400)
     match method:
+        case "server/discover" if version == STATELESS:
+            result: dict[str, Any] = {
+                "supportedVersions": [STATELESS, *VERSIONS],
+                "capabilities": _CAPABILITIES,
+                "instructions": _INSTRUCTIONS,
+                **_FRESH,
+            }
         case "initialize":
             asked = given.get("protocolVersion")
-            result: dict[str, Any] = {
+            result = {
                 "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
-                "capabilities": {"tools": {"listChanged": False}},
-                "serverInfo": {"name": "sfumato", "title": "sfumato", "version": __version__},
+                "capabilities": _CAPABILITIES,
+                "serverInfo": _SERVER,
                 "instructions": _INSTRUCTIONS,
             }
         case "ping":
             result = {}
         case "tools/list":
-            result = {"tools": TOOLS}
+            result = {"tools": TOOLS, **(_FRESH if version == STATELESS else {})}
         case "tools/call":
             called, arguments = given.get("name"), given.get("arguments") or {}
             tool = next((each for each in TOOLS if each["name"] == called), None)
@@ -124,7 +143,9 @@ async def answer_agent(request: Request) -> Response:
                 return _fail(number, -32602, reason)
             result = await _call(_ANSWERS[called], find_service(request), asker.user, arguments)
         case _:
-            return _fail(number, -32601, "no such method")
+            return _fail(number, -32601, "no such method", status=404 if version == STATELESS else 200)
+    if version == STATELESS:
+        result |= {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": _SERVER}}
     return JSONResponse({"jsonrpc": "2.0", "id": number, "result": result})
 
 
@@ -158,16 +179,22 @@ async def _tell_budget(service: Service, user: User, _: dict[str, Any]) -> dict[
     return await api.tell_budget(service, user)
 
 
+async def _ask(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
+    # There is no session to hold an agent to, so that what bounds one bounds every question of an agent.
+    limit = service.settings.session_budget
+    return await api.ask(service, user, given if limit is None else {"at_most": limit, **given})
+
+
 _ANSWERS: dict[Any, Callable[..., Awaitable[dict[str, Any]]]] = {
     "tables": _list_tables,
     "explain": api.explain,
-    "ask": api.ask,
+    "ask": _ask,
     "budget": _tell_budget,
 }
 
 
-def _fail(number: object, code: int, message: str, *, status: int = 200) -> Response:
-    error = {"code": code, "message": message}
+def _fail(number: object, code: int, message: str, *, status: int = 200, data: object = None) -> Response:
+    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
     return JSONResponse({"jsonrpc": "2.0", "id": number, "error": error}, status)
 
 

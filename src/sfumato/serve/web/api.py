@@ -24,6 +24,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
+from sfumato.errors import ReleaseError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.serve.web.exchange import (
     find_service,
@@ -34,7 +35,8 @@ from sfumato.serve.web.exchange import (
 )
 
 if TYPE_CHECKING:
-    from sfumato.serve.service import Reply, Service, User
+    from sfumato.serve.service import Reply, Service
+    from sfumato.serve.state import User
 
 SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """What a report, one file with its styles in it, may do: nothing but look as it does."""
@@ -130,7 +132,15 @@ async def _post_check(request: Request, service: Service, user: User) -> object:
 
 async def _post_release(request: Request, service: Service, user: User) -> object:
     given = await read_json(request, known=("recipe", "name"), needed=("recipe", "name"))
-    return await service.start_release(user, given["recipe"], name=check_name(given["name"]))
+    return await start_release(service, user, given["recipe"], name=given["name"])
+
+
+async def start_release(service: Service, user: User, recipe: str, *, name: str) -> dict[str, Any]:
+    """Begins a release; a name that is taken is a conflict."""
+    try:
+        return await service.start_release(user, recipe, name=name)
+    except ReleaseError as error:
+        raise HTTPException(409, str(error)) from None
 
 
 async def _get_jobs(_: Request, service: Service, user: User) -> object:
@@ -138,11 +148,11 @@ async def _get_jobs(_: Request, service: Service, user: User) -> object:
 
 
 async def _get_job(request: Request, service: Service, user: User) -> object:
-    return await service.job(user, request.path_params["id"])
+    return await service.job(user, request.path_params["number"])
 
 
 async def _get_events(request: Request, service: Service, user: User) -> Response:
-    number = request.path_params["id"]
+    number = request.path_params["number"]
     await service.job(user, number)  # who may not see it hears so before the stream begins
     return StreamingResponse(_tell_events(service.watch_job(user, number)), media_type="text/event-stream")
 
@@ -192,7 +202,7 @@ async def _post_users(request: Request, service: Service, user: User) -> object:
 
 async def add_user(service: Service, user: User, given: dict[str, Any]) -> str:
     """Adds the user that `given` describes, and returns their token."""
-    share = None if given.get("share") in (None, "") else parse_exact(given["share"], name="share")
+    share = None if given.get("share") in (None, "") else parse_positive(given["share"], name="share")
     password = given.get("password") or None
     if password is not None and not isinstance(password, str):
         raise HTTPException(422, "a password is a text")
@@ -217,12 +227,11 @@ async def _get_approvals(_: Request, service: Service, user: User) -> object:
 
 
 async def _post_approvals(request: Request, service: Service, user: User) -> object:
-    given = await read_json(request, known=("id", "approve"), needed=())
-    number, approve = given.get("id"), given.get("approve")
-    if isinstance(number, bool) or not isinstance(number, (int, str)) or not isinstance(approve, bool):
-        raise HTTPException(422, 'send {"id": ..., "approve": true or false}')
-    await service.decide(user, number, approve=approve)
-    return {"id": number, "approved": approve}
+    given = await read_json(request, known=("number", "approve"), needed=())
+    number, approve = given.get("number"), given.get("approve")
+    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(approve, bool):
+        raise HTTPException(422, 'send {"number": ..., "approve": true or false}')
+    return await service.decide(user, number, approve=approve)
 
 
 def check_name(name: str) -> str:
@@ -297,8 +306,8 @@ ENDPOINTS = (
         "POST", "/api/release", _post_release, "Begin a release", "Job", body="NamedRecipe", status=202
     ),
     _endpoint("GET", "/api/jobs", _get_jobs, "Releases that were begun", "Jobs"),
-    _endpoint("GET", "/api/jobs/{id}", _get_job, "One of them", "Job"),
-    _endpoint("GET", "/api/jobs/{id}/events", _get_events, "How it goes on", "text/event-stream"),
+    _endpoint("GET", "/api/jobs/{number:int}", _get_job, "One of them", "Job"),
+    _endpoint("GET", "/api/jobs/{number:int}/events", _get_events, "How it goes on", "text/event-stream"),
     _endpoint("GET", "/api/releases", _get_releases, "What was released", "Releases"),
     _endpoint("GET", "/api/releases/{name}/{file}", _get_file, "A released file", "application/octet-stream"),
     _endpoint(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -15,12 +14,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.errors import SfumatoError
-from sfumato.serve.web import agents, api, openapi, pages, wizard
+from sfumato.serve.web import agents, api, asking, frame, openapi, stewards, viewing, wizard
 from sfumato.serve.web.exchange import check_origin, describe_error, find_status
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
 
+_ROOMS = (frame, asking, stewards, wizard, viewing, api, openapi, agents)
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PROGRAMS = ("/api/", "/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json")
 _HEADERS = {
@@ -39,16 +39,18 @@ _HEADERS = {
 _log = logging.getLogger("sfumato.serve.web")
 
 
-def make_app(service: Service, *, hosts: Collection[str] = ()) -> Starlette:
+def make_app(service: Service) -> Starlette:
     """The application of `service`: pages, API and the agents' endpoint.
 
-    `hosts` are the names under which it may be called, besides those of this machine. Without any, a server
-    that listens on loopback answers to loopback's names alone, so that no page can reach it under a name
-    of its own, and another one to every name.
+    It answers to the names in its settings and to those of this machine. Only if it listens elsewhere and
+    has no names it answers to all: on loopback no page can reach it under a name of its own.
     """
+    settings = service.settings
+    named = tuple(name.lower() for name in settings.names)
+    hosts = (*named, *_LOOPBACK, settings.host) if named or settings.is_loopback else ()
     app = Starlette(
-        routes=[*pages.ROUTES, *wizard.ROUTES, *api.ROUTES, *openapi.ROUTES, *agents.ROUTES],
-        middleware=[Middleware(_Guard, hosts=tuple(hosts))],
+        routes=[route for room in _ROOMS for route in room.ROUTES],
+        middleware=[Middleware(_Guard, hosts=hosts)],
         exception_handlers={HTTPException: _tell_failure, SfumatoError: _tell_failure},
     )
     app.router.redirect_slashes = False
@@ -100,10 +102,7 @@ class _Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        called = (scope.get("server") or ("",))[0]
-        local = called.startswith("127.") or called in ("::1", "localhost")
-        allowed = (*self._hosts, *_LOOPBACK) if self._hosts or local else None
-        if allowed is not None and name.lower() not in allowed:
+        if self._hosts and name.lower() not in self._hosts:
             return HTTPException(421, "this server is not called so; use the address that it printed")
         if scope["method"] not in ("GET", "HEAD"):
             reason = check_origin(headers)
@@ -118,8 +117,6 @@ async def _tell_failure(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     if status == 429:
         headers.setdefault("Retry-After", "1")
-    if request.method == "GET" and status == 409:
-        status = 404  # what cannot be read for reading is not there
     if request.url.path.startswith(_PROGRAMS):
         return JSONResponse(describe_error(error), status, headers=headers)
-    return await pages.show_failure(request, status, describe_error(error)["error"]["message"])
+    return await frame.show_failure(request, status, describe_error(error)["error"]["message"])

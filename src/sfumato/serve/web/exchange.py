@@ -25,7 +25,8 @@ from sfumato.errors import SfumatoError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.serve.service import Service, User
+    from sfumato.serve.service import Service
+    from sfumato.serve.state import User
 
 MOST_BODY = 2**20
 _MOST_DEPTH = 32
@@ -37,8 +38,9 @@ _STATUSES = {
     "AccessDenied": 403,
     "ApprovalNeeded": 409,
     "BudgetExceeded": 402,
+    "ChargeKept": 503,
     "LedgerError": 503,
-    "ReleaseError": 409,
+    "ReleaseError": 404,
     "SourceError": 503,
     "TooManyRequests": 429,
     "VerificationFailed": 409,
@@ -52,6 +54,7 @@ _KINDS = {
     405: "MethodNotAllowed",
     406: "NotAcceptable",
     408: "TooSlow",
+    409: "Conflict",
     413: "TooLarge",
     415: "UnsupportedMediaType",
     421: "WrongHost",
@@ -209,8 +212,8 @@ def describe_error(error: Exception) -> dict[str, Any]:
     else:
         message = "something failed that should not; the server's log names it"
     told: dict[str, Any] = {"kind": kind, "message": message}
-    number = getattr(error, "id", None)
-    return {"error": told if number is None else {**told, "id": number}}
+    number = getattr(error, "number", None)
+    return {"error": told if number is None else {**told, "number": number}}
 
 
 def to_plain(value: Any) -> Any:  # noqa: ANN401 - walks any tree

@@ -20,7 +20,8 @@ _RECORDS: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
 _ROWS: dict[str, Any] = {"type": "array", "items": {"type": "array"}}
 _EPSILON = {"type": ["number", "string"], "description": "exact: 0.1, or a text such as 1/3"}
 _SCALARS = {"type": "array", "items": {"type": ["string", "number", "boolean", "null"]}}
-_IDENTITY = {"type": ["string", "integer"]}
+_WHOLE: dict[str, Any] = {"type": "integer"}
+_ERRORS = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
 _ROLE = {"enum": ["steward", "analyst", "viewer"]}
 
 
@@ -29,10 +30,10 @@ def _record(*needed: str, **known: dict[str, Any]) -> dict[str, Any]:
 
 
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "Error": _record("error", error=_record("kind", "message", kind=_TEXT, message=_TEXT, id=_IDENTITY)),
+    "Error": _record("error", error=_record("kind", "message", kind=_TEXT, message=_TEXT, number=_WHOLE)),
     "Budget": _record(
         "total", "spent", "left", total=_NUMBER, spent=_NUMBER, left=_NUMBER, delta=_NUMBER,
-        share={"oneOf": [{"type": "null"}, _record(epsilon=_NUMBER, spent=_NUMBER, left=_NUMBER)]},
+        share={"oneOf": [{"type": "null"}, _record(total=_NUMBER, spent=_NUMBER, left=_NUMBER)]},
         exact={"type": "object", "additionalProperties": _TEXT},
     ),
     "Tables": _record("tables", tables=_RECORDS),
@@ -46,14 +47,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "Rows": _record("columns", "rows", columns=_TEXTS, types=_TEXTS, rows=_ROWS),
     "Price": _record(
-        "epsilon", "text", epsilon=_NUMBER, delta=_NUMBER, measures=_RECORDS, text=_TEXT, stored=_FLAG,
+        "epsilon", "text", epsilon=_NUMBER, delta=_NUMBER, errors=_ERRORS,
+        groups={"type": ["integer", "null"]}, text=_TEXT, stored=_FLAG,
         admitted=_FLAG, left=_NUMBER,
     ),
     "Columns": _record("columns", columns=_RECORDS, parameters=_TEXTS),
     "Recipe": _record("recipe", recipe={**_TEXT, "description": "a recipe file, in TOML"}),
     "NamedRecipe": _record("recipe", "name", recipe=_TEXT, name=_TEXT),
     "Check": _record("recipe", "table", recipe=_TEXT, table=_TEXT, measurements=_RECORDS, admitted=_FLAG),
-    "Job": _record("id", "status", id=_IDENTITY, name=_TEXT, status=_TEXT, asked_by=_TEXT, stages=_TEXTS),
+    "Job": _record("number", "status", number=_WHOLE, name=_TEXT, status=_TEXT, person=_TEXT, stages=_TEXTS),
     "Jobs": _record("jobs", jobs=_RECORDS),
     "Releases": _record("releases", releases=_RECORDS),
     "Ledger": _record("entries", entries=_RECORDS),
@@ -63,8 +65,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Token": _record("name", "token", name=_TEXT, token=_TEXT),
     "Removed": _record("removed", removed=_TEXT),
     "Approvals": _record("approvals", approvals=_RECORDS),
-    "Decision": _record("id", "approve", id=_IDENTITY, approve=_FLAG),
-    "Decided": _record("id", "approved", id=_IDENTITY, approved=_FLAG),
+    "Decision": _record("number", "approve", number=_WHOLE, approve=_FLAG),
+    "Decided": _record("number", "status", number=_WHOLE, status=_TEXT, person=_TEXT),
 }  # fmt: skip
 
 _FAILURES = {
@@ -78,7 +80,8 @@ _FAILURES = {
     "415": "no JSON",
     "422": "the statement, recipe or value is not accepted, and why; nothing was spent",
     "429": "too many requests; try again later",
-    "503": "the records or the ledger cannot be reached",
+    "503": "the records or the ledger cannot be reached; a charge that was made is kept",
+    "default": "any other failure",
 }
 
 
@@ -86,7 +89,7 @@ def describe_api() -> dict[str, Any]:
     """The OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _describe(endpoint)
+        paths.setdefault(plain_path(endpoint.path), {})[endpoint.method.lower()] = _describe(endpoint)
     for path, summary in (
         ("/healthz", "Whether the process lives"),
         ("/readyz", "Whether it can answer"),
@@ -113,20 +116,31 @@ def describe_api() -> dict[str, Any]:
     }
 
 
+def plain_path(path: str) -> str:
+    """A path of a route as OpenAPI writes it.
+
+    >>> plain_path("/api/jobs/{number:int}")
+    '/api/jobs/{number}'
+    """
+    return re.sub(r":\w+}", "}", path)
+
+
 def _describe(endpoint: Endpoint) -> dict[str, Any]:
     responses: dict[str, Any] = {
         code: {"description": said, "content": _content("Error")} for code, said in _FAILURES.items()
     }
     responses[str(endpoint.status)] = {"description": endpoint.summary, "content": _content(endpoint.reply)}
+    path = plain_path(endpoint.path)
+    named = f"{endpoint.method.lower()}{path.removeprefix('/api')}"
     told: dict[str, Any] = {
         "summary": endpoint.summary,
-        "operationId": f"{endpoint.method.lower()}{re.sub(r'[^a-z]+', '_', endpoint.path[4:])}".rstrip("_"),
+        "operationId": re.sub(r"\W+", "_", named).strip("_"),
         "responses": dict(sorted(responses.items())),
     }
-    named = re.findall(r"{(\w+)}", endpoint.path)
-    if named:
+    inside = re.findall(r"{(\w+)}", path)
+    if inside:
         told["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in named
+            {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in inside
         ]
     if endpoint.body is not None:
         told["requestBody"] = {"required": True, "content": _content(endpoint.body)}

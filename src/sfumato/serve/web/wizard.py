@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -40,12 +39,14 @@ from sfumato.schema import (
     Period,
     Project,
     Table,
+    Tuples,
     parse_project,
     quote_toml,
     refuse_private_file,
 )
+from sfumato.serve.web import api
 from sfumato.serve.web.exchange import Asker, field, find_service, read_form, require_asker
-from sfumato.serve.web.pages import show
+from sfumato.serve.web.frame import show
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
@@ -73,9 +74,13 @@ WAYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a steward has stated so far, as typed; `columns` has the way and the words for each column."""
+    """What a steward has stated so far, as typed; `columns` has the way and the words for each column.
+
+    Of a `table` that is served already only `by` and `epsilon` are asked.
+    """
 
     source: str
+    table: bool
     name: str
     unit: str
     max_records: str
@@ -93,45 +98,73 @@ async def _wizard(request: Request) -> Response:
     else:
         form = await read_form(request)
         asker = await require_asker(request, csrf=field(form, "csrf"))
-    if asker.user.role != "steward":
-        raise HTTPException(403, "describing tables is for stewards")
     service = find_service(request)
-    project, source = service.project, field(form, "source")
-    if not source:
-        return await _choose(request, asker, service, message="")
+    service.admit(asker.user, "draft")
+    step, served = field(form, "step"), service.project.tables.get(field(form, "table"))
     try:
-        kinds = await run_in_threadpool(_read_kinds, source, project)
+        if served is not None:
+            kinds = await service.run(lambda: service.curator.describe_table(served.name))
+            facts = _read_facts(form, served.source, kinds, name=served.name)
+        elif field(form, "source"):
+            kinds = await run_in_threadpool(_read_kinds, field(form, "source"), service.project)
+            facts = _read_facts(form, field(form, "source"), kinds)
+        else:
+            return await _choose(request, asker, service, message="")
     except SfumatoError as error:
         return await _choose(request, asker, service, message=str(error))
-    facts = _read_facts(form, source, kinds)
-    step = field(form, "step")
     if step == "codebook":
         facts = _apply_codebook(facts, form.get("codebook", [""])[0], kinds)
-    if step not in ("preview", "project", "recipe", "release"):
-        return await _describe(request, asker, facts, kinds, form=form, message="")
-    try:
-        files = write_project_file(facts, kinds), write_recipe_file(facts)
-        described = await run_in_threadpool(_parse, files, project)
-        if step == "release":
-            job = await service.start_release(asker.user, files[1], name=field(form, "release") or facts.name)
-            return RedirectResponse(f"/jobs/{job['id']}", 303)
-        if step in ("project", "recipe"):
-            return _send_file(step, facts, files)
-        preview = await run_in_threadpool(_preview, described[0], files[1], kinds)
-    except SfumatoError as error:
-        return await _describe(request, asker, facts, kinds, form=form, message=str(error), status=422)
-    served = project.tables.get(facts.name)
+    message = ""
+    if step in ("preview", "project", "recipe", "release"):
+        try:
+            return await _conclude(request, asker, facts, kinds, step=step, release=field(form, "release"))
+        except SfumatoError as error:
+            message = str(error)
+    named = (
+        {name: kinds.get(column.stored[0], "") for name, column in served.columns.items() if column.domain}
+        if served
+        else kinds
+    )
+    return await show(
+        request,
+        asker,
+        "wizard.html",
+        status=422 if message else 200,
+        step=2,
+        facts=facts,
+        served=served,
+        kinds=named,
+        ways={name: _find_ways(kind) for name, kind in kinds.items()},
+        codebook=form.get("codebook", [""])[0],
+        message=message,
+    )
+
+
+async def _conclude(
+    request: Request, asker: Asker, facts: Facts, kinds: Mapping[str, str], *, step: str, release: str
+) -> Response:
+    """The last step: a preview, one of the files, or the release itself, which is then a job."""
+    service = find_service(request)
+    served = facts.table
+    files = "" if served else write_project_file(facts, kinds), write_recipe_file(facts)
+    described = service.project if served else await run_in_threadpool(_parse, files[0], service.project)
+    if step == "release":
+        job = await api.start_release(service, asker.user, files[1], name=release)
+        return RedirectResponse(f"/jobs/{job['number']}", 303)
+    if step in ("project", "recipe"):
+        return _send_file(step, facts, files)
+    same = service.project.tables.get(facts.name) == described.tables[facts.name]
     return await show(
         request,
         asker,
         "wizard.html",
         step=3,
         facts=facts,
+        served=served,
         fields=_list_fields(facts),
         files=files,
-        preview=preview,
-        # Only what is served as described can be released at once.
-        ready=served is not None and served == described[0].tables[facts.name],
+        preview=await run_in_threadpool(_preview, described, files[1], kinds),
+        ready=same,  # what is not served as described cannot be released here
         message="",
     )
 
@@ -139,29 +172,14 @@ async def _wizard(request: Request) -> Response:
 async def _choose(request: Request, asker: Asker, service: Service, *, message: str) -> Response:
     files = await run_in_threadpool(lambda: list(_list_files(service.project.folder)))
     status = 422 if message else 200
-    return await show(request, asker, "wizard.html", status=status, step=1, files=files, message=message)
-
-
-async def _describe(
-    request: Request,
-    asker: Asker,
-    facts: Facts,
-    kinds: Mapping[str, str],
-    *,
-    form: dict[str, list[str]],
-    message: str,
-    status: int = 200,
-) -> Response:
     return await show(
         request,
         asker,
         "wizard.html",
         status=status,
-        step=2,
-        facts=facts,
-        kinds=kinds,
-        ways={name: _find_ways(kind) for name, kind in kinds.items()},
-        codebook=form.get("codebook", [""])[0],
+        step=1,
+        files=files,
+        tables=list(service.project.tables),
         message=message,
     )
 
@@ -203,7 +221,10 @@ def _find_ways(kind: str) -> dict[str, str]:
     return {way: WAYS[way] for way in fitting.get(kind, ("",))}
 
 
-def _read_facts(form: Mapping[str, list[str]], source: str, kinds: Mapping[str, str]) -> Facts:
+def _read_facts(
+    form: Mapping[str, list[str]], source: str, kinds: Mapping[str, str], *, name: str | None = None
+) -> Facts:
+    """The facts in a form about the file `source`, or about the table `name` that is served already."""
     plain = re.sub(r"\W+", "_", Path(source).name.split(".")[0]) or "records"
     columns = {
         column: (field(form, f"way.{place}"), form.get(f"words.{place}", [""])[0].strip())
@@ -211,12 +232,13 @@ def _read_facts(form: Mapping[str, list[str]], source: str, kinds: Mapping[str, 
     }
     return Facts(
         source=source,
-        name=field(form, "name") or plain,
+        table=name is not None,
+        name=name or field(form, "name") or plain,
         unit=field(form, "unit"),
         max_records=field(form, "max_records"),
         total=field(form, "total") or "1.0",
         epsilon=field(form, "epsilon") or "0.5",
-        by=tuple(each for each in form.get("by", []) if each in kinds),
+        by=tuple(each for each in form.get("by", []) if name is not None or each in kinds),
         columns=columns,
     )
 
@@ -329,10 +351,12 @@ def _whole(text: str, name: str, *, low: int | None = 1) -> str:
 
 def write_recipe_file(facts: Facts) -> str:
     """The recipe file of the first release: counts of every combination of the chosen columns."""
-    for column in facts.by:
-        if facts.columns[column][0] in ("", "bounds"):
+    by = list(facts.by)
+    for place, column in enumerate(by if not facts.table else ()):
+        way = facts.columns[column][0]
+        if way in ("", "bounds"):
             raise SchemaError(f"column {column!r}: to count by it, list its values, intervals or a range")
-    by = [name_column(column, facts.columns[column][0]) for column in facts.by]
+        by[place] = name_column(column, way)
     if not by:
         raise SchemaError("choose the columns to count by")
     parse_positive(facts.epsilon, name="the price of the release")
@@ -349,15 +373,14 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote_toml(name)
 
 
-def _parse(files: tuple[str, str], project: Project) -> tuple[Project, Any]:
-    """Both files, read as the command line reads them."""
-    document, recipe = (tomllib.loads(each, parse_float=Decimal) for each in files)
+def _parse(text: str, project: Project) -> Project:
+    """The project file, read as the command line reads it; public files it names must be that."""
+    document = tomllib.loads(text, parse_float=Decimal)
     for table in document["tables"].values():
         for column in table.get("columns", {}).values():
             if "values_file" in column:
-                listed = _locate(column["values_file"], project.folder, _LISTS)
-                refuse_private_file(listed, project)
-    return parse_project(document, folder=project.folder), parse_recipe(recipe)
+                refuse_private_file(_locate(column["values_file"], project.folder, _LISTS), project)
+    return parse_project(document, folder=project.folder)
 
 
 def _send_file(step: str, facts: Facts, files: tuple[str, str]) -> Response:
@@ -370,7 +393,7 @@ def _send_file(step: str, facts: Facts, files: tuple[str, str]) -> Response:
 def _list_fields(facts: Facts) -> list[tuple[str, str]]:
     """The facts as fields of a form, to be sent again."""
     return [
-        ("source", facts.source),
+        ("table", facts.name) if facts.table else ("source", facts.source),
         ("name", facts.name),
         ("unit", facts.unit),
         ("max_records", facts.max_records),
@@ -422,8 +445,15 @@ def simulate_records(table: Table, kinds: Mapping[str, str], *, records: int = _
         columns[table.unit.column] = pa.array(places // min(table.unit.max_records, 3))
     for turn, column in enumerate(table.columns.values()):
         # Multiples of an irrational number are spread evenly; a power makes some values more frequent.
-        spread = (places * np.sqrt(2.0 + 3 * turn)) % 1
-        columns[column.stored[0]] = _simulate_column(column, spread**1.6, kinds.get(column.stored[0], "text"))
+        shares = ((places * np.sqrt(2.0 + 3 * turn)) % 1) ** 1.6
+        if isinstance(column.domain, Tuples):
+            chosen = [column.domain.values[int(share * column.domain.size)] for share in shares]
+            columns |= {
+                name: pa.array(part)
+                for name, part in zip(column.stored, zip(*chosen, strict=True), strict=True)
+            }
+        else:
+            columns[column.stored[0]] = _simulate_column(column, shares, kinds.get(column.stored[0], "text"))
     return pa.table(columns)
 
 

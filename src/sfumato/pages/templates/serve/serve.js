@@ -3,9 +3,11 @@
 
 const editor = document.querySelector(".editor");
 const area = editor && editor.querySelector("textarea");
-const kinds = {
-  k: /^(?:dp-select|select|from|where|group|by|order|having|limit|offset|as|and|or|not|in|between|like|is|null|case|when|then|else|end|with|join|left|inner|on|using|distinct|filter|desc|asc|delta|within|explain|over|partition|date|interval|true|false|differential_privacy|options)$/i,
-};
+const keywords = (
+  "DP-SELECT SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT AS AND OR NOT IN BETWEEN LIKE IS NULL CASE WHEN THEN ELSE " +
+  "END WITH JOIN ON USING DISTINCT FILTER DESC ASC DELTA WITHIN EXPLAIN DATE TRUE FALSE OFFSET"
+).split(" ");
+const functions = "COUNT SUM AVG MEDIAN MIN MAX STDDEV VARIANCE QUANTILE COUNT_IF MODE TOP EXTRACT CAST COALESCE ABS ROUND".split(" ");
 
 // The pieces of a statement: comments, texts, quoted names, words (DP-SELECT is one), numbers, signs.
 function split(text) {
@@ -18,7 +20,7 @@ function paint(words) {
     let kind = "";
     if (/^(--|\/\*)/.test(piece)) kind = "c";
     else if (piece[0] === "'") kind = "s";
-    else if (kinds.k.test(piece)) kind = "k";
+    else if (keywords.includes(piece.toUpperCase())) kind = "k";
     else if (/^\d/.test(piece)) kind = "n";
     else if (words.tables.includes(piece.toLowerCase())) kind = "t";
     if (!kind) return piece;
@@ -38,7 +40,7 @@ function readWords() {
     all: [
       ...(given.tables || []).map((name) => [name, "table"]),
       ...columns,
-      ...(given.keywords || []).map((name) => [name, ""]),
+      ...[...keywords, ...functions].map((name) => [name, ""]),
     ],
   };
 }
@@ -183,10 +185,10 @@ if (job) {
     const record = JSON.parse(event.data);
     job.querySelector(".stages").replaceChildren(...(record.stages || []).map((stage) => {
       const item = document.createElement("li");
-      item.textContent = typeof stage === "string" ? stage : stage.name;
+      item.textContent = stage;
       return item;
     }));
-    if (record.status === "done" || record.status === "failed") location.reload();
+    if (["done", "failed", "refused"].includes(record.status)) location.reload();
   };
   source.addEventListener("end", () => {
     source.close();

@@ -1,0 +1,182 @@
+"""Statements a second through a server, beside plain PostgreSQL under the same clients, in one run.
+
+    .venv/bin/python benchmarks/serve.py [--seconds 8] [--clients 1 8 64] [--deep 5000]
+
+Clients are threads of another process with psycopg on the PostgreSQL wire, each with a connection of its
+own. New statements are all different and each is charged durably; stored ones were answered before. The
+peer is a PostgreSQL server that counts the same 4,000 rows plainly: what a database without privacy costs.
+`--deep` repeats the new statements after so many charges. CPU is that of the server for one statement.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+FOLDER = Path(".bench/serve")
+ROWS = 4000
+PROJECT = """
+[budget]
+epsilon = 1000000
+[tables.visits]
+source = "visits.parquet"
+unit = "person"
+max_records = 5
+[tables.visits.columns.clinic]
+values = ["North", "South", "East"]
+[tables.visits.columns.fee]
+bounds = [0, 100]
+[serve]
+per_minute = 100000000
+"""
+
+
+def prepare():
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {
+            "person": rng.integers(0, 1500, ROWS),
+            "clinic": rng.choice(["North", "South", "East"], ROWS),
+            "fee": np.round(rng.random(ROWS) * 100, 2),
+        }
+    )
+    pq.write_table(table, FOLDER / "visits.parquet")
+    (FOLDER / "sfumato.toml").write_text(PROJECT, encoding="utf-8")
+    return table
+
+
+def start():
+    user = [sys.executable, "-m", "sfumato", "user", "add", "ana", "--share", "900000", "--json"]
+    token = json.loads(subprocess.run(user, cwd=FOLDER, capture_output=True, check=True).stdout)["token"]
+    serve = [sys.executable, "-m", "sfumato", "serve", "--http-port", "0", "--pg-port", "0", "--json"]
+    process = subprocess.Popen(serve, cwd=FOLDER, stdout=subprocess.PIPE, text=True)
+    addresses = ""
+    while not addresses.rstrip().endswith("}"):
+        addresses += process.stdout.readline()
+    threading.Thread(target=process.stdout.read, daemon=True).start()
+    port = json.loads(addresses)["pg_port"]
+    return process, f"host=127.0.0.1 port={port} user=ana password={token} dbname=visits"
+
+
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(conninfo, clients, seconds, make, *, pid=None):
+    """Statements a second, the median and the 99th percentile of their times, and CPU each."""
+    times, guard, numbers = [], threading.Lock(), iter(range(10**9))
+    stop = time.monotonic() + seconds + 1
+
+    def work():
+        mine = []
+        with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
+            gate.wait()
+            while time.monotonic() < stop:
+                with guard:
+                    number = next(numbers)
+                begun = time.perf_counter()
+                connection.execute(make(number)).fetchall()
+                mine.append(time.perf_counter() - begun)
+        with guard:
+            times.extend(mine)
+
+    gate = threading.Barrier(clients + 1)
+    threads = [threading.Thread(target=work) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    begun, cpu = time.monotonic(), cpu_seconds(pid) if pid else 0.0
+    stop = begun + seconds
+    for thread in threads:
+        thread.join()
+    spent = (cpu_seconds(pid) - cpu if pid else 0.0) / max(1, len(times))
+    elapsed = time.monotonic() - begun
+    low, high = np.percentile(times, [50, 99])
+    return len(times) / elapsed, 1000 * low, 1000 * high, 1000 * spent
+
+
+def show(name, clients, figures, peer=None):
+    rate, median, last, cpu = figures
+    ratio = "" if peer is None else f"  {peer[0] / rate:.1f} times plain PostgreSQL's time"
+    speed = f"{rate:8.1f}/s {median:8.1f} / {last:8.1f} ms {cpu:6.1f} ms CPU"
+    print(f"{name:28s} {clients:3d} clients {speed}{ratio}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--deep", type=int, default=0)
+    given = parser.parse_args()
+    table = prepare()
+    peers = measure_peer(table, given)
+    process, conninfo = start()
+    marks = iter(range(10**6))
+
+    def ask(number):
+        return f"DP-SELECT 0.01 clinic, COUNT(*) AS n FROM visits WHERE fee > {number} GROUP BY clinic"
+
+    def fresh(_):
+        return ask(next(marks) / 10**4)
+
+    def measure(name, clients, make):
+        figures = load(conninfo, clients, given.seconds, make, pid=process.pid)
+        show(name, clients, figures, peers.get(clients))
+
+    try:
+        load(conninfo, 1, 1, fresh)
+        for clients in given.clients:
+            measure("catalog", clients, lambda _: "SELECT version()")
+            measure("stored answer", clients, lambda _: ask(0.0))
+            measure("new statement", clients, fresh)
+        if given.deep:
+            while next(marks) < given.deep:
+                load(conninfo, 8, 10, fresh)
+            measure(f"new, {given.deep:,} charges deep", 8, fresh)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def measure_peer(table, given):
+    from helpers.postgres_server import PASSWORD, USER, Server, why_missing
+
+    if why_missing():
+        print(f"no ratios: {why_missing()}")
+        return {}
+    figures, server = {}, Server()
+    conninfo = f"host={server.folder} user={USER} password='{PASSWORD}' dbname=postgres"
+    try:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute("CREATE TABLE visits (person bigint, clinic text, fee float8)")
+            with connection.cursor().copy("COPY visits FROM STDIN") as copy:
+                for row in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
+                    copy.write_row(row)
+        for clients in given.clients:
+            figures[clients] = load(conninfo, min(clients, 50), given.seconds / 2, plain)
+            show("plain PostgreSQL", clients, figures[clients])
+    finally:
+        server.stop()
+    return figures
+
+
+def plain(number):
+    return f"SELECT clinic, COUNT(*) FROM visits WHERE fee > {number / 10**4} GROUP BY clinic"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""The pages of analysts: a question, its price, its answer, and what was asked before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from datetime import datetime
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sfumato.errors import RecipeError, SfumatoError
+from sfumato.exact import parse_exact
+from sfumato.pages.answers import Interval, draw_intervals_of, draw_meter, draw_sketch
+from sfumato.pages.words import clip_text, short
+from sfumato.serve.web import api
+from sfumato.serve.web.exchange import (
+    field,
+    find_service,
+    find_status,
+    list_rows,
+    require_asker,
+)
+from sfumato.serve.web.frame import enter_form, show
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sfumato.serve.service import Reply, Service
+    from sfumato.serve.state import User
+
+MOST_SHOWN = 500
+_MOST_DRAWN = 40
+_MOST_CHARTS = 4
+
+
+async def _ask(request: Request) -> Response:
+    """The editor; a question is priced first, and bought at the price that was shown, or less."""
+    if request.method == "GET":
+        asker = await require_asker(request)
+        text, action, seen, price = request.query_params.get("sql", ""), "price", "", ""
+    else:
+        asker, form = await enter_form(request)
+        text, action = form.get("sql", [""])[0], field(form, "action")
+        seen, price = field(form, "seen"), field(form, "price")
+    service, user = find_service(request), asker.user
+    reply, message, status = None, "", 200
+    if action == "buy" and text.strip() and seen == _digest(text):
+        try:
+            reply = await service.ask(user, text, at_most=parse_exact(price, name="price"))
+        except SfumatoError as error:
+            status, message = find_status(error)[0], str(error)
+    tables = await api.list_tables(service, user)
+    return await show(
+        request,
+        asker,
+        "ask.html",
+        status=status,
+        text=text,
+        answer=None if reply is None else await run_in_threadpool(_describe_reply, reply),
+        message=message,
+        tables=tables,
+        words=list_words(tables),
+        examples=_write_examples(tables),
+        **await _price(service, user, text if reply is None and not message else ""),
+    )
+
+
+async def _show_price(request: Request) -> Response:
+    """The part of the editor's page that says what a question costs, while it is being written."""
+    asker, form = await enter_form(request)
+    text = form.get("sql", [""])[0]
+    return await show(
+        request, asker, "price.html", text=text, **await _price(find_service(request), asker.user, text)
+    )
+
+
+async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
+    """What the page shows of a question before it is bought."""
+    budget = await api.tell_budget(service, user)
+    told: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": _digest(text)}
+    told |= {"sketches": [], "models": [], "meter": _meter(budget, 0)}
+    if not text.strip():
+        return told
+    try:
+        found = await service.explain(user, text)
+    except SfumatoError as error:
+        return {**told, "refusal": str(error)}
+    price = api.tell_price(found)
+    cost = 0 if price.get("free") else price["epsilon"]
+    words = set(re.findall(r"\w+", text.lower()))
+    releases = await service.releases(user)
+    return {
+        **told,
+        "price": price,
+        "cost": cost,
+        "exact": str(found["epsilon"]),
+        "sketches": [
+            _sketch(*each, gaussian=bool(price.get("delta"))) for each in (price.get("errors") or {}).items()
+        ][:_MOST_CHARTS],
+        "models": [
+            each["name"]
+            for each in releases
+            if str(each.get("table", "")).lower() in words and "model.parquet" in each.get("files", ())
+        ],
+        "meter": _meter(budget, float(cost)),
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _sketch(name: str, half: float | None, *, gaussian: bool) -> dict[str, Any]:
+    """How far the noise in a column reaches, drawn if that is known before its answer."""
+    label = f"the law of the noise in {clip_text(name)}: 95 % within {short(half)}"
+    return {
+        "name": name,
+        "half": half,
+        "drawing": draw_sketch(half, label, gaussian=gaussian) if half else None,
+    }
+
+
+def _meter(budget: dict[str, Any], price: float) -> object:
+    share = budget.get("share")
+    total, spent = ((share or budget)[key] for key in ("total", "spent"))
+    label = f"epsilon {short(spent)} of {short(total)} is spent"
+    return draw_meter(total, spent, price, f"{label}, {short(price)} would be added" if price else label)
+
+
+def _describe_reply(reply: Reply) -> dict[str, Any]:
+    """An answer for its page: the table, and a chart of every value with an interval."""
+    table = reply.table
+    return {
+        "spent": reply.spent,
+        "left": reply.left,
+        "repeated": reply.repeated,
+        "notes": reply.notes,
+        **describe_table(table),
+    }
+
+
+def describe_table(table: pa.Table) -> dict[str, Any]:
+    """A table of answers for a page: the first rows, with intervals beside their values, and charts."""
+    names = table.column_names
+    measured = [name for name in names if f"{name}_low" in names and f"{name}_high" in names]
+    ends = {f"{name}{end}" for name in measured for end in ("_low", "_high")}
+    keys = [name for name in names if name not in measured and name not in ends]
+    rows = list_rows(table.select([name for name in names if name not in ends]), most=MOST_SHOWN)
+    spans = {
+        name: list_rows(table.select([f"{name}_low", f"{name}_high"]), most=MOST_SHOWN) for name in measured
+    }
+    charts = []
+    labels = (
+        [", ".join(map(str, row)) for row in list_rows(table.select(keys), most=_MOST_DRAWN)]
+        if keys
+        else ["all"]
+    )
+    for name in measured[:_MOST_CHARTS]:
+        values = table[name].slice(0, _MOST_DRAWN).to_pylist()
+        drawn = [
+            Interval(label=label, value=float(value), low=float(low), high=float(high))
+            for label, value, (low, high) in zip(labels, values, spans[name], strict=False)
+            if None not in (value, low, high)
+        ]
+        if drawn:
+            charts.append((name, draw_intervals_of(drawn, f"{name} with its 95 % intervals")))
+    shown = [name for name in names if name not in ends]
+    heads: list[str] = []
+    for name in shown:
+        heads += [name, "95 % interval"] if name in measured else [name]
+    numeric = {name for name in shown if _is_number(table.schema.field(name).type)}
+    right = {*measured, "95 % interval"} if measured else numeric
+    return {
+        "heads": heads,
+        "measured": measured,
+        "numbers": [place for place, name in enumerate(heads) if name in right],
+        "rows": [
+            [
+                (value, spans[name][line] if name in spans else None)
+                for name, value in zip(shown, row, strict=True)
+            ]
+            for line, row in enumerate(rows)
+        ],
+        "more": table.num_rows - len(rows),
+        "charts": charts,
+        "undrawn": max(0, table.num_rows - _MOST_DRAWN),
+    }
+
+
+def _is_number(kind: object) -> bool:
+    return str(kind).startswith(("int", "uint", "double", "float", "decimal"))
+
+
+async def _send_csv(request: Request) -> Response:
+    """The answer that was bought, as a file; nothing more may be spent on it."""
+    import io
+
+    from pyarrow import csv
+
+    asker, form = await enter_form(request)
+    text = form.get("sql", [""])[0]
+    reply = await find_service(request).ask(asker.user, text, at_most=Fraction(0))
+    content = io.BytesIO()
+    await run_in_threadpool(csv.write_csv, reply.table, content)
+    headers = {"Content-Disposition": 'attachment; filename="answer.csv"'}
+    return Response(content.getvalue(), media_type="text/csv", headers=headers)
+
+
+def list_words(tables: list[dict[str, Any]]) -> str:
+    """What the editor can complete, as JSON: keywords, tables, and their columns."""
+    columns = {column["name"]: table["name"] for table in tables for column in table["columns"]}
+    return json.dumps(
+        {
+            "tables": [table["name"] for table in tables],
+            "columns": [[name, table] for name, table in columns.items()],
+        }
+    )
+
+
+def _write_examples(tables: list[dict[str, Any]]) -> list[str]:
+    """Statements to begin with, a few for every private table whose names need no quotes."""
+    examples = []
+    for table in tables:
+        if table.get("public"):
+            continue
+        name = table["name"]
+        keys = [each["name"] for each in table["columns"] if 0 < _size(each) <= _MOST_DRAWN][:2]
+        examples += [
+            f"DP-SELECT 0.1 COUNT(*) AS records FROM {name}",
+            *(f"DP-SELECT 0.1 {key}, COUNT(*) AS records FROM {name} GROUP BY {key}" for key in keys),
+        ]
+    return [each for each in examples if re.fullmatch(r"[\w .,()*-]+", each)][:4]
+
+
+def _size(column: dict[str, Any]) -> int:
+    if isinstance(column.get("values"), list):
+        return len(column["values"])
+    return int(column.get("size") or (12 if column.get("period") == "month" else 0))
+
+
+async def _tables(request: Request) -> Response:
+    asker = await require_asker(request)
+    tables = await api.list_tables(find_service(request), asker.user)
+    return await show(request, asker, "tables.html", tables=tables)
+
+
+async def _history(request: Request) -> Response:
+    asker = await require_asker(request)
+    service = find_service(request)
+    budget = await api.tell_budget(service, asker.user)
+    entries = await service.history(asker.user)
+    return await show(
+        request,
+        asker,
+        "history.html",
+        rows=[describe_charge(each) for each in entries][:MOST_SHOWN],
+        requests=[describe_request(each) for each in await service.approvals(asker.user)][:MOST_SHOWN],
+        budget=budget,
+        meter=_meter(budget, 0),
+    )
+
+
+def describe_charge(entry: dict[str, Any]) -> dict[str, Any]:
+    """One charge for a list: who, when, what, how much; `text` if it can be asked again as it is."""
+    subject = str(entry.get("subject") or "")
+    amount = entry.get("epsilon")
+    at = str(entry.get("at") or "")
+    is_statement = amount is not None and subject.startswith("SELECT ")  # as the plan has it, without a price
+    return {
+        "sequence": entry.get("sequence"),
+        "at": at[:16].replace("T", " "),
+        "person": entry.get("asked_by") or "steward",
+        "table": entry.get("table") or "",
+        "subject": subject,
+        "again": f"/ask?sql={quote(f'DP-SELECT {amount} {subject[7:]}')}" if is_statement else None,
+        "epsilon": amount,
+        "amount": _amount(amount),
+        "answered": entry.get("answered", True),
+    }
+
+
+def describe_request(request: dict[str, Any]) -> dict[str, Any]:
+    """What waits for a steward, or was decided, for a list."""
+    asked = datetime.fromtimestamp(request["asked_at"]).astimezone()
+    again = request["kind"] == "statement" and request["status"] == "approved"
+    return {
+        **request,
+        "at": f"{asked:%Y-%m-%d %H:%M}",
+        "again": f"/ask?sql={quote(request['subject'])}" if again else None,
+    }
+
+
+def _amount(value: object) -> Fraction:
+    try:
+        return Fraction(0) if value is None else parse_exact(value, name="epsilon")
+    except RecipeError:
+        return Fraction(0)
+
+
+ROUTES = [
+    Route("/ask", _ask, methods=["GET", "POST"]),
+    Route("/ask/price", _show_price, methods=["POST"]),
+    Route("/ask/csv", _send_csv, methods=["POST"]),
+    Route("/tables", _tables),
+    Route("/history", _history),
+]

@@ -1,0 +1,167 @@
+"""Who asks for a client: questions to the service or the catalog, the price of a session, and cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sfumato.serve.results import Column, Result
+from sfumato.serve.wire.answers import Rows, explain_failure, read_table
+from sfumato.serve.wire.commands import find_set_config
+from sfumato.serve.wire.messages import Refusal
+from sfumato.serve.wire.session_settings import SessionSettings
+from sfumato.serve.wire.values import TEXT, find_arrow, find_oid
+
+if TYPE_CHECKING:
+    from sfumato.serve.catalog import Catalog
+    from sfumato.serve.service import Reply, Service
+    from sfumato.serve.state import User
+
+_T = TypeVar("_T")
+Shape = tuple[tuple[Column, ...] | None, tuple[int, ...]]
+"""The columns of a statement, None if it has no rows, and the types of its parameters."""
+
+_MOST_ABANDONED = 8
+
+
+class Asker:
+    """Asks for one client; `spent` is what its session was charged.
+
+    Which of service and catalog answers is decided by the statement alone, before its parameters are looked
+    at: a parameter may hold any text, even that of a statement.
+
+    Parameters
+    ----------
+    service, catalog
+        Who answers.
+    user, database
+        Who asks, and the database name that they gave.
+    settings
+        The session's: the price of plain statements, the budget of the session.
+    threads
+        Where the catalog works, as it does not wait.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        service: Service,
+        catalog: Catalog,
+        user: User,
+        database: str,
+        settings: SessionSettings,
+        threads: Executor,
+    ) -> None:
+        self.spent = Fraction(0)
+        self._service = service
+        self._catalog = catalog
+        self._user = user
+        self._database = database
+        self._settings = settings
+        self._threads = threads
+        self._covered = ("", False)
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._cancelled: asyncio.Future[None] | None = None
+
+    def cancel(self) -> None:
+        """Ends the wait for what is being asked; the work itself goes on, and its answer is stored."""
+        if self._cancelled is not None and not self._cancelled.done():
+            self._cancelled.set_result(None)
+
+    async def describe(self, text: str, given: tuple[int, ...]) -> Shape:
+        """The columns and parameters of a statement; reads nothing and costs nothing.
+
+        `given` are the types of parameters that the client named, 0 where it did not.
+        """
+        if await self._is_covered(text):
+            return await self._in_thread(self._catalog.describe, text)
+        kinds = tuple(map(find_arrow, given))
+        work = self._service.describe(self._user, text, epsilon=self._settings.epsilon, parameter_types=kinds)
+        description = await self._wait(work)
+        columns = tuple(Column(name, find_oid(kind)) for name, kind in description.columns)
+        return columns, tuple(find_oid(kind) for kind in description.parameters)
+
+    async def explain(self, text: str, parameters: tuple[object, ...]) -> Rows:
+        """What a statement would cost and do, a line a row."""
+        work = self._service.explain(self._user, text, epsilon=self._settings.epsilon, parameters=parameters)
+        lines = [(line,) for line in str((await self._wait(work))["text"]).splitlines()]
+        column = Column("QUERY PLAN", TEXT)
+        return Rows(columns=(column,), source=lines, stretch=range(len(lines)), word="EXPLAIN")
+
+    async def ask(
+        self, text: str, parameters: tuple[object, ...], *, columns: tuple[Column, ...] | None
+    ) -> Rows:
+        """The answer to a statement; in `columns`, if the client was told of them before."""
+        if not await self._is_covered(text):
+            reply = await self._wait(self._spend(text, parameters))
+            return read_table(reply.table, columns, reply.notes)
+        for name, value in find_set_config(text, parameters):
+            self._settings.change(name, value)
+        answer = partial(
+            self._catalog.answer,
+            text,
+            user=self._user.name,
+            database=self._database,
+            settings=self._settings.to_dict(),
+            parameters=parameters,
+        )
+        result: Result = await self._in_thread(answer)
+        if columns is None or len(columns) != len(result.columns):
+            columns = result.columns
+        word = result.tag.partition(" ")[0] or "SELECT"
+        return Rows(columns=columns, source=result.rows, stretch=range(len(result.rows)), word=word)
+
+    async def _spend(self, text: str, parameters: tuple[object, ...]) -> Reply:
+        budget = self._settings.session_budget
+        if len(self._abandoned) >= _MOST_ABANDONED:
+            raise Refusal("53400", "cancelled statements are still at work; wait for them")
+        if budget is not None and self._abandoned:
+            await asyncio.wait(self._abandoned)  # what they spend counts
+        reply = await self._service.ask(
+            self._user,
+            text,
+            epsilon=self._settings.epsilon,
+            at_most=None if budget is None else max(budget - self.spent, Fraction(0)),
+            parameters=parameters,
+        )
+        self.spent += reply.spent
+        return reply
+
+    async def _is_covered(self, text: str) -> bool:
+        if self._covered[0] != text:
+            self._covered = text, await self._in_thread(self._catalog.covers, text)
+        return self._covered[1]
+
+    async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
+        async def wait() -> _T:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, partial(work, *arguments))
+
+        return await self._wait(wait())
+
+    async def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """What `work` gives, unless the client cancels: then the wait ends at once, and the work goes on."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._forget)
+        cancelled = self._cancelled = asyncio.get_running_loop().create_future()
+        waited: set[asyncio.Future[Any]] = {task, cancelled}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        self._cancelled = None
+        if not task.done():
+            self._abandoned.add(task)
+        if cancelled.done():
+            raise Refusal("57014", "the statement was cancelled; if it was charged, its answer is stored")
+        try:
+            return task.result()
+        except Exception as error:
+            raise explain_failure(error) from None
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled():
+            task.exception()  # it may have failed after nobody waited any more

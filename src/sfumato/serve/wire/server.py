@@ -1,0 +1,269 @@
+"""Connections from their first byte to their login, and those that only cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import secrets
+import ssl
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sfumato.serve.wire.answers import explain_failure
+from sfumato.serve.wire.asking import Asker
+from sfumato.serve.wire.commands import read_options
+from sfumato.serve.wire.messages import Body, Refusal, Stream, cstring, error_response, message
+from sfumato.serve.wire.scram import MECHANISM, MECHANISM_PLUS, Exchange, hash_certificate
+from sfumato.serve.wire.session import Limits, Session
+from sfumato.serve.wire.session_settings import SessionSettings
+
+if TYPE_CHECKING:
+    from sfumato.serve.catalog import Catalog
+    from sfumato.serve.service import Service
+
+_SSL_REQUEST, _GSS_REQUEST, _CANCEL_REQUEST = 80877103, 80877104, 80877102
+_MAJOR, _MINOR = 3, 2
+_STARTUP_BYTES = 10_000
+_LOGIN_BYTES = 8_192
+_TLS_RECORD = 0x16
+_ALPN = "postgresql"
+_SPARE = 100  # connections beyond the limit that are still told so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Startup:
+    minor: int
+    parameters: dict[str, str]
+
+
+class WireServer:
+    """PostgreSQL's protocol for a service and a catalog; `serve` is the callback of asyncio.start_server.
+
+    Parameters
+    ----------
+    service, catalog
+        Who answers.
+    tls
+        The server's certificate and key; without it no connection is encrypted.
+    certificate
+        The same certificate (DER): clients may bind their login to it.
+    plain
+        Whether clients from other machines may connect without TLS.
+    limits
+        Bounds on what clients may take.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        service: Service,
+        catalog: Catalog,
+        tls: ssl.SSLContext | None = None,
+        certificate: bytes | None = None,
+        plain: bool = False,
+        limits: Limits | None = None,
+    ) -> None:
+        self._service = service
+        self._catalog = catalog
+        self._tls = tls
+        self._binding = hash_certificate(certificate) if certificate and tls else None
+        self._plain = plain
+        self._limits = limits or Limits()
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="catalog")
+        self._tasks: dict[asyncio.Task[None], Session | None] = {}
+        self._keys: dict[int, tuple[bytes, Session]] = {}
+        self._stopping = False
+        if tls is not None:
+            tls.set_alpn_protocols([_ALPN])
+            tls.options |= ssl.OP_NO_RENEGOTIATION
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serves one connection to its end."""
+        task = asyncio.current_task()
+        if task is None or self._stopping or len(self._tasks) >= self._limits.connections + _SPARE:
+            writer.close()
+            return
+        self._tasks[task] = None
+        stream = Stream(reader, writer, patience=self._limits.write_seconds)
+        host = str((writer.get_extra_info("peername") or ("",))[0])
+        key = secrets.randbelow(2**31)
+        try:
+            await self._serve(stream, task=task, host=host, key=key)
+        except (ConnectionError, ssl.SSLError):
+            pass  # the client left
+        except asyncio.CancelledError:
+            stream.send(error_response(Refusal("57P01", "the server is stopping", fatal=True)))
+        except Exception as error:
+            refusal = explain_failure(error)
+            refusal.fatal = True
+            stream.send(error_response(refusal))
+        finally:
+            self._tasks.pop(task, None)
+            self._keys.pop(key, None)
+            await stream.close()
+
+    async def close(self) -> None:
+        """Ends all connections: idle ones at once, the others when their statement is answered."""
+        self._stopping = True
+        for task, session in list(self._tasks.items()):
+            if session is None or session.reading:
+                task.cancel()
+            else:
+                session.stopping = True
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self._threads.shutdown(wait=False)
+
+    async def _serve(self, stream: Stream, *, task: asyncio.Task[None], host: str, key: int) -> None:
+        try:
+            async with asyncio.timeout(self._limits.login_seconds):
+                startup = await self._start(stream)
+                if startup is None:
+                    return
+                session = await self._log_in(stream, startup, host=host)
+        except TimeoutError:
+            raise Refusal("08006", "the login took too long", fatal=True) from None
+        # Protocol 3.2 has room for a long secret, 3.0 for four bytes.
+        secret = secrets.token_bytes(32 if startup.minor >= 2 else 4)
+        self._tasks[task] = session
+        self._keys[key] = secret, session
+        stream.send(message(b"K", struct.pack("!i", key), secret))
+        await session.run()
+
+    async def _start(self, stream: Stream) -> _Startup | None:
+        """The startup message, after requests for encryption; None if the connection was to cancel."""
+        if await stream.peek() == _TLS_RECORD:
+            if self._tls is None:
+                raise ConnectionAbortedError
+            await stream.start_tls(self._tls)
+            if stream.tls is None or stream.tls.selected_alpn_protocol() != _ALPN:
+                raise Refusal(
+                    "08P01", "TLS from the first byte needs the protocol name postgresql", fatal=True
+                )
+        for _ in range(3):
+            length = int.from_bytes(await stream.take(4), "big")
+            if not 8 <= length <= _STARTUP_BYTES:
+                raise Refusal("08P01", "this is not PostgreSQL's protocol", fatal=True)
+            body = Body(await stream.take(length - 4))
+            code = body.int32()
+            if code == _SSL_REQUEST and self._tls is not None and stream.tls is None:
+                stream.send(b"S")
+                await stream.flush()
+                await stream.start_tls(self._tls)
+            elif code in (_SSL_REQUEST, _GSS_REQUEST):
+                stream.send(b"N")
+                await stream.flush()
+            elif code == _CANCEL_REQUEST:
+                self._cancel(body.int32(), body.rest())
+                return None
+            else:
+                return self._read_startup(stream, code, body)
+        raise Refusal("08P01", "encryption was asked for too often", fatal=True)
+
+    def _cancel(self, key: int, secret: bytes) -> None:
+        known, session = self._keys.get(key, (b"", None))
+        if session is not None and hmac.compare_digest(known, secret):
+            session.asker.cancel()
+
+    def _read_startup(self, stream: Stream, code: int, body: Body) -> _Startup:
+        major, minor = divmod(code, 2**16)
+        if major != _MAJOR:
+            raise Refusal("0A000", "only version 3 of the protocol is spoken here", fatal=True)
+        parameters: dict[str, str] = {}
+        while name := body.text():
+            parameters[name] = body.text()
+        body.end()
+        unknown = [name for name in parameters if name.startswith("_pq_.")]
+        if minor > _MINOR or unknown:
+            minor = min(minor, _MINOR)
+            said = struct.pack("!ii", (_MAJOR << 16) + minor, len(unknown))
+            stream.send(message(b"v", said, *map(cstring, unknown)))
+        return _Startup(
+            minor=minor, parameters={name: parameters[name] for name in parameters if name not in unknown}
+        )
+
+    async def _log_in(self, stream: Stream, startup: _Startup, *, host: str) -> Session:
+        given = dict(startup.parameters)
+        name = given.pop("user", "")
+        database = given.pop("database", "") or name
+        if given.pop("replication", "false").lower() not in ("false", "off", "no", "0"):
+            raise Refusal("0A000", "there is no replication here", fatal=True)
+        if not name:
+            raise Refusal("28000", "the connection names no user", fatal=True)
+        if len(self._tasks) > self._limits.connections:
+            raise Refusal("53300", "too many connections; try again later", fatal=True)
+        if stream.tls is None and not self._plain and not _is_loopback(host):
+            raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
+        await self._authenticate(stream, name)
+        user = await asyncio.to_thread(self._service.find_user, name)
+        if user is None:  # removed since it was made
+            raise _wrong(name)
+        self._service.note_login(name, door="wire", known=True)
+        stream.send(message(b"R", struct.pack("!i", 0)))
+        settings = SessionSettings(
+            [*read_options(given.pop("options", "")), *given.items()],
+            user=name,
+            budget=self._service.settings.session_budget,
+        )
+        asker = Asker(
+            service=self._service,
+            catalog=self._catalog,
+            user=user,
+            database=database,
+            settings=settings,
+            threads=self._threads,
+        )
+        return Session(stream, asker=asker, settings=settings, limits=self._limits)
+
+    async def _authenticate(self, stream: Stream, name: str) -> None:
+        if not self._service.may_log_in(name):
+            raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
+        binding = self._binding if stream.tls is not None else None
+        mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
+        stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
+        await stream.flush()
+        verifier = await asyncio.to_thread(self._service.find_verifier, name)
+        body = Body(await _read_login(stream))
+        mechanism = body.text()
+        first = body.take(body.int32())
+        body.end()
+        if mechanism not in mechanisms:
+            raise Refusal("08P01", "the login uses a method that was not offered", fatal=True)
+        exchange = Exchange(verifier, mechanism=mechanism, binding=binding)
+        stream.send(message(b"R", struct.pack("!i", 11), exchange.begin(first)))
+        await stream.flush()
+        last = exchange.finish(await _read_login(stream))
+        if last is None:
+            self._service.note_login(name, door="wire", known=False)
+            await asyncio.sleep(self._limits.pause_seconds)
+            raise _wrong(name)
+        stream.send(message(b"R", struct.pack("!i", 12), last))
+
+
+def load_certificate(pem: str) -> bytes:
+    """The first certificate of a PEM file's text, as DER."""
+    end = "-----END CERTIFICATE-----"
+    start = pem.index("-----BEGIN CERTIFICATE-----")
+    return ssl.PEM_cert_to_DER_cert(pem[start : pem.index(end, start) + len(end)])
+
+
+async def _read_login(stream: Stream) -> bytes:
+    kind, body = await stream.read_message(most=_LOGIN_BYTES)
+    if kind != b"p":
+        raise Refusal("08P01", "a message of the login was expected", fatal=True)
+    return body
+
+
+def _wrong(name: str) -> Refusal:
+    return Refusal("28P01", f'password authentication failed for user "{name[:63]}"', fatal=True)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,73 @@
+"""`sfumato serve` in the demo's folder: a steward, an analyst and a viewer, from the printed link on."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from helpers import browser as headless
+from serve.web.test_browser import Walk
+from sfumato.demo import write_demo
+
+
+@contextlib.contextmanager
+def serving(folder):
+    """The addresses of a server in `folder`, which is stopped as a service manager does it."""
+    command = [sys.executable, "-m", "sfumato", "serve", "--json", "--http-port", "0", "--pg-port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            text = ""
+            while not text.rstrip().endswith("}"):
+                line = process.stdout.readline()
+                assert line, "the server has gone"
+                text += line
+            yield json.loads(text)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+            assert process.wait(60) == 0
+
+
+class Place:
+    """What a walk needs to know of a server elsewhere."""
+
+    def __init__(self, url):
+        self.url = url
+
+
+@pytest.mark.slow
+def test_three_people_and_one_command(tmp_path, browser):
+    write_demo(tmp_path / "demo")
+    with serving(tmp_path / "demo") as addresses, headless.Browser() as second:
+        steward = Walk(browser, Place(addresses["page"]), width=1280)
+        steward.browser.visit(addresses["steward"], width=1280)
+        steward.look()
+        for name, role, share in (("ana", "analyst", "0.5"), ("vic", "viewer", "")):
+            steward.go("/people")
+            steward.type("#add [name=name]", name)
+            steward.type("#add [name=password]", f"{name} password")
+            steward.ask(f"document.querySelector('[name=role]').value = {role!r}")
+            steward.type("#add [name=share]", share)
+            steward.press("[value=add]")
+        analyst = Walk(second, Place(addresses["page"]), width=390)
+        analyst.login("ana")
+        analyst.type("#sql", "DP-SELECT 0.25 month, COUNT(*) AS records FROM incidents GROUP BY month")
+        analyst.wait("document.querySelector('#price [name=price]')?.value")
+        analyst.press("[value=buy]")
+        assert analyst.ask("document.querySelectorAll('.answer tbody tr').length") == 12
+        steward.go("/wizard")
+        steward.press("[name=table]")
+        steward.ask("document.querySelector('[name=by][value=month]').checked = true")
+        steward.press("[value=preview]")
+        steward.type("[name=release]", "by-month")
+        steward.browser.follow("document.querySelector('[value=release]').click()")
+        steward.wait("document.querySelector('.lead')?.textContent.includes('Finished')")
+        steward.go("/ledger")
+        assert steward.ask("document.querySelectorAll('.timeline .charge').length") >= 2
+        viewer = analyst
+        viewer.login("vic")
+        viewer.press("a[href='/releases/by-month']")
+        assert viewer.ask("document.querySelectorAll('.files a').length") == 5

@@ -1,0 +1,176 @@
+"""Real clients and the real service: what each gets, and what it is charged for.
+
+Metadata, descriptions and probes are free; a statement is charged once, whoever sends it again. The clients
+are what `make clients` installs; who has not is told which test was left out.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from helpers.wire import RunningServer
+from sfumato.serve.catalog import Catalog
+
+ROOT = Path(__file__).resolve().parents[3]
+CLIENTS = Path(os.environ.get("SFUMATO_CLIENTS", ROOT / ".venv-clients"))
+SCRIPTS = ROOT / "tests" / "helpers" / "clients"
+JAR = Path("/usr/share/java/postgresql.jar")
+PYTHON_CLIENTS = (
+    *("psycopg2", "asyncpg", "pg8000", "sqlalchemy", "sqlalchemy_psycopg", "sqlalchemy_pg8000", "pandas"),
+    *("adbc", "pyodbc"),
+)
+CLINICS = ["North", "South", "East"]  # ordered as the project file lists them
+
+
+@pytest.fixture
+def server(make_service):
+    service = make_service()
+    stored = {"visits": service.curator.describe_table("visits")}
+    with RunningServer(service=service, catalog=Catalog(service.project, stored=stored)) as running:
+        running.charges = lambda: sum(entry.kind == "charge" for entry in service.curator.budget().entries)
+        running.facts = {
+            "host": "127.0.0.1",
+            "port": running.port,
+            "user": "ana",
+            "password": "ana's password",
+            "dbname": "visits",
+            "epsilon": "0.05",
+        }
+        yield running
+
+
+def run(*command, env=None, stdin=None):
+    """What a client prints; it must end well."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        input=stdin,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check(server, ask):
+    """Metadata free, a statement once, the same statement stored; `ask` gives a client's rows for a stage."""
+    assert ask("metadata") == [["visits"]]
+    assert server.charges() == 0
+    rows = ask("ask")
+    assert [row[0] for row in rows] == CLINICS
+    assert all(-2000 < float(row[1]) < 4000 for row in rows)
+    assert server.charges() == 1
+    assert ask("ask") == rows
+    assert server.charges() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", PYTHON_CLIENTS)
+def test_python_clients(server, client):
+    python = CLIENTS / "bin" / "python"
+    if not python.exists():
+        pytest.skip("make clients installs the other clients of PostgreSQL")
+    if client == "pyodbc" and not shutil.which("odbcinst"):
+        pytest.skip("the Debian packages unixodbc and odbc-postgresql are not installed")
+    facts = json.dumps(server.facts)
+    check(server, lambda stage: json.loads(run(python, SCRIPTS / "ask.py", client, stage, facts)))
+
+
+@pytest.mark.slow
+def test_node(server):
+    modules = CLIENTS / "node" / "node_modules"
+    if not modules.exists() or not shutil.which("node"):
+        pytest.skip("make clients installs pg for node, where npm is")
+    env = {"NODE_PATH": str(modules)}
+    facts = json.dumps(server.facts)
+    check(server, lambda stage: json.loads(run("node", SCRIPTS / "ask.js", stage, facts, env=env)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["extended", "simple"])
+def test_jdbc(server, mode):
+    if not JAR.exists() or not shutil.which("javac"):
+        pytest.skip("the Debian packages libpostgresql-jdbc-java and a JDK are not installed")
+    url = f"jdbc:postgresql://127.0.0.1:{server.port}/visits?preferQueryMode={mode}"
+    java = ("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", JAR, SCRIPTS / "Ask.java")
+    login = ("ana", "ana's password")
+    check(server, lambda stage: json.loads(run(*java, url, *login, stage, "0.05")))
+
+
+def psql(server, *arguments, stdin=None):
+    if not shutil.which("psql"):
+        pytest.skip("psql is not installed")
+    dsn = f"host=127.0.0.1 port={server.port} user=ana dbname=visits"
+    env = {"PGPASSWORD": "ana's password"}
+    return run("psql", "-X", dsn, "-v", "ON_ERROR_STOP=1", *arguments, env=env, stdin=stdin)
+
+
+def test_psql(server):
+    tables = psql(server, "-At", "-c", "\\dt")
+    assert "public|visits|table" in tables
+    described = psql(server, "-At", "-c", "\\d visits")
+    assert "clinic|text" in described
+    statement = "DP-SELECT 0.05 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
+    shape = psql(server, "-At", stdin=f"{statement} \\gdesc\n")
+    assert shape.splitlines()[:2] == ["clinic|text", "n|bigint"]
+    for command in ("\\d", "\\d+ visits", "\\l", "\\du", "\\dn", "\\df", "\\dv", "\\conninfo", "\\encoding"):
+        psql(server, "-c", command)
+    assert server.charges() == 0
+    rows = psql(server, "-At", "-c", statement).splitlines()
+    assert [row.split("|")[0] for row in rows] == ["North", "South", "East"]
+    copied = psql(server, "-c", f"\\copy ({statement}) TO STDOUT WITH CSV HEADER").splitlines()
+    assert copied[0] == "clinic,n,n_low,n_high"
+    assert [line.split(",") for line in copied[1:]] == [row.split("|") for row in rows]
+    plain = "SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic;\n"
+    priced = f"SET sfumato.epsilon = 0.05;\n\\set FETCH_COUNT 2\n{plain}"
+    assert psql(server, "-Atq", stdin=priced).splitlines() == rows
+    assert server.charges() == 1
+    assert "epsilon" in psql(server, "-c", f"EXPLAIN {statement}")
+    assert server.charges() == 1
+
+
+def test_probes_are_free_and_prices_are_kept_to(server):
+    psycopg = pytest.importorskip("psycopg")
+    dsn = server.dsn(
+        password="ana\\'s password", options="-csfumato.epsilon=0.1 -csfumato.session_budget=0.15"
+    )
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for probe in (
+            "SELECT clinic, COUNT(*) FROM visits WHERE 1 = 0 GROUP BY clinic",
+            "SELECT COUNT(*) FROM visits LIMIT 0",
+            "SELECT * FROM visits LIMIT 0",
+        ):
+            assert connection.execute(probe).description
+        assert server.charges() == 0
+        connection.execute("SELECT COUNT(*) FROM visits")
+        connection.execute("SELECT COUNT(*) FROM visits")
+        assert server.charges() == 1
+        with pytest.raises(psycopg.errors.ConfigurationLimitExceeded):
+            connection.execute("SELECT COUNT(*) FROM visits WHERE fee > 20")
+        connection.execute("SELECT COUNT(*) FROM visits")
+        assert server.charges() == 1
+        for refused in (
+            "SELECT person FROM visits",
+            "SELECT pg_sleep(10)",
+            "SELECT pg_read_file('/etc/passwd')",
+        ):
+            with pytest.raises(psycopg.Error) as found:
+                connection.execute(refused)
+            assert "/" not in str(found.value).replace("/etc/passwd", "")
+        assert server.charges() == 1
+
+
+def test_roles_hold_at_this_door(server):
+    psycopg = pytest.importorskip("psycopg")
+    dsn = server.dsn(user="vic", password="vic\\'s password")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("DP-SELECT 0.1 COUNT(*) FROM visits")
+        assert connection.execute("SELECT current_user").fetchone() == ("vic",)
+    assert server.charges() == 0
