@@ -102,8 +102,8 @@ def answer_statement(
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
-    opens what is charged; `progress` is called with each stage, `noise` is another source of noise for audits. `asked_by` is who
-    asks, `at_most` the most epsilon that it may cost.
+    opens what is charged; `progress` is called with each stage, `noise` is another source of noise for audits.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost.
     """
     desk = _Desk(
         project=project,
@@ -322,7 +322,7 @@ class _Desk:
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
-        notes = ()
+        notes: tuple[str, ...] = ()
         if plan.blanks:
             notes = (
                 f"nothing is told of {', '.join(plan.blanks)}: no public domain, or names of individuals",

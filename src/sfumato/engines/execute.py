@@ -133,8 +133,8 @@ def bind_aggregates(
 ) -> None:
     """Raises what would fail for every record: the expressions of `plan` are bound, on tables without one.
 
-    What is counted of their values is written here alone, and needs no trial; but for joins and for groups that
-    are chosen, which are tried as they are.
+    What is counted of their values is written here alone, and needs no trial; but for joins and for groups
+    that are chosen, which are tried as they are.
     """
     if plan.relation.joined or plan.selection is not None:
         count_aggregates(connection, plan, sealed)

@@ -115,7 +115,7 @@ def read_labels(
     if len(codes) < len(values):
         if len(values) > _MOST_LISTED:
             raise refuse(
-                f"GROUP BY of {columns[0].name!r}: its groups are put together from more than {_MOST_LISTED:,} "
+                f"GROUP BY of {columns[0].name!r}: its groups are made of more than {_MOST_LISTED:,} "
                 "periods; bound it in WHERE, or use a period that is not shorter than needed"
             )
         # One node, however many numbers are listed.
