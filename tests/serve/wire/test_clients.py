@@ -33,8 +33,12 @@ def server(make_service):
     with RunningServer(service=service, catalog=Catalog(service.project, stored=stored)) as running:
         running.charges = lambda: sum(entry.kind == "charge" for entry in service.curator.budget().entries)
         running.facts = {
-            "host": "127.0.0.1", "port": running.port, "user": "ana", "password": "ana's password",
-            "dbname": "visits", "epsilon": "0.05",
+            "host": "127.0.0.1",
+            "port": running.port,
+            "user": "ana",
+            "password": "ana's password",
+            "dbname": "visits",
+            "epsilon": "0.05",
         }
         yield running
 
