@@ -308,7 +308,10 @@ class _Desk:
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
-        return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True)
+        notes = ()
+        if plan.blanks:
+            notes = (f"nothing is told of {', '.join(plan.blanks)}: no public domain, or names of individuals",)
+        return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True, notes=notes)
 
     def _answer(
         self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]

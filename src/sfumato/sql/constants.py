@@ -175,6 +175,11 @@ def read_moment(text: str) -> date | datetime | None:
     return moment
 
 
+def is_dated(text: str) -> bool:
+    """Whether a text has the form of a date or a moment, there or not."""
+    return _MOMENT.fullmatch(text) is not None
+
+
 def from_python(value: object) -> exp.Expr:
     """A value of Python as a constant: never spliced into text, so that no quote of it matters.
 

@@ -31,7 +31,7 @@ from sfumato.sql.calendar import (
     truncate,
 )
 from sfumato.sql.check import refuse
-from sfumato.sql.constants import NotConstant, Span, fold, write
+from sfumato.sql.constants import NotConstant, Span, fold, read_moment, write
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.settle import is_day
 
@@ -99,7 +99,9 @@ def read_labels(
             "use a longer one, or bound it in WHERE"
         )
     try:
-        values = [_apply(tree, moment) for moment in _list(first, stop, unit)]
+        by_day = is_day(columns[0], relation)
+        cells = (moment.date() if by_day else moment for moment in _list(first, stop, unit))
+        values = [_apply(tree, cell) for cell in cells]
     except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
         return None
     codes: dict[object, int] = {}
@@ -156,6 +158,7 @@ def _limits(
         value = fold(part.expression, EPOCH)
     except NotConstant:
         return
+    value = read_moment(value) if isinstance(value, str) else value
     if not isinstance(value, date):
         return
     moment = value if isinstance(value, datetime) else datetime.combine(value, time())
@@ -262,7 +265,7 @@ def _epoch_step(node: exp.Expr) -> tuple[exp.Expr, int] | None:
     return top.expression, int(seconds)
 
 
-def _apply(node: exp.Expr, moment: datetime) -> object:
+def _apply(node: exp.Expr, moment: date) -> object:
     """The value of an expression at a moment."""
     match node:
         case exp.Column():
@@ -295,7 +298,7 @@ def _step(node: exp.Expr, number: Fraction) -> int:
     return number.__floor__() if isinstance(node, exp.Floor) else number.__ceil__()
 
 
-def _compute(node: exp.Expr, moment: datetime) -> object:
+def _compute(node: exp.Expr, moment: date) -> object:
     left, right = _apply(node.this, moment), _apply(node.expression, moment)
     if isinstance(left, date) and isinstance(right, Span) and isinstance(node, (exp.Add, exp.Sub)):
         return (right if isinstance(node, exp.Add) else -right).after(_moment(left))

@@ -80,6 +80,8 @@ def normalize(query: exp.Select, *, now: datetime | None = None, numbers: bool =
             table.set("catalog", None)
     for node in list(query.walk()):
         _rewrite(node, names=numbers)
+    for select in list(query.find_all(exp.Select)) if numbers else ():
+        _unqualify(select)
     _compute(query, now, numbers=numbers)
 
 
@@ -155,6 +157,26 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             node.replace(exp.Count(this=exp.Star(), big_int=True))
 
 
+def _unqualify(select: exp.Select) -> None:
+    """Where there is one table, its columns need no name before theirs, and it needs no other name."""
+    from_ = select.args.get("from_")
+    if from_ is None or select.args.get("joins"):
+        return
+    item, aliases = from_.this, {each.alias.lower() for each in select.expressions}
+    for name, clause in select.args.items():
+        for part in clause if isinstance(clause, list) else [clause]:
+            if name in ("from_", "with_") or not isinstance(part, exp.Expr):
+                continue
+            for column in part.find_all(exp.Column):
+                named = column.table.lower() == item.alias_or_name.lower()
+                # An item of the select list that has the name of a column is meant without a table.
+                if named and column.name.lower() not in aliases and not isinstance(column.this, exp.Star):
+                    column.set("table", None)
+    left = any(column.table for column in select.find_all(exp.Column))
+    if isinstance(item, exp.Table) and item.args.get("alias") is not None and not left:
+        item.set("alias", None)
+
+
 def _rewrite_any(node: exp.Expr) -> None:
     """`x = ANY(array)` as IN, `x <> ALL(array)` as NOT IN."""
     right = node.expression
@@ -210,8 +232,8 @@ def _rewrite_format(node: exp.ToChar) -> None:
         written = exp.Literal.string(read_format(form.name if form is not None and form.is_string else "?Q"))
     except ValueError:
         raise refuse(
-            "TO_CHAR with a format that is not known here; known: YYYY YY MM MON DD DDD DY HH24 HH12 MI SS IYYY "
-            "IW"
+            "TO_CHAR with a format that is not known here; known: YYYY YY MM MON DD DDD DY HH24 HH12 MI SS "
+            "IYYY IW"
         ) from None
     node.replace(exp.TimeToStr(this=node.this, format=written))
 

@@ -17,7 +17,7 @@ from sfumato.sql.check import refuse
 from sfumato.sql.evaluate import COMPARISONS, label_column
 from sfumato.sql.finish import sort_rows
 from sfumato.sql.nested import aggregates
-from sfumato.sql.relation import Field, Relation, expand_star, resolve_sources
+from sfumato.sql.relation import Relation, expand_star, field_type, resolve_sources
 from sfumato.sql.settle import TYPES, is_day, kind_of
 
 if TYPE_CHECKING:
@@ -156,10 +156,3 @@ def _type_of(node: exp.Expr, relation: Relation) -> pa.DataType:
         return field_type(relation.field(node))
     kind = kind_of(node, relation)
     return TYPES["day" if kind == "date" and is_day(node, relation) else kind if kind in TYPES else "text"]
-
-
-def field_type(field: Field) -> pa.DataType:
-    """The type of a column as a plain table would have it."""
-    if field.kind in ("date", "unknown") and field.type is not None:
-        return field.type
-    return TYPES.get(field.kind, pa.string())

@@ -19,7 +19,7 @@ from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Val
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, find_aggregates, refuse, refuse_clauses
 from sfumato.sql.dates import narrow_moments
-from sfumato.sql.settle import settle
+from sfumato.sql.settle import TYPES, settle
 
 UNIT = "unit of sfumato"
 """The column that names the individual of a row, in every relation over private tables."""
@@ -137,6 +137,13 @@ def resolve_sources(
         relation = replace(relation, tree=relation.tree.where(condition, append=True))
         relation = narrow_moments(condition, relation)
     return relation
+
+
+def field_type(field: Field) -> pa.DataType:
+    """The type of a column as a plain table would have it."""
+    if field.kind in ("date", "unknown") and field.type is not None:
+        return field.type
+    return TYPES.get(field.kind, pa.string())
 
 
 def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:

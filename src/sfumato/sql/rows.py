@@ -7,7 +7,8 @@ are few, else a chain of histograms of neighbouring pairs. No row of the answer 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
 from sfumato.sql.check import find_aggregates, refuse, refuse_clauses, refuse_deep
 from sfumato.sql.evaluate import label_column, label_type
 from sfumato.sql.plan import QueryPlan, calibrate_noise
-from sfumato.sql.relation import Catalog, Relation, expand_star, resolve_sources
+from sfumato.sql.relation import Catalog, Relation, expand_star, field_type, resolve_sources
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _MOST_ROWS = 10_000_000
 class RowPlan:
     """The histograms behind a row selection, and the columns that are drawn from them.
 
-    `widths` has the least value and the width of a bin for columns that are drawn as numbers.
+    `widths` has the least value and the width of a bin for columns that are drawn as numbers. `blanks` has, by
+    name, columns of which nothing may be told: they are empty. `names` are those of the rest, `order` of all.
     """
 
     parts: tuple[QueryPlan, ...]
@@ -46,6 +48,8 @@ class RowPlan:
     keys: tuple[Key, ...]
     widths: tuple[tuple[float, float] | None, ...]
     limit: int | None
+    blanks: Mapping[str, pa.DataType] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
 
 
 def selects_rows(query: exp.Select) -> bool:
@@ -64,7 +68,7 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
     unit = relation.unit
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
-    items = _selected(query, relation)
+    items, blanks, order = _selected(statement, relation)
     keys, widths = zip(*(_read_column(node, relation) for _, node in items), strict=True)
     sizes = [len(key.labels or ()) for key in keys]
     if np.prod(sizes, dtype=float) <= _JOINT_CELLS or len(keys) == 1:
@@ -81,6 +85,8 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
         keys=tuple(keys),
         widths=tuple(widths),
         limit=read_rows(query)[0],
+        blanks=blanks,
+        order=order,
     )
 
 
@@ -102,17 +108,18 @@ def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
         else:
             low, step = width
             columns[name] = to_arrow(low + step * (code + random.random(rows)))
-    return pa.table(columns)
+    columns |= {name: pa.nulls(rows, kind) for name, kind in plan.blanks.items()}
+    return pa.table({name: columns[name] for name in plan.order})
 
 
 def describe_rows(plan: RowPlan) -> pa.Schema:
     """The schema of the rows of `plan`."""
-    return pa.schema(
-        [
-            (name, pa.float64() if width is not None else label_type(key))
-            for name, key, width in zip(plan.names, plan.keys, plan.widths, strict=True)
-        ]
-    )
+    types = {
+        name: pa.float64() if width is not None else label_type(key)
+        for name, key, width in zip(plan.names, plan.keys, plan.widths, strict=True)
+    }
+    types |= plan.blanks
+    return pa.schema([(name, types[name]) for name in plan.order])
 
 
 def _plan_counts(
@@ -140,39 +147,51 @@ def _plan_counts(
     )
 
 
-def _selected(query: exp.Select, relation: Relation) -> list[tuple[str, exp.Expr]]:
+def _selected(
+    statement: Statement, relation: Relation
+) -> tuple[list[tuple[str, exp.Expr]], dict[str, pa.DataType], tuple[str, ...]]:
+    """The columns that are drawn, those that stay empty, and the names of all in their order.
+
+    A tool that writes a plain SELECT lists every column that a table has. What has no public domain, and
+    the unit, is empty then; DP-SELECT refuses it.
+    """
+    query = statement.query
     starred = any(isinstance(item, exp.Star) for item in query.expressions)
-    items = []
+    items, blanks, order = [], {}, []
     for item in expand_star(query, relation):
-        node = item.unalias()
+        node, name = item.unalias(), item.alias_or_name or item.sql()
         if isinstance(node, exp.Column):
-            field = relation.field(node)
-            if field.is_unit:
-                if starred:
-                    continue
-                raise refuse("the unit is never selected; its values name individuals")
-            if starred and field.column is None and field.bounds is None:
+            found = relation.field(node)
+            untold = found.column is None and found.bounds is None
+            hidden = found.is_unit or (untold and found.moments is None)
+            if statement.plain and hidden and (found.is_drafted or found.is_unit or found.labels is None):
+                blanks[name] = field_type(found)
+                order.append(name)
                 continue
-        items.append((item.alias_or_name or item.sql(), node))
+            if starred and hidden and not statement.plain:
+                continue
+            if found.is_unit:
+                raise refuse("the unit is never selected; its values name individuals")
+        items.append((name, node))
+        order.append(name)
     if not items:
         raise refuse("no column with a public domain or bounds; declare them in the project file")
-    names = [name for name, _ in items]
-    if len(set(names)) != len(names):
+    if len(set(order)) != len(order):
         raise refuse("two columns of the answer have the same name; name them with AS")
-    return items
+    return items, blanks, tuple(order)
 
 
 def _read_column(node: exp.Expr, relation: Relation) -> tuple[Key, tuple[float, float] | None]:
     key = read_key(node, relation)
     if not key.is_open:
         return key, None
-    field = relation.field(key.node) if isinstance(key.node, exp.Column) else None
-    if field is None or field.bounds is None:
+    found = relation.field(key.node) if isinstance(key.node, exp.Column) else None
+    if found is None or found.bounds is None:
         raise refuse(
             f"column {node.sql()[:60]!r} has neither a public domain nor bounds; declare values, bins, "
             "range or bounds in the project file"
         )
-    low, high = float(field.bounds[0]), float(field.bounds[1])
+    low, high = float(found.bounds[0]), float(found.bounds[1])
     step = (high - low) / _BINS
 
     def number(value: float) -> exp.Expr:

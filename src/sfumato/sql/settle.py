@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.sql.check import CAST_KINDS, Kind, refuse
-from sfumato.sql.constants import NotConstant, Value, fold, read_moment, read_number, write
+from sfumato.sql.constants import NotConstant, Value, fold, is_dated, read_moment, read_number, write
 from sfumato.sql.normalize import PARAMETER
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _convert(node: exp.Expr, kind: Kind, beside: exp.Expr, relation: Relation) -
             found = _BOOLEANS.get(value.strip().lower())
         case "date" if isinstance(value, str):
             found = read_moment(value)
-            if found is None:
+            if found is None and not is_dated(value):
                 return  # the database knows more ways of writing, and refuses what it does not know
         case "date" | "integer" | "number":
             pass

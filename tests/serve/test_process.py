@@ -1,0 +1,265 @@
+"""The server as a process: stopped, killed, doubled, cut off from its ledger, its table replaced."""
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from helpers.postgres_server import PASSWORD as KEEPER
+from helpers.postgres_server import Server, why_missing
+from helpers.served import Served, add_user, serve
+
+psycopg = pytest.importorskip("psycopg", reason="`make engines` installs psycopg")
+
+COUNT = "DP-SELECT 0.25 clinic, COUNT(*) AS n FROM visits GROUP BY clinic"
+# The process dies by itself when it has charged and is about to read.
+DIES = """
+import os, signal
+from sfumato.engines import DuckDBEngine
+def aggregate(self, *args, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+DuckDBEngine.aggregate = aggregate
+import sfumato.engines.duckdb as module
+module.ProjectEngine.aggregate = aggregate
+"""
+SLOW = """
+import time
+import sfumato.engines.duckdb as module
+plain = module.ProjectEngine.aggregate
+def aggregate(self, *args, **options):
+    time.sleep(2)
+    return plain(self, *args, **options)
+module.ProjectEngine.aggregate = aggregate
+"""
+
+
+def charges(folder):
+    return [entry for entry in sf.open(folder / "sfumato.toml").budget().entries if entry.kind == "charge"]
+
+
+def ask(dsn, statement=COUNT):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def test_killed_between_charge_and_answer_the_answer_is_there_after_a_restart(folder):
+    add_user(folder)
+    with serve(folder, preload=DIES) as served:
+        with pytest.raises(psycopg.OperationalError):
+            ask(served.dsn())
+        assert served.process.wait(timeout=60) == -signal.SIGKILL
+    assert len(charges(folder)) == 1
+    with serve(folder) as served:
+        rows = ask(served.dsn())
+        assert ask(served.dsn()) == rows
+    assert len(charges(folder)) == 1
+    assert sf.open(folder / "sfumato.toml").budget().spent == Fraction(1, 4)
+
+
+def test_a_stop_finishes_what_was_charged(folder):
+    add_user(folder)
+    answers = []
+    served = Served(folder, preload=SLOW)
+    asking = threading.Thread(target=lambda: answers.append(ask(served.dsn())))
+    asking.start()
+    while not charges(folder):
+        time.sleep(0.05)
+    assert served.stop() == 0
+    asking.join()
+    assert len(answers) == 1
+    with serve(folder) as again:
+        assert ask(again.dsn()) == answers[0]
+    assert len(charges(folder)) == 1
+
+
+def test_a_client_that_cancels_is_told_at_once_and_finds_its_answer_later(folder):
+    add_user(folder)
+    with serve(folder, preload=SLOW) as served:
+        with psycopg.connect(served.dsn(), autocommit=True) as connection:
+            timer = threading.Timer(0.5, connection.cancel)
+            timer.start()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                connection.execute(COUNT)
+            rows = connection.execute(COUNT).fetchall()
+        assert ask(served.dsn()) == rows
+    assert len(charges(folder)) == 1
+
+
+def test_sixty_four_clients_with_one_statement_make_one_charge(folder):
+    add_user(folder)
+    token = add_user(folder, "ben")
+    with serve(folder) as served:
+
+        async def gather():
+            by_wire = (asyncio.to_thread(ask, served.dsn()) for _ in range(48))
+            by_http = (
+                asyncio.to_thread(served.post, "/api/sql", {"sql": COUNT}, token=token) for _ in range(16)
+            )
+            return await asyncio.gather(*by_wire, *by_http)
+
+        replies = asyncio.run(gather())
+    rows = {
+        str([list(row) for row in (reply if isinstance(reply, list) else reply["rows"])]) for reply in replies
+    }
+    assert len(rows) == 1
+    assert len(charges(folder)) == 1
+
+
+def test_two_servers_on_one_ledger_share_one_budget(folder):
+    add_user(folder, share="10")
+    with serve(folder) as one, serve(folder) as other:
+        for served in (one, other):  # a token made while they run counts at once
+            assert "rows" in served.post("/api/sql", {"sql": COUNT}, token=add_user(folder, f"u{id(served)}"))
+        dsns, faults = [one.dsn(), other.dsn()] * 4, []
+
+        def spend(dsn, number):
+            for part in range(4):
+                statement = f"DP-SELECT 0.5 COUNT(*) FROM visits WHERE fee > {number * 4 + part}"
+                try:
+                    ask(dsn, statement)
+                except psycopg.errors.ConfigurationLimitExceeded:
+                    pass
+                except psycopg.Error as error:
+                    faults.append(error)
+
+        threads = [threading.Thread(target=spend, args=(dsn, i)) for i, dsn in enumerate(dsns)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not faults
+    budget = sf.open(folder / "sfumato.toml").budget()
+    assert budget.spent == Fraction(39, 4)  # a quarter, and nineteen of the 32 halves
+    assert len(charges(folder)) == 20
+
+
+@pytest.mark.skipif(bool(why_missing()), reason=why_missing() or "there is a server")
+def test_two_servers_on_one_ledger_in_postgresql_and_one_that_goes_away(folder):
+    server = Server()
+    try:
+        url, env = server.url(schema="served"), {"PGPASSWORD": KEEPER}
+        text = (folder / "sfumato.toml").read_text(encoding="utf-8")
+        (folder / "sfumato.toml").write_text(
+            text.replace("epsilon = 10.0", f'epsilon = 10.0\nledger = "{url}"'), encoding="utf-8"
+        )
+        os.environ.update(env)
+        add_user(folder)
+        with serve(folder, env=env) as one, serve(folder, env=env) as other:
+            rows = ask(one.dsn())
+            assert ask(other.dsn()) == rows
+            server.halt(mode="fast")
+            with pytest.raises(psycopg.Error) as caught:
+                ask(one.dsn(), "DP-SELECT 0.5 COUNT(*) FROM visits")
+            assert str(server.folder) not in str(caught.value)
+            server.start()
+            assert len(ask(one.dsn(), "DP-SELECT 0.5 COUNT(*) FROM visits")) == 1
+            assert ask(other.dsn()) == rows
+        assert len(charges(folder)) == 2
+    finally:
+        os.environ.pop("PGPASSWORD", None)
+        server.stop()
+
+
+def test_a_replaced_table_is_a_new_question_and_a_lost_ledger_spends_nothing(folder):
+    add_user(folder)
+    with serve(folder) as served:
+        first = ask(served.dsn())
+        table = pq.read_table(folder / "visits.parquet")
+        pq.write_table(pa.concat_tables([table] * 3), folder / "new.parquet")
+        (folder / "new.parquet").rename(folder / "visits.parquet")
+        second = ask(served.dsn())
+        assert second != first
+        assert ask(served.dsn()) == second
+        (folder / "ledger.db").rename(folder / "away.db")
+        with pytest.raises(psycopg.Error) as caught:
+            ask(served.dsn(), "DP-SELECT 0.1 COUNT(*) FROM visits")
+        assert str(folder) not in str(caught.value)
+        (folder / "away.db").rename(folder / "ledger.db")
+        assert len(ask(served.dsn(), "DP-SELECT 0.1 COUNT(*) FROM visits")) == 1
+    assert len(charges(folder)) == 3
+
+
+def test_a_full_disk_is_no_answer_and_no_crash(folder):
+    add_user(folder)
+    # Files of the server cannot grow beyond what the ledger has now.
+    full = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    with serve(folder) as served:
+        ask(served.dsn())
+    size = max(file.stat().st_size for file in folder.iterdir())
+    full += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 4096 * 4096}, {size // 4096 * 4096}))\n"
+    with serve(folder, preload=full) as served:
+        refusals = []
+        for number in range(40):
+            try:
+                ask(served.dsn(), f"DP-SELECT 0.01 COUNT(*) FROM visits WHERE fee > {number}")
+            except psycopg.Error as error:
+                refusals.append(str(error))
+        assert str(folder) not in "".join(refusals)
+        assert served.process.poll() is None
+        assert ask(served.dsn(), "SELECT 1") == [(1,)]
+    sf.open(folder / "sfumato.toml").budget()
+    with serve(folder) as served:
+        assert len(ask(served.dsn(), "DP-SELECT 0.01 COUNT(*) FROM visits WHERE fee > 39")) == 1
+
+
+@pytest.mark.slow
+def test_a_while_of_mixed_load_loses_nothing(folder):
+    """As long as SFUMATO_LOAD_SECONDS says: every answer stays what it was, every charge is counted once."""
+    seconds = float(os.environ.get("SFUMATO_LOAD_SECONDS", "30"))
+    token = add_user(folder, share="9")
+    answers, faults, guard = {}, [], threading.Lock()
+    stop = time.monotonic() + seconds
+
+    def keep(statement, rows):
+        with guard:
+            if answers.setdefault(statement, rows) != rows:
+                faults.append(statement)
+
+    def work(served, seed):
+        rng = random.Random(seed)
+        while time.monotonic() < stop:
+            number = rng.randrange(400)
+            statement = (
+                f"DP-SELECT 0.01 clinic, COUNT(*) AS n FROM visits WHERE fee > {number} GROUP BY clinic"
+            )
+            try:
+                kind = rng.randrange(6)
+                if kind == 0:
+                    reply = served.post("/api/sql", {"sql": statement}, token=token)
+                    keep(statement, [tuple(row) for row in reply["rows"]])
+                elif kind == 1:
+                    served.post("/api/explain", {"sql": statement}, token=token)
+                elif kind == 2:  # leaves in the middle
+                    connection = psycopg.connect(served.dsn(), autocommit=True)
+                    threading.Timer(rng.random() / 10, connection.close).start()
+                    connection.execute(statement)
+                elif kind == 3:
+                    ask(served.dsn(), "SELECT relname FROM pg_catalog.pg_class WHERE relname = 'visits'")
+                elif kind == 4:
+                    ask(served.dsn(password="wrong"))
+                else:
+                    keep(statement, ask(served.dsn(), statement))
+            except (psycopg.Error, OSError, KeyError):
+                pass  # they left, or were refused
+
+    with serve(folder) as served:
+        threads = [threading.Thread(target=work, args=(served, seed)) for seed in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for statement, rows in answers.items():
+            assert ask(served.dsn(), statement) == rows
+    assert not faults
+    made = charges(folder)
+    assert len({entry.plan_digest for entry in made}) == len(made)
+    assert sf.open(folder / "sfumato.toml").budget().spent == Fraction(len(made), 100)
+    sf.accounting.Ledger(folder / "ledger.db").verify()

@@ -1,0 +1,319 @@
+"""Statements as tools write them: answered at the price of a session, and as a database would answer them."""
+
+import math
+import re
+from datetime import date, datetime
+
+import duckdb
+import pytest
+
+import sfumato as sf
+
+PROJECT = """
+[budget]
+epsilon = 100000000
+delta = 1e-6
+[tables.visits]
+source = "visits.parquet"
+unit = "person"
+max_records = 10
+[tables.visits.columns.clinic]
+values = ["Harbour", "North", "South"]
+[tables.visits.columns.month]
+from = "visited"
+period = "month"
+[tables.visits.columns.fee]
+bounds = [0, 100]
+[tables.visits.columns.visited]
+range = ["2024-11-01", "2026-01-31"]
+[tables.visits.columns.at]
+range = ["2025-01-01", "2025-12-31"]
+[tables.clinics]
+public = true
+source = "clinics.csv"
+"""
+MUCH = "1000000"  # so much epsilon that no noise is left after rounding
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tools")
+    duckdb.execute(f"""COPY (
+        SELECT i % 400 AS person, ['North', 'South', 'Harbour'][1 + i % 3] AS clinic,
+            DATE '2025-01-01' + (i * 7 % 365)::INTEGER AS visited,
+            TIMESTAMP '2025-01-01' + INTERVAL (i * 131) MINUTE AS at, (i * 37 % 9000) / 100.0 AS fee,
+            'ward ' || i % 4 AS ward, (DATE '2025-01-01' + (i * 7 % 365)::INTEGER)::VARCHAR AS written,
+            month(DATE '2025-01-01' + (i * 7 % 365)::INTEGER) AS month
+        FROM range(4000) AS t(i)) TO '{folder / "visits.parquet"}'""")
+    (folder / "clinics.csv").write_text("name,side\nNorth,city\nSouth,city\nHarbour,coast\n")
+    (folder / "sfumato.toml").write_text(PROJECT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def curator(place):
+    return sf.open(place / "sfumato.toml")
+
+
+@pytest.fixture(scope="module")
+def exact(place):
+    connection = duckdb.connect()
+    connection.execute(f"CREATE VIEW visits AS SELECT * FROM '{place / 'visits.parquet'}'")
+    connection.execute(f"CREATE VIEW clinics AS SELECT * FROM '{place / 'clinics.csv'}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def plain(value):
+    if isinstance(value, datetime) and value.time() == datetime.min.time():
+        return value.date()
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 2)
+    return value
+
+
+def quote(text):
+    """A statement as DuckDB takes it: it has no schema named public, and `at` is a word of its own."""
+    return re.sub(r"\bat\b", '"at"', text.replace("public.", ""))
+
+
+def told(table):
+    """The rows of an answer without its intervals."""
+    names = [name for name in table.column_names if not name.endswith(("_low", "_high"))]
+    return [tuple(plain(row[name]) for name in names) for row in table.to_pylist()]
+
+
+KEYS = [
+    "DATE_TRUNC('month', visited)",
+    "CAST(DATE_TRUNC('month', visited) AS DATE)",
+    "DATE_TRUNC('week', at)",
+    "DATE_TRUNC('day', at)::date",
+    "DATE_TRUNC('quarter', at)",
+    "date_trunc('year', visited)",
+    "DATE_TRUNC('MONTH', CAST(visited AS DATE))",
+    "DATE_TRUNC('month', DATE_TRUNC('week', at))",
+    "DATE_TRUNC('week', at + INTERVAL '1 day') - INTERVAL '1 day'",
+    "DATE_TRUNC('month', at AT TIME ZONE 'UTC')",
+    "CAST(at AS DATE)",
+    "visited",
+    "EXTRACT(year FROM visited)",
+    "year(at) * 100 + month(at)",
+    "EXTRACT(week FROM at)",
+    "EXTRACT(dow FROM at)",
+    "date_part('hour', at)",
+    "floor(extract(epoch from at)/86400)*86400",
+    "floor(extract(epoch from at)/604800)*604800",
+    "floor(extract(epoch from at)/50000)",
+    "strftime(visited, '%Y-%m')",
+    "strftime(at, '%H')",
+    "CAST(year(visited) AS VARCHAR) || '-' || CAST(quarter(visited) AS VARCHAR)",
+    "fee > 20.0",
+    "month",
+    "CASE WHEN '20' < fee THEN 'dear' ELSE 'cheap' END",
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_groups_are_those_of_a_database(curator, exact, key):
+    answer = curator.sql(f"SELECT {key} AS k, COUNT(*) AS n FROM visits GROUP BY 1 ORDER BY 1", epsilon=MUCH)
+    text = quote(f"SELECT {key} AS k, COUNT(*) AS n FROM visits GROUP BY 1 ORDER BY 1")
+    known = exact.sql(text).to_arrow_table()
+    labels = {str(k).lower() if isinstance(k, bool) else k: n for k, n in told(known)}
+    found = told(answer.table)
+    assert {k: n for k, n in found if n} == labels
+    assert len({k for k, _ in found}) == len(found)
+
+
+def test_texts_of_dates_are_those_of_to_char(curator):
+    text = "SELECT TO_CHAR(visited, 'YYYY-MM') AS ym, COUNT(*) AS n FROM visits GROUP BY 1"
+    table = curator.sql(text, epsilon=MUCH).table
+    assert table.column_names == ["ym", "n", "n_low", "n_high"]
+    assert table["ym"].to_pylist()[:3] == ["2024-11", "2024-12", "2025-01"]
+    assert table.num_rows == 15
+
+
+def test_a_range_in_where_stands_for_one_in_the_project_file(place):
+    (place / "bare").mkdir()
+    text = PROJECT.replace('range = ["2024-11-01", "2026-01-31"]', "").replace(
+        'range = ["2025-01-01", "2025-12-31"]', ""
+    )
+    (place / "bare" / "sfumato.toml").write_text(text.replace('"visits', '"../visits').replace('"cl', '"../cl'))
+    curator = sf.open(place / "bare" / "sfumato.toml")
+    by = "SELECT DATE_TRUNC('month', at) AS m, COUNT(*) AS n FROM visits {} GROUP BY 1"
+    for open_ in ("", "WHERE at >= '2025-01-01'", "WHERE at >= '2025-01-01' OR at < '2025-03-01'"):
+        with pytest.raises(sf.UnsupportedQuery, match="range"):
+            curator.sql(by.format(open_), epsilon=MUCH)
+    for bound, groups in [
+        ("WHERE at >= '2025-02-01' AND at < '2025-04-01'", 2),
+        ("WHERE at BETWEEN '2025-02-01T00:00:00Z' AND '2025-04-01T00:00:00Z'", 3),
+        ("WHERE CAST(at AS DATE) > '2025-01-31' AND CAST(at AS DATE) <= '2025-03-31'", 2),
+        ("WHERE (at >= DATE '2025-02-01') AND (fee > 3 AND at < DATE '2025-02-01' + INTERVAL '2 months')", 2),
+    ]:
+        table = curator.sql(by.format(bound), epsilon=MUCH).table
+        assert (bound, table.num_rows) == (bound, groups)
+        assert table["m"].to_pylist()[0] == datetime(2025, 2, 1)
+    inner = "(SELECT at FROM visits WHERE at >= '2025-02-01' AND at < '2025-04-01') AS q"
+    text = by.format("").replace("visits", inner)
+    assert curator.sql(text, epsilon=MUCH).table.num_rows == 2
+
+
+def test_a_condition_cuts_a_public_range(curator):
+    text = "SELECT visited AS d, COUNT(*) AS n FROM visits WHERE visited > '2025-05-30' AND visited <= {} GROUP BY 1"
+    table = curator.sql(text.format("'2025-06-02'"), epsilon=MUCH).table
+    assert table["d"].to_pylist() == [date(2025, 5, 31), date(2025, 6, 1), date(2025, 6, 2)]
+    with pytest.raises(sf.UnsupportedQuery, match="no moment"):
+        curator.sql(text.format("'2025-05-30'"), epsilon=MUCH)
+
+
+def test_too_many_periods_are_refused(curator):
+    with pytest.raises(sf.UnsupportedQuery, match="longer"):
+        curator.sql("SELECT DATE_TRUNC('minute', at), COUNT(*) FROM visits GROUP BY 1", epsilon=1)
+
+
+SAME = [
+    "SELECT clinic, COUNT(*) AS n FROM public.visits GROUP BY clinic ORDER BY n DESC, clinic LIMIT 2",
+    "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS q ORDER BY clinic LIMIT 1001",
+    "SELECT q.n, upper FROM (SELECT clinic AS upper, SUM(fee) AS n FROM visits GROUP BY 1) AS q ORDER BY n",
+    "SELECT clinic, n * 2 AS twice FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS q "
+    "WHERE n > 1300 AND clinic <> 'North' ORDER BY 1",
+    "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic ORDER BY n DESC, clinic LIMIT 2) AS q "
+    "ORDER BY clinic",
+    "SELECT * FROM (SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS a WHERE n > 0) AS b "
+    "ORDER BY clinic DESC LIMIT 1",
+    "WITH q AS (SELECT clinic, COUNT(*) AS n FROM visits WHERE fee > 20 GROUP BY clinic) SELECT * FROM q ORDER BY n, "
+    "clinic",
+    "WITH dear AS (SELECT * FROM visits WHERE fee > 20), q AS (SELECT clinic, COUNT(*) AS n FROM dear GROUP BY clinic) "
+    "SELECT clinic, n FROM q WHERE n > 0 ORDER BY clinic",
+    "SELECT clinic, n FROM (SELECT clinic, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC, clinic) AS r "
+    "FROM visits GROUP BY clinic) AS q WHERE r <= 2 ORDER BY clinic",
+    "SELECT clinic, RANK() OVER (ORDER BY n DESC) AS r FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic "
+    "ORDER BY clinic LIMIT 2) AS q ORDER BY clinic",
+    "SELECT SUM(1) AS cnt FROM visits HAVING (COUNT(1) > 0)",
+    "SELECT COUNT(*) AS n FROM visits HAVING COUNT(*) < 0",
+    "SELECT CAST(SUM(CASE WHEN fee > 20 THEN 1 ELSE 0.0 END) AS float) / NULLIF(CAST(COUNT(*) AS float), 0.0) AS s "
+    "FROM visits",
+    "SELECT month, SUM(COUNT(*)) OVER (ORDER BY month ROWS UNBOUNDED PRECEDING) AS s FROM visits GROUP BY month "
+    "ORDER BY month",
+    "SELECT month, SUM(COUNT(*)) OVER (ORDER BY month) AS s FROM visits GROUP BY month ORDER BY month DESC LIMIT 3",
+    "SELECT month, clinic, SUM(COUNT(*)) OVER (PARTITION BY clinic ORDER BY month) AS s FROM visits "
+    "WHERE clinic <> 'Island' GROUP BY month, clinic HAVING COUNT(*) > 0 ORDER BY month, clinic",
+    "SELECT month, AVG(COUNT(*)) OVER (ORDER BY month ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS s FROM visits "
+    "GROUP BY month ORDER BY month",
+    "SELECT month, COUNT(*) - LAG(COUNT(*)) OVER (ORDER BY month) AS d FROM visits GROUP BY month ORDER BY month",
+    "SELECT month, COALESCE(LEAD(COUNT(*), 2) OVER (ORDER BY month), 0) AS d FROM visits GROUP BY month ORDER BY 1",
+    "SELECT month, FIRST_VALUE(COUNT(*)) OVER (ORDER BY month) AS a, MAX(COUNT(*)) OVER () AS b, "
+    "MIN(COUNT(*)) OVER (ORDER BY month) AS c FROM visits GROUP BY month ORDER BY month",
+    "SELECT month, 100.0 * COUNT(*) / SUM(COUNT(*)) OVER () AS share FROM visits GROUP BY month ORDER BY month",
+    "SELECT month, DENSE_RANK() OVER (ORDER BY COUNT(*) DESC) AS r, NTILE(5) OVER (ORDER BY month) AS t, "
+    "PERCENT_RANK() OVER (ORDER BY month) AS p, CUME_DIST() OVER (ORDER BY COUNT(*)) AS c, COUNT(*) OVER () AS n "
+    "FROM visits GROUP BY month ORDER BY month",
+    "SELECT clinic, CASE WHEN COUNT(*) > 1333 THEN 'many' ELSE 'few' END AS size FROM visits WHERE clinic <> 'Island' "
+    "GROUP BY clinic HAVING COUNT(*) > 0 ORDER BY clinic",
+    "SELECT clinic, CASE WHEN COUNT(*) > 1333 THEN COUNT(*) ELSE -1 END AS n FROM visits GROUP BY clinic "
+    "HAVING COUNT(*) > 0 ORDER BY clinic",
+    "SELECT GREATEST(COUNT(*), 5) AS a, LEAST(COUNT(*), 5) AS b, FLOOR(COUNT(*) / 7) AS c, CEIL(COUNT(*) / 7) AS d, "
+    "CAST(COUNT(*) / 7 AS INTEGER) AS e, CAST(COUNT(*) / 7 AS DECIMAL(10, 1)) AS f, LN(COUNT(*)) AS g FROM visits",
+    "SELECT COUNT(*) AS n FROM visits WHERE visited > DATE '2025-06-01' - INTERVAL '30 days'",
+    "SELECT COUNT(*) AS n FROM visits WHERE at >= strptime('2025-03-01 00:00', '%Y-%m-%d %H:%M')",
+    "SELECT COUNT(*) AS n FROM visits WHERE at BETWEEN '2025-01-01T00:00:00.123Z' AND '2025-03-01T00:00:00Z'",
+    "SELECT COUNT(*) AS n FROM visits WHERE visited + INTERVAL '1 month' > DATE '2025-06-30'",
+    "SELECT COUNT(*) AS n FROM visits WHERE visited <= CAST((CAST(NOW() AS date) + INTERVAL '-30 day') AS date)",
+    "SELECT COUNT(*) AS n FROM visits WHERE visited < CURRENT_DATE AND at < CURRENT_TIMESTAMP",
+    "SELECT COUNT(*) AS n FROM visits WHERE clinic = ANY(ARRAY['North', 'South'])",
+    "SELECT COUNT(*) AS n FROM visits WHERE NOT clinic ~ '^N' AND clinic NOT IN ('Island')",
+    "SELECT COUNT(*) AS n FROM visits WHERE date_trunc('month', at) = '2025-02-01' AND extract(dow FROM at) IN (0, 6)",
+    "SELECT clinics.side AS side, COUNT(*) AS n FROM visits LEFT JOIN clinics ON visits.clinic = clinics.name "
+    "GROUP BY clinics.side ORDER BY 1",
+    "SELECT COUNT(*) AS n FROM visits WHERE strftime(visited, '%m') = '02'",
+]
+
+
+@pytest.mark.parametrize("text", SAME)
+def test_answers_are_those_of_a_database(curator, exact, text):
+    answer = curator.sql(text, epsilon=MUCH)
+    known = exact.sql(quote(text)).to_arrow_table()
+    assert [name for name in answer.table.column_names if not name.endswith(("_low", "_high"))] == known.column_names
+    for found, wanted in zip(told(answer.table), told(known), strict=True):
+        assert [str(each) if isinstance(each, str) else pytest.approx(each, abs=0.02) for each in found] == list(
+            map(lambda each: float(each) if type(each).__name__ == "Decimal" else each, wanted)
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("clinic = ANY('{North,\"South\"}')", "clinic IN ('South', 'North', 'North')"),
+        ("clinic <> ALL(ARRAY['North', 'South'])", "clinic NOT IN ('North', 'South')"),
+        ("at >= TO_TIMESTAMP('2025-03-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')", "at >= '2025-03-01'"),
+        ("visited >= TO_DATE('2025-03-01', 'YYYY-MM-DD')", "visited >= DATE '2025-03-01'"),
+        ("at >= to_timestamp(1740787200)", "at >= TIMESTAMP '2025-03-01 00:00:00'"),
+        ("visited >= '2025-02-01 +00'", "visited >= '2025-02-01'"),
+        ("at < '2025-02-01T01:00:00+01:00'", "at < '2025-02-01'"),
+        ("fee > 20.0", "fee > 20"),
+        ("fee > 2e1", "20 < FEE"),
+        ("fee > '20'", '"visits"."FEE" > +20'),
+        ("fee > 10 + 2 * 5", 'public.visits.fee > 20'),
+        ("fee IN (3, 1.0, 3)", "fee IN (1, 3)"),
+        ("fee IN (3)", "fee = 3.00"),
+        ("date_part('month', at) = 2", "EXTRACT(MONTH FROM at) = 2"),
+        ("at > DATE '2025-01-31' + INTERVAL '1 month'", "at > '2025-02-28'"),
+        ("visited = make_date(2025, 2, 3)", "visited = '2025/02/03'"),
+    ],
+)
+def test_equal_questions_are_one_plan(curator, text, same):
+    answers = [curator.sql(f"SELECT COUNT(*) AS n FROM visits WHERE {each}", epsilon="0.5") for each in (text, same)]
+    assert answers[1].repeated
+    assert answers[0].table.equals(answers[1].table)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "visited >= 'not a date'",
+        "visited >= DATE '2025-13-45'",
+        "fee > 'abc'",
+        "month = 'June'",
+        "at < TO_TIMESTAMP('x', 'YYYY')",
+        "at < DATE '9999-12-31' + INTERVAL '1 year'",
+        "clinic = ANY('North')",
+        "clinic ~ (ward)",
+        "clinic ~ '(a{1,1000}){1,1000}'",
+        "at > now() - INTERVAL 'long ago'",
+        "fee BETWEEN 1 AND 'x'",
+    ],
+)
+def test_constants_that_mean_nothing_are_refused_before_the_charge(curator, where):
+    before = len(curator.budget().entries)
+    with pytest.raises(sf.UnsupportedQuery):
+        curator.sql(f"SELECT COUNT(*) FROM visits WHERE {where}", epsilon=1)
+    assert len(curator.budget().entries) == before
+
+
+BI = "shared/research/bi-statements.sql"
+
+
+def read_statements(text):
+    """The statements of a file; a line of comment stands before each."""
+    found, lines = [], []
+    for line in text.splitlines()[1:]:
+        lines.append(line)
+        if line.rstrip().endswith(";"):
+            found.append("\n".join(lines))
+            lines = []
+    return found
+
+
+@pytest.mark.shared
+def test_statements_of_known_tools_are_answered(curator, shared):
+    file = shared / "research" / "bi-statements.sql"
+    if not file.exists():
+        pytest.skip(f"../{BI} is not beside the project")
+    refused = []
+    for text in read_statements(file.read_text()):
+        try:
+            described, answer = curator.describe(text, epsilon=1), curator.sql(text, epsilon=1)
+        except sf.UnsupportedQuery as error:
+            refused.append((text, str(error)))
+            continue
+        assert described.schema.equals(answer.table.schema), text
+    assert not refused
