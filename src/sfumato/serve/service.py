@@ -127,7 +127,7 @@ class Service:
         return self.state.find_verifier(name)
 
     def may_log_in(self, name: str, *, origin: str) -> bool:
-        """Whether the address `origin` has not sent too many wrong passwords for `name` in the last minute."""
+        """Whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
         return len(_recent(self._failed, f"{name} {origin}")) < _LOGINS
 
     def note_login(self, name: str, *, origin: str, door: str, known: bool) -> None:
