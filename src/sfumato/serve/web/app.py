@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.errors import SfumatoError
-from sfumato.serve.web import agents, api, asking, frame, openapi, stewards, viewing, wizard
+from sfumato.serve.web import agents, api, asking, frame, stewards, viewing, wizard
 from sfumato.serve.web.exchange import check_origin, describe_error, find_status
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
 
-_ROOMS = (frame, asking, stewards, wizard, viewing, api, openapi, agents)
+_ROOMS = (frame, asking, stewards, wizard, viewing, api, agents)
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PROGRAMS = ("/api/", "/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json")
 _HEADERS = {

@@ -200,11 +200,11 @@ class WireServer:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
-        await self._authenticate(stream, name)
+        await self._authenticate(stream, name, host=host)
         user = await asyncio.to_thread(self._service.find_user, name)
         if user is None:  # removed a moment ago
             raise _wrong(name)
-        self._service.note_login(name, door="wire", known=True)
+        self._service.note_login(name, origin=host, door="wire", known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
         settings = SessionSettings(
             [*read_options(given.pop("options", "")), *given.items()],
@@ -221,7 +221,7 @@ class WireServer:
         )
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
-    async def _authenticate(self, stream: Stream, name: str) -> None:
+    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
@@ -238,11 +238,11 @@ class WireServer:
         await stream.flush()
         proof = await _read_login(stream)
         # Asked only now, so that many logins that were begun at once are not many tries.
-        if not self._service.may_log_in(name):
+        if not self._service.may_log_in(name, origin=host):
             raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
         last = exchange.finish(proof)
         if last is None:
-            self._service.note_login(name, door="wire", known=False)
+            self._service.note_login(name, origin=host, door="wire", known=False)
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))
