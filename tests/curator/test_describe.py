@@ -130,7 +130,9 @@ def test_a_probe_has_every_column_as_it_is_stored(curator):
 
 
 def test_labels_that_are_public_are_listed_for_nothing(curator):
-    assert curator.sql("SELECT DISTINCT clinic FROM visits").table.to_pydict() == {"clinic": ["North", "South"]}
+    assert curator.sql("SELECT DISTINCT clinic FROM visits").table.to_pydict() == {
+        "clinic": ["North", "South"]
+    }
     listed = curator.sql('SELECT "clinic" AS c FROM visits GROUP BY 1 ORDER BY c DESC LIMIT 1 OFFSET 1')
     assert listed.table.to_pydict() == {"c": ["North"]}
     assert curator.sql("SELECT DISTINCT month FROM visits").table["month"].to_pylist() == list(range(1, 13))
@@ -182,10 +184,15 @@ def test_what_a_parameter_must_be_is_found_out(curator):
         pa.int64(),
         pa.int64(),
     )
-    declared = curator.describe("SELECT COUNT(*) FROM visits WHERE fee > $1 AND note = $2", epsilon=1,
-                                parameter_types=(pa.int32(), None))
+    declared = curator.describe(
+        "SELECT COUNT(*) FROM visits WHERE fee > $1 AND note = $2",
+        epsilon=1,
+        parameter_types=(pa.int32(), None),
+    )
     assert declared.parameters == (pa.int32(), pa.string())
-    periods = "SELECT date_trunc('month', moment), COUNT(*) FROM visits WHERE moment BETWEEN $1 AND $2 GROUP BY 1"
+    periods = (
+        "SELECT date_trunc('month', moment), COUNT(*) FROM visits WHERE moment BETWEEN $1 AND $2 GROUP BY 1"
+    )
     assert curator.describe(periods, epsilon=1).parameters == (pa.timestamp("us"),) * 2
     inner = "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits WHERE fee > $2 GROUP BY clinic) AS q LIMIT $1"
     assert curator.describe(inner, epsilon=1).parameters == (pa.int64(), pa.float64())

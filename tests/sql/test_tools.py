@@ -137,7 +137,9 @@ def test_a_range_in_where_stands_for_one_in_the_project_file(place):
     text = PROJECT.replace('range = ["2024-11-01", "2026-01-31"]', "").replace(
         'range = ["2025-01-01", "2025-12-31"]', ""
     )
-    (place / "bare" / "sfumato.toml").write_text(text.replace('"visits', '"../visits').replace('"cl', '"../cl'))
+    (place / "bare" / "sfumato.toml").write_text(
+        text.replace('"visits', '"../visits').replace('"cl', '"../cl')
+    )
     curator = sf.open(place / "bare" / "sfumato.toml")
     by = "SELECT DATE_TRUNC('month', at) AS m, COUNT(*) AS n FROM visits {} GROUP BY 1"
     for open_ in ("", "WHERE at >= '2025-01-01'", "WHERE at >= '2025-01-01' OR at < '2025-03-01'"):
@@ -232,11 +234,13 @@ SAME = [
 def test_answers_are_those_of_a_database(curator, exact, text):
     answer = curator.sql(text, epsilon=MUCH)
     known = exact.sql(quote(text)).to_arrow_table()
-    assert [name for name in answer.table.column_names if not name.endswith(("_low", "_high"))] == known.column_names
+    assert [
+        name for name in answer.table.column_names if not name.endswith(("_low", "_high"))
+    ] == known.column_names
     for found, wanted in zip(told(answer.table), told(known), strict=True):
-        assert [str(each) if isinstance(each, str) else pytest.approx(each, abs=0.02) for each in found] == list(
-            map(lambda each: float(each) if type(each).__name__ == "Decimal" else each, wanted)
-        )
+        assert [
+            str(each) if isinstance(each, str) else pytest.approx(each, abs=0.02) for each in found
+        ] == list(map(lambda each: float(each) if type(each).__name__ == "Decimal" else each, wanted))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +248,10 @@ def test_answers_are_those_of_a_database(curator, exact, text):
     [
         ("clinic = ANY('{North,\"South\"}')", "clinic IN ('South', 'North', 'North')"),
         ("clinic <> ALL(ARRAY['North', 'South'])", "clinic NOT IN ('North', 'South')"),
-        ("at >= TO_TIMESTAMP('2025-03-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')", "at >= '2025-03-01'"),
+        (
+            "at >= TO_TIMESTAMP('2025-03-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')",
+            "at >= '2025-03-01'",
+        ),
         ("visited >= TO_DATE('2025-03-01', 'YYYY-MM-DD')", "visited >= DATE '2025-03-01'"),
         ("at >= to_timestamp(1740787200)", "at >= TIMESTAMP '2025-03-01 00:00:00'"),
         ("visited >= '2025-02-01 +00'", "visited >= '2025-02-01'"),
@@ -252,7 +259,7 @@ def test_answers_are_those_of_a_database(curator, exact, text):
         ("fee > 20.0", "fee > 20"),
         ("fee > 2e1", "20 < FEE"),
         ("fee > '20'", '"visits"."FEE" > +20'),
-        ("fee > 10 + 2 * 5", 'public.visits.fee > 20'),
+        ("fee > 10 + 2 * 5", "public.visits.fee > 20"),
         ("fee IN (3, 1.0, 3)", "fee IN (1, 3)"),
         ("fee IN (3)", "fee = 3.00"),
         ("date_part('month', at) = 2", "EXTRACT(MONTH FROM at) = 2"),
@@ -261,7 +268,9 @@ def test_answers_are_those_of_a_database(curator, exact, text):
     ],
 )
 def test_equal_questions_are_one_plan(curator, text, same):
-    answers = [curator.sql(f"SELECT COUNT(*) AS n FROM visits WHERE {each}", epsilon="0.5") for each in (text, same)]
+    answers = [
+        curator.sql(f"SELECT COUNT(*) AS n FROM visits WHERE {each}", epsilon="0.5") for each in (text, same)
+    ]
     assert answers[1].repeated
     assert answers[0].table.equals(answers[1].table)
 
