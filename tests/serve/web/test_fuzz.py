@@ -91,7 +91,7 @@ class Fuzz:
         if draw.random() < 0.8:
             headers += [(b"content-type", b"application/json"), (b"x-csrf-token", csrf.encode())]
         for _ in range(draw.choice((0, 0, 0, 1, 2))):
-            headers.append((draw.choice(NAMES).encode(), draw.choice(VALUES).encode("latin-1")))
+            headers.insert(0, (draw.choice(NAMES).encode(), draw.choice(VALUES).encode("latin-1")))
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},

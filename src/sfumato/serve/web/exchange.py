@@ -159,7 +159,10 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
         if depth > _MOST_DEPTH:
             raise HTTPException(400, f"JSON may be nested {_MOST_DEPTH} deep")
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        sent = json.loads(body, parse_constant=_refuse_constant)
+        if b"\\u" in body:
+            json.dumps(sent, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return sent
     except (ValueError, RecursionError):
         raise HTTPException(400, "the request is no JSON") from None
 

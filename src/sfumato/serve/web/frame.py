@@ -95,7 +95,7 @@ async def show_failure(request: Request, status: int, message: str) -> Response:
     if status == 401 and request.method == "GET":
         query = request.scope["query_string"].decode("latin-1")
         asked = request.scope["path"] + (f"?{query}" if query else "")
-        return RedirectResponse(f"/login?{urlencode({'next': asked})}", 303)
+        return RedirectResponse(f"/login?{urlencode({'next': asked}, errors='replace')}", 303)
     return await show(request, await find_asker(request), "failure.html", status=status, message=message)
 
 
