@@ -156,6 +156,7 @@ def test_tables_and_budget(call):
         (400, {"body": b'{"sql": NaN}', "headers": {"Content-Type": "application/json"}, "by": "ana"}),
         (400, {"body": b"9" * 9999, "headers": {"Content-Type": "application/json"}, "by": "ana"}),
         (400, {"body": b'{"sql": "\xff"}', "headers": {"Content-Type": "application/json"}, "by": "ana"}),
+        (400, {"body": b'{"sql": "\\ud800"}', "headers": {"Content-Type": "application/json"}, "by": "ana"}),
         (413, {"body": b" " * (2**20 + 1), "headers": {"Content-Type": "application/json"}, "by": "ana"}),
         (415, {"body": b"{}", "by": "ana"}),
         (422, {"send": [], "by": "ana"}),

@@ -117,6 +117,6 @@ async def _tell_failure(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     if status == 429:
         headers.setdefault("Retry-After", "1")
-    if request.url.path.startswith(_PROGRAMS):
+    if request.scope["path"].startswith(_PROGRAMS):
         return JSONResponse(describe_error(error), status, headers=headers)
     return await frame.show_failure(request, status, describe_error(error)["error"]["message"])

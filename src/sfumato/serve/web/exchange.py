@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -86,7 +86,7 @@ def find_service(request: Request) -> Service:
 
 def name_cookie(request: Request) -> str:
     """The session's cookie; over TLS the prefix keeps other hosts from setting it."""
-    return "__Host-sfumato" if request.url.scheme == "https" else "sfumato"
+    return "__Host-sfumato" if request.scope["scheme"] == "https" else "sfumato"
 
 
 async def find_asker(request: Request) -> Asker | None:
@@ -123,7 +123,7 @@ def check_origin(headers: Mapping[str, str]) -> str | None:
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return "requests from pages of other sites are refused"
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+    if origin is not None and origin.partition("://")[2] != headers.get("host"):
         return "requests from pages of other origins are refused"
     return None
 
@@ -159,7 +159,10 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
         if depth > _MOST_DEPTH:
             raise HTTPException(400, f"JSON may be nested {_MOST_DEPTH} deep")
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        sent = json.loads(body, parse_constant=_refuse_constant)
+        if b"\\u" in body:
+            json.dumps(sent, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return sent
     except (ValueError, RecursionError):
         raise HTTPException(400, "the request is no JSON") from None
 

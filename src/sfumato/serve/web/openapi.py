@@ -59,7 +59,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Releases": _record("releases", releases=_RECORDS),
     "Ledger": _record("entries", entries=_RECORDS),
     "Users": _record("users", users=_RECORDS),
-    "User": _record("name", "role", name=_TEXT, role=_ROLE, share=_EPSILON, password={"type": ["string", "null"]}),
+    "User": _record(
+        "name", "role", name=_TEXT, role=_ROLE, share=_EPSILON, password={"type": ["string", "null"]},
+    ),
     "NewUser": _record("name", "token", name=_TEXT, role=_ROLE, token=_TEXT),
     "Token": _record("name", "token", name=_TEXT, token=_TEXT),
     "Removed": _record("removed", removed=_TEXT),
