@@ -102,7 +102,7 @@ def answer_statement(
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
-    opens what is charged; `progress` is called with each stage, `noise` is another source of noise for audits.
+    opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
     `asked_by` is who asks, `at_most` the most epsilon that it may cost.
     """
     desk = _Desk(
