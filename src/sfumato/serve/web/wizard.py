@@ -149,7 +149,7 @@ async def _conclude(
     files = "" if served else write_project_file(facts, kinds), write_recipe_file(facts)
     described = service.project if served else await run_in_threadpool(_parse, files[0], service.project)
     if step == "release":
-        job = await api.start_release(service, asker.user, files[1], name=release)
+        job = await api.start_release(service, asker.user, {"recipe": files[1], "name": release})
         return RedirectResponse(f"/jobs/{job['number']}", 303)
     if step in ("project", "recipe"):
         return _send_file(step, facts, files)
