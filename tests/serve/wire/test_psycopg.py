@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from helpers.wire import CLINICS, RunningServer, make_certificate, spends
+from helpers.wire import CLINICS, CountingService, RunningServer, make_certificate, spends
 from sfumato.serve.wire import Limits
 
 psycopg = pytest.importorskip("psycopg")
@@ -246,6 +246,17 @@ def test_prepared_statements_are_kept_within_bounds():
             connection.execute(f"DECLARE c{number} CURSOR FOR {COUNTS}")
         with pytest.raises(psycopg.errors.ProgramLimitExceeded):
             connection.execute(f"DECLARE c4 CURSOR FOR {COUNTS}; DECLARE c5 CURSOR FOR {COUNTS}")
+
+
+def test_who_was_removed_can_ask_no_more():
+    service = CountingService()
+    with RunningServer(service=service) as server:
+        connection = psycopg.connect(server.dsn(), autocommit=True)
+        connection.execute(COUNTS)
+        service.find_user = lambda name: None
+        with spends(server, 0), pytest.raises(psycopg.OperationalError, match="was removed"):
+            connection.execute(COUNTS)
+        assert connection.closed
 
 
 def test_explain_costs_nothing(server, connection):

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from sfumato._version import __version__
 from sfumato.errors import UnsupportedQuery
-from sfumato.serve.catalog.grammar import find_setting, is_about_system, make_list, read_statement
-from sfumato.serve.catalog.statement import Written, write_statement
+from sfumato.serve.catalog.grammar import find_setting, is_about_system, read_list, read_statement
+from sfumato.serve.catalog.statement import MOST_ROWS, Written, write_statement
 from sfumato.serve.catalog.tables import kept_as, make_tables, read_description
 from sfumato.serve.results import Column, Result
 
 if TYPE_CHECKING:
     import duckdb
-    from sqlglot import exp
 
     from sfumato.schema import Project
 
@@ -55,6 +54,8 @@ SETTINGS = {
 }
 """What SHOW and current_setting say unless a session has settings of its own."""
 
+_LONGEST_KEPT = 10_000
+_MOST_SIGNS = 4_000_000
 _LONGEST = 5.0  # seconds; a client's own take milliseconds
 _GIVEN = {
     "BOOLEAN": "bool",
@@ -88,24 +89,27 @@ class Catalog:
         self._lock = threading.Lock()
         self._made: duckdb.DuckDBPyConnection | None = None
 
+    def close(self) -> None:
+        """Lets go of the tables; they are made anew if they are needed again."""
+        with self._lock:
+            if self._made is not None:
+                self._made.close()
+            self._made = None
+
     def covers(self, text: str) -> bool:
         """Whether a statement names a system table, or no table and only known functions, or is SHOW."""
-        if find_setting(text) is not None:
-            return True
-        tree = _read(text)
-        return tree is not None and is_about_system(tree)
+        return find_setting(text) is not None or _prepare(text) is not None
 
     def describe(self, text: str) -> tuple[tuple[Column, ...], tuple[int, ...]]:
         """The columns of a statement's answer and the types of its parameters; runs nothing."""
         setting = find_setting(text)
         if setting is not None:
             return _setting_columns(setting), ()
-        written = _write(text)
-        types = self._run(
-            f"DESCRIBE {_bind(written, None)}", {"user": "", "database": "", **_split(SETTINGS)}
-        )
+        written = _find(text)
+        session = {"user": "", "database": "", **_split(SETTINGS)}
+        _, rows = self._run(f"DESCRIBE {written.sql}", session, [None] * len(written.parameters))
         oids = read_description().oids
-        columns = _columns(written, [str(row[1]) for row in types[1]])
+        columns = _columns(written, [str(row[1]) for row in rows])
         return columns, tuple(oids[each] for each in written.parameters)
 
     def answer(
@@ -135,16 +139,18 @@ class Catalog:
         setting = find_setting(text)
         if setting is not None:
             return _show(setting, known)
-        written = _write(text)
+        written = _find(text)
         session = {"user": user, "database": database, **_split(known)}
-        kinds, rows = self._run(_bind(written, parameters), session)
+        kinds, rows = self._run(written.sql, session, _bind(written, parameters))
         columns = _columns(written, kinds)
         aware = [place for place, column in enumerate(columns) if column.oid == 1184]
         if aware:
             rows = [_make_aware(row, aware) for row in rows]
         return Result(columns=columns, rows=rows, tag=f"SELECT {len(rows)}")
 
-    def _run(self, sql: str, session: dict[str, object]) -> tuple[list[str], list[tuple[object, ...]]]:
+    def _run(
+        self, sql: str, session: dict[str, object], parameters: list[object]
+    ) -> tuple[list[str], list[tuple[object, ...]]]:
         """The types and rows of a statement for DuckDB, on a connection of its own and for a bounded time."""
         import duckdb
 
@@ -152,18 +158,22 @@ class Catalog:
         timer = threading.Timer(_LONGEST, cursor.interrupt)
         timer.daemon = True
         timer.start()
+        found = None
         try:
             cursor.execute("SET VARIABLE session = $1", [session])
-            result = cursor.execute(sql)
-            return [str(each[1]) for each in result.description or ()], result.fetchall()
+            result = cursor.execute(sql, parameters)
+            found = [str(each[1]) for each in result.description or ()], _fetch(result)
         except (duckdb.Error, RuntimeError, MemoryError):
-            # What DuckDB says may name its own tables, functions and folders.
-            raise UnsupportedQuery(
-                "the catalog cannot answer this statement; ask for names and types of tables and columns"
-            ) from None
+            pass  # what DuckDB says may name its own tables, functions and folders, so nothing is kept of it
         finally:
             timer.cancel()
+            timer.join()  # or it might interrupt a connection that is closed
             cursor.close()
+        if found is None:
+            raise UnsupportedQuery(
+                "the catalog cannot answer this statement; ask for names and types of tables and columns"
+            )
+        return found
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
@@ -172,45 +182,49 @@ class Catalog:
             return self._made
 
 
-@lru_cache(maxsize=256)
-def _read(text: str) -> exp.Query | None:
-    return read_statement(text)
+def _prepare(text: str) -> Written | UnsupportedQuery | None:
+    """What DuckDB is to run, why it is not, or None for what is not about the catalog."""
+    return _remember(text) if len(text) < _LONGEST_KEPT else _remember.__wrapped__(text)
 
 
-@lru_cache(maxsize=256)
-def _write(text: str) -> Written:
-    tree = _read(text)
-    if tree is None:
-        raise UnsupportedQuery("this is no statement about the catalog")
-    return write_statement(tree)
+@lru_cache(maxsize=512)
+def _remember(text: str) -> Written | UnsupportedQuery | None:
+    try:
+        tree = read_statement(text)
+        return None if tree is None or not is_about_system(tree) else write_statement(tree)
+    except UnsupportedQuery as refused:
+        return UnsupportedQuery(str(refused))  # without the frames that it came through
 
 
-def _bind(written: Written, parameters: Sequence[object] | None) -> str:
-    """The statement with literals in place of parameters: NULL of their types if no values are given."""
-    from sqlglot import exp
+def _find(text: str) -> Written:
+    found = _prepare(text)
+    if not isinstance(found, Written):
+        raise UnsupportedQuery("this is no statement about the catalog" if found is None else str(found))
+    return found
 
-    if parameters is not None and len(parameters) != len(written.parameters):
+
+def _bind(written: Written, parameters: Sequence[object]) -> list[object]:
+    """The values of parameters for DuckDB; lists may come in PostgreSQL's spelling."""
+    if len(parameters) != len(written.parameters):
         raise UnsupportedQuery(
             f"the statement has {len(written.parameters)} parameters, {len(parameters)} were given"
         )
-    tree = written.tree.copy() if written.parameters else written.tree
-    for node in list(tree.find_all(exp.Placeholder)) if written.parameters else ():
-        place = int(node.name) - 1
-        value = None if parameters is None else parameters[place]
-        kept = kept_as(written.parameters[place])
-        literal = make_list(value) if kept.endswith("[]") and isinstance(value, str) else _literal(value)
-        node.replace(exp.cast(literal, kept, dialect="duckdb"))
-    return tree.sql("duckdb", comments=False)
+    return [
+        read_list(value) if isinstance(value, str) and kept_as(type_).endswith("[]") else value
+        for value, type_ in zip(parameters, written.parameters, strict=True)
+    ]
 
 
-def _literal(value: object) -> exp.Expr:
-    from sqlglot import exp
-
-    if isinstance(value, list | tuple):
-        return exp.Array(expressions=[_literal(each) for each in value])
-    if value is None or isinstance(value, bool | int | float):
-        return exp.convert(value)
-    return exp.Literal.string(str(value))
+def _fetch(result: duckdb.DuckDBPyConnection) -> list[tuple[object, ...]]:
+    """The rows of an answer, if they are not too many and hold not too much."""
+    rows: list[tuple[object, ...]] = []
+    size = 0
+    while chunk := result.fetchmany(500):
+        rows += chunk
+        size += sum(len(value) for row in chunk for value in row if isinstance(value, str | list))
+        if len(rows) > MOST_ROWS or size > _MOST_SIGNS:
+            raise UnsupportedQuery("this answer is too long for the catalog; ask for less")
+    return rows
 
 
 def _columns(written: Written, kinds: Sequence[str]) -> tuple[Column, ...]:

@@ -21,6 +21,8 @@ EMPTY = {
     "pg_timezone_names": ("name", "abbrev", "utc_offset", "is_dst"),
     "pg_available_extensions": ("name", "default_version", "comment"),
 }
+KEYWORDS = "{analyse,analyze,freeze,ilike,isnull,limit,notnull,offset,returning,variadic}"
+"""Words that PostgreSQL keeps for itself and standard SQL does not."""
 ALIASES = {
     **dict.fromkeys(("clock_timestamp", "localtimestamp", "current_timestamp"), "now"),
     **dict.fromkeys(("statement_timestamp", "transaction_timestamp"), "now"),
@@ -61,12 +63,13 @@ _TYPES = {
     "cardinal_number": "int4",
     "yes_or_no": "varchar",
 }
-# Strings, quoted names and comments are passed over; parameters and lists of numbered types get a spelling
-# that the parser reads.
+# Strings, quoted names and comments are passed over. Parameters, lists of numbered types and columns that are
+# called as a statement is get a spelling that the parser reads.
 _TOKENS = re.compile(
     r"""(?P<kept>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/"""
     r"""|\$(?P<tag>[A-Za-z_]\w*)?\$.*?\$(?P=tag)?\$)"""
-    r"""|\$(?P<number>\d{1,4})|\b(?P<type>oid|xid|reg[a-z]+|name)\s*\[\s*\]""",
+    r"""|\$(?P<number>\d{1,4})|\b(?P<type>oid|xid|reg[a-z]+|name)\s*\[\s*\]"""
+    r"""|\bAS\s+(?P<word>select|table|update|insert|delete)\b""",
     re.DOTALL | re.IGNORECASE,
 )
 _SHOW = re.compile(r"\s*SHOW\s+([\w. ]+?)\s*;?\s*", re.IGNORECASE)
@@ -137,13 +140,10 @@ def find_relation(table: exp.Table) -> Relation | None:
     return read_description().relations.get((schema[0], fold(table.this)))
 
 
-def make_list(text: str) -> exp.Expr:
-    """A list of texts from PostgreSQL's spelling of one, `{a,"b c"}`."""
+def read_list(text: str) -> list[str]:
+    """The texts in PostgreSQL's spelling of a list, `{a,"b c"}`."""
     words = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,{}"\s][^,{}"]*)', text.strip()[1:-1])
-    texts = [re.sub(r"\\(.)", r"\1", quoted) if quoted else plain.strip() for quoted, plain in words]
-    return exp.cast(
-        exp.Array(expressions=[exp.Literal.string(each) for each in texts]), "VARCHAR[]", dialect="duckdb"
-    )
+    return [re.sub(r"\\(.)", r"\1", quoted) if quoted else plain.strip() for quoted, plain in words]
 
 
 def read_type(node: exp.Expr) -> str:
@@ -215,6 +215,8 @@ def find_number(node: exp.Parameter) -> int:
 def _spell(found: re.Match[str]) -> str:
     if found["number"]:
         return f"@p{found['number']}"
+    if found["word"]:
+        return f'AS "{found["word"].lower()}"'
     return f"_{found['type']}" if found["type"] else found[0]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from sqlglot import exp
 
@@ -16,12 +15,13 @@ from sfumato.errors import UnsupportedQuery
 from sfumato.serve.catalog.grammar import (
     ALIASES,
     EMPTY,
+    KEYWORDS,
     WORDS,
     find_number,
     find_relation,
     fold,
-    make_list,
     name_column,
+    read_list,
     read_type,
     refuse,
     unescape,
@@ -29,10 +29,13 @@ from sfumato.serve.catalog.grammar import (
 from sfumato.serve.catalog.tables import kept_as, read_functions
 
 _MOST_TEXT = 10_000  # of what `||` and its like make, so that doubling leads nowhere
-_MOST_ROWS = 50_000
+MOST_ROWS = 50_000
+_MOST_TABLES = 80  # a client names 61 at most; plans of many more take long
+_MOST_PARTS = 30_000
 
 _LISTS = read_functions()
 _REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))
+_WHOLE = frozenset(("int2", "int4", "int8", "oid"))
 _RETURNS = {
     **{name: type_ for type_ in ("name", "timestamptz") for name in _LISTS[type_]},
     **{f"to_{type_}": type_ for type_ in _REG},
@@ -48,9 +51,9 @@ _RETURNS = {
 _NODES = (
     exp.Add, exp.Alias, exp.All, exp.And, exp.Any, exp.Array, exp.Between, exp.BitwiseAnd, exp.BitwiseOr,
     exp.Boolean, exp.Bracket, exp.Case, exp.Distinct, exp.Div, exp.EQ, exp.Escape, exp.Exists, exp.Extract,
-    exp.Filter, exp.Group, exp.GT, exp.GTE, exp.Having, exp.If, exp.ILike, exp.In, exp.Is, exp.Like,
-    exp.Limit, exp.Literal, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.Neg, exp.NEQ, exp.Not, exp.Null,
-    exp.NullSafeEQ, exp.NullSafeNEQ, exp.Offset, exp.Or, exp.Order, exp.Ordered, exp.Paren, exp.RegexpILike, exp.RegexpLike,
+    exp.Filter, exp.GT, exp.GTE, exp.Group, exp.Having, exp.ILike, exp.If, exp.In, exp.Is, exp.LT, exp.LTE,
+    exp.Like, exp.Limit, exp.Literal, exp.Mod, exp.Mul, exp.NEQ, exp.Neg, exp.Not, exp.Null, exp.NullSafeEQ,
+    exp.NullSafeNEQ, exp.Offset, exp.Or, exp.Order, exp.Ordered, exp.Paren, exp.RegexpILike, exp.RegexpLike,
     exp.Slice, exp.Star, exp.StrPosition, exp.Sub, exp.Substring, exp.Trim, exp.Tuple, exp.Var, exp.Where,
     exp.Window, exp.WindowSpec,
 )  # fmt: skip
@@ -64,31 +67,28 @@ _TRUTHS = (
 class Written:
     """A statement for DuckDB: its columns' names and PostgreSQL types if known, and those of parameters."""
 
-    tree: exp.Query
+    sql: str
     columns: tuple[str, ...]
     types: tuple[str | None, ...]
     parameters: tuple[str, ...]
 
 
 def write_statement(tree: exp.Query) -> Written:
-    """The query for DuckDB; UnsupportedQuery for what is not allowed or not known."""
+    """The query for DuckDB, which this changes; UnsupportedQuery for what is not allowed or not known."""
     writer = _Writer()
-    tree = tree.copy()
     try:
         types = writer.query(tree, {}, {}, outermost=True)
+        if tree.args.get("limit") is None:
+            tree = tree.limit(MOST_ROWS + 1, copy=False)
+        count = max(writer.parameters, default=0)
+        parameters = tuple(writer.parameters.get(number) or "text" for number in range(1, count + 1))
+        for node in list(tree.find_all(exp.Placeholder)):
+            # A value may come as text, whatever its type is.
+            node.replace(_as(exp.Placeholder(this=node.name), parameters[int(node.name) - 1]))
+        sql = tree.sql("duckdb", comments=False)
     except RecursionError:
         raise UnsupportedQuery("this statement is too deeply nested for the catalog") from None
-    if tree.args.get("limit") is None:
-        tree = tree.limit(_MOST_ROWS, copy=False)
-    count = max(writer.parameters, default=0)
-    if count > 1000:
-        raise UnsupportedQuery("a statement about the catalog has at most 1000 parameters")
-    return Written(
-        tree,
-        tuple(name for name, _ in types),
-        tuple(type_ for _, type_ in types),
-        tuple(writer.parameters.get(number) or "text" for number in range(1, count + 1)),
-    )
+    return Written(sql, tuple(name for name, _ in types), tuple(type_ for _, type_ in types), parameters)
 
 
 Columns = list[tuple[str, str | None]]
@@ -100,6 +100,9 @@ class _Writer:
     """Writes one statement: changes its tree, and finds the PostgreSQL types of what it gives."""
 
     parameters: dict[int, str | None] = field(default_factory=dict)
+    tables: int = 0
+    size: int = 0
+    factor: int = 1
 
     # Queries
 
@@ -114,6 +117,7 @@ class _Writer:
                 _unroll(with_)
             for cte in with_.expressions:
                 found = self.query(cte.this, ctes, outer)
+                cte.set("materialized", value=True)  # planned once, however often it is named
                 ctes[fold(cte.args["alias"].this)] = _rename(found, cte.args["alias"])
         match node:
             case exp.Subquery():
@@ -175,23 +179,40 @@ class _Writer:
         for window in node.args.get("windows") or []:
             window.replace(self.write(window, scope, ctes)[0])
         columns: Columns = []
-        projections = []
+        projections: list[exp.Expr] = []
+        merged = any(
+            join.args.get("using") or join.args.get("method") for join in node.args.get("joins") or []
+        )
         for each in node.expressions:
             if each.is_star:
-                columns += _expand(each, inner)
-                if isinstance(each, exp.Column):
-                    each.set("table", exp.to_identifier(fold(each.args["table"]), quoted=True))
-                    each.set("db", None)
-                projections.append(each)
+                if _given(each) - {"this", "table", "db"} or (each.this and _given(each.this)):
+                    raise refuse("of stars, * and t.* are answered")
+                found = _expand(each, inner)
+                columns += [(name, type_) for _, name, type_ in found]
+                # Named one by one, unless columns of two tables are merged into one.
+                projections += (
+                    [exp.Star()]
+                    if merged
+                    else [
+                        self.project(
+                            exp.column(_identifier(name), table=_identifier(table)), name, type_, outermost
+                        )
+                        for table, name, type_ in found
+                    ]
+                )
                 continue
             name = fold(each.args["alias"]) if isinstance(each, exp.Alias) else name_column(each)
             value, type_ = self.write(each.this if isinstance(each, exp.Alias) else each, scope, ctes)
-            if outermost and type_ in _REG:
-                value = _call("named", exp.Literal.string(type_), value)
-            projections.append(exp.alias_(value, name, quoted=True))
+            projections.append(self.project(value, name, type_, outermost))
             columns.append((name, type_))
         node.set("expressions", projections)
         return columns
+
+    def project(self, value: exp.Expr, name: str, type_: str | None, outermost: bool) -> exp.Expr:  # noqa: FBT001
+        """A column of a select list; in the answer itself, numbers of objects are shown as names."""
+        if outermost and type_ in _REG:
+            value = _call("named", exp.Literal.string(type_), value)
+        return exp.alias_(value, name, quoted=True)
 
     def joins(self, node: exp.Expr, ctes: Mapping[str, Columns], scope: Scope, inner: Scope) -> None:
         for join in node.args.get("joins") or []:
@@ -205,6 +226,9 @@ class _Writer:
 
     def source(self, node: exp.Expr, ctes: Mapping[str, Columns], scope: Scope, inner: Scope) -> None:
         """Writes what stands in FROM or JOIN, and adds its columns to the scopes."""
+        self.tables += 1
+        if self.tables > _MOST_TABLES:
+            raise refuse(f"a statement about the catalog names at most {_MOST_TABLES} tables")
         alias = node.args.get("alias")
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             if _given(node) - {"this", "db", "catalog", "alias", "joins", "only"}:
@@ -216,7 +240,7 @@ class _Writer:
             else:
                 relation = find_relation(node)
                 if relation is None:
-                    raise refuse(f"table {node.name!r} beside a system table; ask about system tables alone")
+                    raise refuse("a system table beside another one; ask about system tables alone")
                 columns = [*relation.columns.items()]
                 schema = "sys" if relation.schema == "p" else "inf"
                 target = exp.Table(this=_identifier(relation.name), db=_identifier(schema))
@@ -237,16 +261,14 @@ class _Writer:
             self.joins(node, ctes, scope, inner)
         elif isinstance(node, exp.Subquery | exp.Values):
             columns = _rename(self.query(node, ctes, scope), alias)
-            shown = fold(alias.this) if alias and alias.this else f"\x01{len(inner)}"
-            if alias:
-                node.set("alias", _alias(shown, alias))
+            shown = fold(alias.this) if alias and alias.this else f"unnamed {len(inner)}"
+            node.set("alias", _alias(shown, alias))
             self.add(shown, columns, scope, inner)
             self.joins(node, ctes, scope, inner)
         elif isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
             columns = _rename(self.query(node.this, ctes, scope), alias)
-            shown = fold(alias.this) if alias else f"\x01{len(inner)}"
-            if alias:
-                node.set("alias", _alias(shown, alias))
+            shown = fold(alias.this) if alias else f"unnamed {len(inner)}"
+            node.set("alias", _alias(shown, alias))
             self.add(shown, columns, scope, inner)
         else:
             self.rows(node, ctes, scope, inner)
@@ -269,8 +291,10 @@ class _Writer:
             titles.append(fold(offset))
         if name in EMPTY:
             parts: list[tuple[exp.Expr, str | None, str]] = [
-                (exp.cast(exp.null(), "VARCHAR"), "text", each) for each in EMPTY[name]
+                (_as(exp.null(), "text"), "text", each) for each in EMPTY[name]
             ]
+            if name == "pg_get_keywords":
+                parts[0] = (_plain("unnest", _make_list(KEYWORDS)), "text", "word")
         elif name == "unnest":
             written = [self.write(each, scope, ctes) for each in call.expressions]
             parts = [(_plain("unnest", value), _element(type_), shown) for value, type_ in written]
@@ -281,17 +305,9 @@ class _Writer:
             value, type_ = self.write(call, scope, ctes)
             parts = [(value, type_, shown)]
             if name == "_pg_expandarray":
-                value = cast(exp.Expr, value.expressions[0])
                 parts = [
-                    (
-                        _plain(
-                            "unnest",
-                            value,
-                            exp.Kwarg(this=exp.var("max_depth"), expression=exp.Literal.number(2)),
-                        ),
-                        None,
-                        "x",
-                    )
+                    (exp.Dot(this=exp.paren(value.copy()), expression=_identifier(key)), None, key)
+                    for key in ("x", "n")
                 ]
         elif isinstance(call, exp.Anonymous):
             value, type_ = self.write(call, scope, ctes)
@@ -305,7 +321,7 @@ class _Writer:
                 for (value, _, _), title in zip(parts, names, strict=False)
             ]
         )
-        if name in EMPTY:
+        if name in EMPTY and name != "pg_get_keywords":
             query = query.where(exp.false(), copy=False)
         node.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_identifier(shown))))
         self.add(
@@ -316,6 +332,9 @@ class _Writer:
 
     def write(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
         """An expression for DuckDB, and its PostgreSQL type if it is known."""
+        self.size += self.factor
+        if self.size > _MOST_PARTS:
+            raise refuse("this statement is too long for the catalog")
         match node:
             case exp.Column():
                 return self.column(node, scope)
@@ -333,13 +352,7 @@ class _Writer:
             case exp.Operator():
                 return self.operator(node, scope, ctes)
             case exp.DPipe() | exp.Concat():
-                parts = [self.write(each, scope, ctes)[0] for each in node.iter_expressions()]
-                joined = (
-                    exp.DPipe(this=parts[0], expression=parts[1])
-                    if len(parts) == 2
-                    else _plain("concat", *parts)
-                )
-                return _cut(joined), "text"
+                return self.join_texts(node, scope, ctes)
             case exp.Interval():
                 return exp.Interval(
                     this=exp.Literal.string(node.this.name), unit=node.args.get("unit")
@@ -357,6 +370,18 @@ class _Writer:
             raise refuse(f"{type(node).__name__.upper()} is not part of what the catalog answers")
         return self.parts(node, scope, ctes)
 
+    def join_texts(
+        self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]
+    ) -> tuple[exp.Expr, str | None]:
+        """Texts behind one another; lists too, of which one that is NULL counts as empty."""
+        pairs = [self.write(each, scope, ctes) for each in node.iter_expressions()]
+        lists = [type_ for _, type_ in pairs if type_ is not None and type_.startswith("_")]
+        if lists:
+            return _cut(_plain("list_concat", *(value for value, _ in pairs))), lists[0]
+        if isinstance(node, exp.Concat):  # 'a' 'b', two literals
+            return _cut(_plain("concat", *(value for value, _ in pairs))), "text"
+        return _cut(exp.DPipe(this=pairs[0][0], expression=pairs[1][0])), "text"
+
     def parts(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
         """Writes all parts of a node that keeps its meaning; the type that follows from theirs."""
         types: dict[str, list[str | None]] = {}
@@ -364,11 +389,18 @@ class _Writer:
             listed = value if isinstance(value, list) else [value]
             if not any(isinstance(part, exp.Expr) for part in listed):
                 continue
+            # DuckDB compares the value of CASE anew for every WHEN, so that nested ones grow by powers.
+            times = len(node.args["ifs"]) if isinstance(node, exp.Case) and key == "this" else 1
+            self.factor *= times
             pairs = [self.write(part, scope, ctes) for part in listed]
+            self.factor //= times
             types[key] = [type_ for _, type_ in pairs]
             node.set(key, [part for part, _ in pairs] if isinstance(value, list) else pairs[0][0])
         first = types.get("this", [None])[0]
         match node:
+            case exp.Filter() | exp.Window() if node.this.meta.get("cut"):
+                node.set("this", node.this.this.this)
+                return _cut(node), first
             case exp.Any() | exp.All() | exp.Paren() | exp.Filter() | exp.Window() | exp.Neg() | exp.Order():
                 return node, first
             case exp.Distinct():
@@ -376,7 +408,7 @@ class _Writer:
             case exp.If():
                 return node, types["true"][0]
             case exp.Case():
-                return node, _common([*types["ifs"], *types.get("default", ["unknown"])])
+                return node, _common([*types.get("default", ["unknown"]), *types["ifs"]])
             case exp.Bracket():
                 if first in ("int2vector", "oidvector"):  # counted from 0, unlike lists
                     node.set("expressions", [exp.paren(each + 1) for each in node.expressions])
@@ -395,6 +427,10 @@ class _Writer:
         if isinstance(node, exp.Binary | exp.In | exp.Between):
             sides = [pair for key in types for pair in zip(_listed(node.args[key]), types[key], strict=True)]
             self.infer(sides)
+        if isinstance(node, exp.Div) and {*types["this"], *types["expression"]} <= _WHOLE:
+            return exp.IntDiv(this=node.this, expression=node.expression), _common(
+                (first, types["expression"][0])
+            )
         if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.expression, exp.Any | exp.All):
             return _compare_list(node), "bool"
         return node, "bool" if isinstance(node, _TRUTHS) else None
@@ -469,20 +505,18 @@ class _Writer:
             self.parameters[find_number(node.expressions[0])] = "oid"
         type_ = _common([each for _, each in pairs]) if name in _LISTS["same"] else _RETURNS.get(name)
         if name == "array_agg":
-            type_ = _list_of(first)
+            return _cut(_plain(name, *values)), _list_of(first)
         if name == "unnest":
             return _plain("unnest", *values), _element(first)
         if name in _LISTS["rows"]:
             return _plain("unnest", _call(name, *values)), _RETURNS.get(name)
-        if name in _LISTS["text"]:
-            return _cut(_plain(name, *values)) if name != "string_agg" else _plain(name, *values), "text"
         if name == "json_build_object":
-            keys = [
-                exp.cast(value, "VARCHAR") if place % 2 == 0 else value for place, value in enumerate(values)
-            ]
-            return _plain("json_object", *keys), "json"
-        if name == "json_agg":
-            return _plain("json_group_array", *values), "json"
+            keys = [_as(value, "text") if place % 2 == 0 else value for place, value in enumerate(values)]
+            return _cut(_as(_plain("json_object", *keys), "text")), "json"
+        if name in _LISTS["text"]:
+            return _cut(_plain(name, *values)), "text"
+        if name in _LISTS["long"]:
+            return _cut(_call(name, *values)), type_ or "text"
         return (_plain if name in _LISTS["plain"] else _call)(name, *values), type_
 
     def cast(self, node: exp.Cast, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
@@ -502,7 +536,7 @@ class _Writer:
         if from_ in _REG and kept_as(to) == "VARCHAR":
             return _call("named", exp.Literal.string(from_), value), to
         if isinstance(inner, exp.Literal | exp.ByteString) and kept_as(to).endswith("[]"):
-            value = make_list(inner.name)
+            value = _make_list(inner.name)
         return _as(value, to), to
 
     def operator(
@@ -533,7 +567,7 @@ class _Writer:
 
 
 def _unroll(with_: exp.With) -> None:
-    """Writes asyncpg's search for types within types, the one recursion that is answered, as four steps."""
+    """Writes asyncpg's search for types within types, the one recursion that is answered, as three steps."""
     cte = with_.expressions[0]
     name, alias, union = cte.alias, cte.args["alias"], cte.this
     if (
@@ -543,7 +577,7 @@ def _unroll(with_: exp.With) -> None:
     ):
         raise refuse("WITH RECURSIVE is not part of what the catalog answers")
     steps = [exp.CTE(this=union.left.copy(), alias=_step(alias, 0))]
-    for number in range(1, 4):
+    for number in range(1, 3):
         step = union.right.copy()
         for table in step.find_all(exp.Table):
             if table.name == name:
@@ -551,7 +585,7 @@ def _unroll(with_: exp.With) -> None:
                 table.set("this", exp.to_identifier(f"{name}_{number - 1}"))
         steps.append(exp.CTE(this=step, alias=_step(alias, number)))
     whole: exp.Expr = exp.select("*").from_(f"{name}_0")
-    for number in range(1, 4):
+    for number in range(1, 3):
         whole = exp.Union(this=whole, expression=exp.select("*").from_(f"{name}_{number}"), distinct=False)
     with_.set("recursive", None)
     with_.set("expressions", [*steps, exp.CTE(this=whole, alias=alias.copy())])
@@ -574,15 +608,20 @@ def _compare_list(node: exp.Expr) -> exp.Expr:
     if not isinstance(node.expression, wanted):
         raise refuse("of lists, `= ANY` and `<> ALL` are answered")
     if isinstance(inner, exp.Literal) and inner.is_string:
-        inner = make_list(inner.name)
+        inner = _make_list(inner.name)
     found = _plain("list_contains", inner, node.this)
     return found if wanted is exp.Any else exp.Not(this=found)
 
 
-def _expand(star: exp.Expr, inner: Scope) -> Columns:
-    if isinstance(star, exp.Column):
-        return list(inner.get(fold(star.args["table"]), {}).items())
-    return [pair for columns in inner.values() for pair in columns.items()]
+def _expand(star: exp.Expr, inner: Scope) -> list[tuple[str, str, str | None]]:
+    """The tables, names and types of the columns that a star stands for."""
+    table = fold(star.args["table"]) if isinstance(star, exp.Column) else None
+    return [
+        (shown, name, type_)
+        for shown, columns in inner.items()
+        if table in (None, shown)
+        for name, type_ in columns.items()
+    ]
 
 
 def _rename(columns: Columns, alias: exp.TableAlias | None) -> Columns:
@@ -628,7 +667,13 @@ def _as(node: exp.Expr, type_: str) -> exp.Expr:
 
 def _cut(node: exp.Expr) -> exp.Expr:
     span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(_MOST_TEXT))
-    return exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
+    written = exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
+    written.meta["cut"] = True
+    return written
+
+
+def _make_list(text: str) -> exp.Expr:
+    return _as(exp.Array(expressions=[exp.Literal.string(each) for each in read_list(text)]), "_text")
 
 
 def _list_of(type_: str | None) -> str | None:
@@ -637,10 +682,10 @@ def _list_of(type_: str | None) -> str | None:
 
 def _common(types: Sequence[str | None]) -> str | None:
     """The type of values of several types, where PostgreSQL's choice is plain; None if it is not known."""
-    known = set(types) - {"unknown"}
-    if len(known) > 1:
-        return "text" if known <= {"text", "name", "varchar"} else None
-    return known.pop() if known else "unknown"
+    known = [type_ for type_ in types if type_ != "unknown"]
+    if len({*known}) > 1:
+        return known[0] if {*known} <= {"text", "name", "varchar"} else None
+    return known[0] if known else "unknown"
 
 
 def _listed(value: object) -> list[exp.Expr]:

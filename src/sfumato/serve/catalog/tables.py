@@ -1,6 +1,6 @@
 """The system tables of PostgreSQL 15, in a DuckDB database of their own that holds names and types alone.
 
-`postgres.txt` says what the tables look like (made by tests/serve/catalog/describe_postgres.py), `tables.sql`
+`postgres.txt` says what the tables look like (made by tests/helpers/describe_postgres.py), `tables.sql`
 fills them and defines the functions that may be called.
 """
 
@@ -192,7 +192,7 @@ def make_tables(project: Project, stored: Mapping[str, Mapping[str, str]]) -> du
         connection.unregister(name)
     # From here on nothing can be read, written, loaded or set that lies outside of these tables.
     connection.execute(
-        "SET memory_limit = '256MB'; SET enable_external_access = false; "
+        "SET memory_limit = '128MB'; SET enable_external_access = false; "
         "SET autoload_known_extensions = false; "
         "SET autoinstall_known_extensions = false; SET python_enable_replacements = false; "
         "SET lock_configuration = true;"

@@ -68,9 +68,11 @@ CREATE TABLE sys.names AS
   UNION ALL SELECT 'regproc', oid, 'pg_catalog.' || name, name FROM functions
   UNION ALL SELECT 'regnamespace', oid, 'pg_catalog.' || nspname, nspname FROM sys.pg_namespace
   UNION ALL SELECT * FROM (VALUES ('regrole', 10, 'pg_catalog.sfumato', 'sfumato'));
-INSERT INTO sys.names SELECT kind, oid, name, name FROM sys.names
-  WHERE kind <> 'regclass' UNION ALL SELECT kind, oid, split_part(form, '.', 2), name FROM sys.names
-  WHERE form NOT LIKE 'information_schema.%';
+INSERT INTO sys.names SELECT DISTINCT kind, 0, '-', '-' FROM sys.names;
+INSERT INTO sys.names
+  SELECT kind, oid, name, name FROM sys.names WHERE kind <> 'regclass'
+  UNION ALL SELECT kind, oid, oid::VARCHAR, name FROM sys.names
+  UNION ALL SELECT kind, oid, split_part(form, '.', 2), name FROM sys.names WHERE form NOT LIKE 'information_schema.%';
 
 INSERT INTO inf.schemata BY NAME
   SELECT nspname AS schema_name, if(oid = 2200, 'pg_database_owner', 'sfumato') AS schema_owner FROM sys.pg_namespace;
@@ -142,35 +144,36 @@ ALTER TABLE inf.enabled_roles RENAME TO made_enabled;
 CREATE VIEW inf.enabled_roles AS SELECT sys.me() AS role_name;
 
 -- The functions that may be called: those below but the inner ones; the plain ones and those that make text,
--- which DuckDB has with the same meaning. What some of them give: several rows, the type of their first argument,
--- or the type that is named.
+-- which DuckDB has with the same meaning. What some of them give: a text that may be longer than its parts, several
+-- rows, the type of their arguments, or the type that is named.
 --: plain abs array_agg ascii avg bool_and bool_or ceil coalesce count date_part date_trunc dense_rank first_value floor
---: plain greatest json_agg json_build_object lag last_value lead least left length lower ltrim max md5 min mod nullif
+--: plain greatest json_build_object lag last_value lead least left length lower ltrim max md5 min mod nullif
 --: plain position rank right round row_number rtrim split_part strpos substr substring sum trim trunc unnest upper
 --: text concat concat_ws replace regexp_replace string_agg
+--: long quote_ident quote_literal array_to_string format array_to_json
 --: rows generate_series generate_subscripts _pg_expandarray
 --: same min max coalesce nullif greatest least first_value last_value lag lead
 --: inner me db named numbered may visible
 --: name current_user session_user user current_role current_database current_catalog current_schema pg_get_userbyid
 --: name pg_encoding_to_char getdatabaseencoding pg_client_encoding
 --: timestamptz now pg_postmaster_start_time pg_conf_load_time
-CREATE MACRO sys.named(k, x) AS if(x = 0, '-', coalesce((SELECT min(name) FROM sys.names WHERE kind = k AND oid = x), x::VARCHAR));
-CREATE MACRO sys.numbered(k, x) AS coalesce(TRY_CAST(x AS UINTEGER),
-  (SELECT min(oid) FROM sys.names WHERE kind = k AND form = if(contains(x, '"'), replace(x, '"', ''), lower(x))));
+-- Each uses an argument once: DuckDB writes arguments out, and nested calls would grow by powers.
+CREATE MACRO sys.named(k, x) AS (SELECT min(name) FROM sys.names WHERE kind = k AND oid = x);
+CREATE MACRO sys.numbered(k, x) AS (SELECT min(oid) FROM sys.names WHERE kind = k AND form =
+  list_transform([x], lambda v: if(contains(v, '"'), replace(v, '"', ''), lower(v)))[1]);
 CREATE MACRO sys.to_regclass(x) AS sys.numbered('regclass', x);
 CREATE MACRO sys.to_regtype(x) AS sys.numbered('regtype', x);
 CREATE MACRO sys.to_regproc(x) AS sys.numbered('regproc', x);
 CREATE MACRO sys.to_regnamespace(x) AS sys.numbered('regnamespace', x);
 CREATE MACRO sys.to_regrole(x) AS sys.numbered('regrole', x);
 
-CREATE MACRO sys.format_type(t, m) AS CASE WHEN t = 0 THEN '-' WHEN m > 3 AND t IN (1042, 1043)
-  THEN sys.named('regtype', t) || '(' || (m - 4) || ')' ELSE sys.named('regtype', t) END;
+CREATE MACRO sys.format_type(t, m) AS sys.named('regtype', t);
 CREATE MACRO sys.obj_description(x, c) AS (SELECT min(description) FROM sys.pg_description WHERE objoid = x AND objsubid = 0 AND c = 'pg_class'),
   (x) AS (SELECT min(description) FROM sys.pg_description WHERE objoid = x AND objsubid = 0);
 CREATE MACRO sys.col_description(x, n) AS (SELECT min(description) FROM sys.pg_description WHERE objoid = x AND objsubid = n AND n > 0);
 CREATE MACRO sys.shobj_description(x, c) AS NULL::VARCHAR;
-CREATE MACRO sys.pg_get_userbyid(x) AS CASE x WHEN 10 THEN 'sfumato' WHEN 16385 THEN sys.me() WHEN 6171 THEN 'pg_database_owner'
-  ELSE 'unknown (OID=' || x || ')' END;
+CREATE MACRO sys.pg_get_userbyid(x) AS
+  coalesce(map {10: 'sfumato', 16385: sys.me(), 6171: 'pg_database_owner'}[x], 'unknown');
 
 CREATE MACRO sys.version() AS getvariable('session').version::VARCHAR;
 CREATE MACRO sys."current_user"() AS sys.me();
@@ -196,14 +199,14 @@ CREATE MACRO sys.pg_is_in_recovery() AS false;
 CREATE MACRO sys.pg_my_temp_schema() AS 0::UINTEGER;
 CREATE MACRO sys.pg_is_other_temp_schema(x) AS false;
 CREATE MACRO sys.pg_advisory_unlock_all() AS '';
-CREATE MACRO sys.pg_encoding_to_char(x) AS CASE x WHEN 6 THEN 'UTF8' WHEN 0 THEN 'SQL_ASCII' ELSE '' END;
-CREATE MACRO sys.pg_char_to_encoding(x) AS CASE upper(x) WHEN 'UTF8' THEN 6 WHEN 'SQL_ASCII' THEN 0 ELSE -1 END;
+CREATE MACRO sys.pg_encoding_to_char(x) AS coalesce(map {6: 'UTF8', 0: 'SQL_ASCII'}[x], '');
+CREATE MACRO sys.pg_char_to_encoding(x) AS coalesce(map {'UTF8': 6, 'SQL_ASCII': 0}[upper(x)], -1);
 CREATE MACRO sys.getdatabaseencoding() AS 'UTF8';
 CREATE MACRO sys.pg_client_encoding() AS 'UTF8';
 CREATE MACRO sys.txid_current() AS 1::BIGINT;
 CREATE MACRO sys.age(x) AS 0;
 
-CREATE MACRO sys.visible(x) AS x < 13000 OR x >= 16384;
+CREATE MACRO sys.visible(x) AS x NOT BETWEEN 13000 AND 16383;
 CREATE MACRO sys.pg_table_is_visible(x) AS sys.visible(x);
 CREATE MACRO sys.pg_type_is_visible(x) AS sys.visible(x);
 CREATE MACRO sys.pg_function_is_visible(x) AS sys.visible(x);
@@ -265,12 +268,16 @@ CREATE MACRO sys.has_language_privilege(x, p) AS sys.may(p), (u, x, p) AS sys.ma
 CREATE MACRO sys.has_server_privilege(x, p) AS false, (u, x, p) AS false;
 CREATE MACRO sys.pg_has_role(x, p) AS false, (u, x, p) AS false;
 
-CREATE MACRO sys.quote_ident(x) AS if(regexp_full_match(x, '[a-z_][a-z0-9_$]*'), x, '"' || replace(x, '"', '""') || '"');
+CREATE MACRO sys.quote_ident(x) AS list_transform([x],
+  lambda v: if(regexp_full_match(v, '[a-z_][a-z0-9_$]*'), v, '"' || replace(v, '"', '""') || '"'))[1];
+CREATE MACRO sys.parse_ident(x) AS list_transform(string_split(x, '.'), lambda v: if(v[1] = '"', trim(v, '"'), lower(v)));
 CREATE MACRO sys.quote_literal(x) AS '''' || replace(x, '''', '''''') || '''';
 CREATE MACRO sys.format(f) AS replace(f, '%%', '%'), (f, a) AS printf(regexp_replace(f, '%[IL]', '%s', 'g'), a),
   (f, a, b) AS printf(regexp_replace(f, '%[IL]', '%s', 'g'), a, b), (f, a, b, c) AS printf(regexp_replace(f, '%[IL]', '%s', 'g'), a, b, c);
-CREATE MACRO sys.array_to_string(a, s) AS coalesce(list_aggregate(a::VARCHAR[], 'string_agg', s), if(a IS NULL, NULL, '')),
-  (a, s, n) AS coalesce(list_aggregate(list_transform(a::VARCHAR[], lambda v: coalesce(v, n)), 'string_agg', s), if(a IS NULL, NULL, ''));
+CREATE MACRO sys.array_to_string(a, s) AS list_transform([a::VARCHAR[]],
+    lambda v: if(v IS NULL, NULL, coalesce(list_aggregate(v, 'string_agg', s), '')))[1],
+  (a, s, n) AS list_transform([list_transform(a::VARCHAR[], lambda v: coalesce(v, n))],
+    lambda v: if(v IS NULL, NULL, coalesce(list_aggregate(v, 'string_agg', s), '')))[1];
 CREATE MACRO sys.string_to_array(x, s) AS string_split(x, s);
 CREATE MACRO sys.array_upper(a, d) AS nullif(len(a), 0)::INTEGER;
 CREATE MACRO sys.array_lower(a, d) AS if(len(a) = 0, NULL, 1);
@@ -279,13 +286,15 @@ CREATE MACRO sys.array_ndims(a) AS if(len(a) = 0, NULL, 1);
 CREATE MACRO sys.cardinality(a) AS len(a)::INTEGER;
 CREATE MACRO sys.array_position(a, x) AS list_position(a, x);
 CREATE MACRO sys.array_remove(a, x) AS list_filter(a, lambda v: v IS DISTINCT FROM x);
-CREATE MACRO sys.array_to_json(a) AS to_json(a);
+CREATE MACRO sys.array_to_json(a) AS to_json(a)::VARCHAR;
 CREATE MACRO sys.every(x) AS bool_and(x);
 CREATE MACRO sys.btrim(x) AS trim(x), (x, c) AS trim(x, c);
 CREATE MACRO sys.char_length(x) AS length(x);
 
 -- Several rows of one: lists here, unnested where they are called.
-CREATE MACRO sys.generate_series(a, b) AS if(b - a > 10000, error('long'), generate_series(a, b)),
-  (a, b, s) AS if((b - a) / s > 10000, error('long'), generate_series(a, b, s));
+CREATE MACRO sys.generate_series(a, b) AS list_transform([{'a': a, 'b': b}],
+    lambda v: if(v.b - v.a > 10000, error('long'), generate_series(v.a, v.b)))[1],
+  (a, b, s) AS list_transform([{'a': a, 'b': b, 's': s}],
+    lambda v: if((v.b - v.a) / v.s > 10000, error('long'), generate_series(v.a, v.b, v.s)))[1];
 CREATE MACRO sys.generate_subscripts(a, d) AS range(1, len(a) + 1);
 CREATE MACRO sys._pg_expandarray(a) AS list_transform(a, lambda v, i: {'x': v, 'n': i::INTEGER});

@@ -113,7 +113,9 @@ async def _login(request: Request) -> Response:
     service, name = find_service(request), field(form, "name")
     onward = field(form, "next")
     # Not stripped: spaces are part of a password.
-    user = await run_in_threadpool(service.check_password, name, form.get("password", [""])[0])
+    origin = request.client.host if request.client is not None else ""
+    password = form.get("password", [""])[0]
+    user = await run_in_threadpool(service.check_password, name, password, origin=origin)
     if user is None:
         message = "This name and password do not belong together."
         return await show(request, None, "login.html", status=401, onward=onward, name=name, message=message)

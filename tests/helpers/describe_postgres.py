@@ -27,8 +27,8 @@ GROUP BY 1, 2, 3, 4 ORDER BY n.nspname DESC, c.relname
 """
 TYPES = """
 SELECT oid, typname, replace(format_type(oid, NULL), ' ', '~'), typarray, typlen, typbyval, typtype,
-    typcategory, typispreferred, typdelim, typalign, typstorage, typelem, typcollation, typsubscript, typinput,
-    typoutput, typreceive, typsend, typmodin, typmodout, typanalyze
+    typcategory, typispreferred, typdelim, typalign, typstorage, typelem, typcollation, typsubscript,
+    typinput, typoutput, typreceive, typsend, typmodin, typmodout, typanalyze
 FROM pg_type WHERE typnamespace = 11 AND typrelid = 0 AND typinput <> 'array_in'::regproc ORDER BY oid
 """
 FUNCTIONS = """

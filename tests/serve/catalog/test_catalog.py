@@ -1,0 +1,238 @@
+"""Clients' statements about the catalog: all are answered, with what PostgreSQL itself answers."""
+
+import re
+import threading
+
+import pytest
+
+from helpers.catalog_queries import TABLES, fill, make_catalog, read_queries
+from helpers.describe_postgres import describe
+from helpers.postgres_server import USER, Server, why_missing
+from sfumato.errors import UnsupportedQuery
+from sfumato.serve.catalog.tables import _read
+from sfumato.serve.results import Column
+
+QUERIES = list(read_queries())
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return make_catalog()
+
+
+@pytest.fixture(scope="module")
+def numbers(catalog):
+    return {
+        name: find_number(catalog, quoted)
+        for name, quoted in (("visits", "visits"), ("clinics", '"Clinics"'))
+    }
+
+
+@pytest.fixture(scope="module")
+def server():
+    if why_missing():
+        pytest.skip(why_missing())
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    server = Server()
+    yield server
+    server.stop()
+
+
+def ask(catalog, text, *parameters, user="ana", **changes):
+    return catalog.answer(text, user=user, database="demo", parameters=parameters, **changes)
+
+
+def find_number(catalog, name):
+    return ask(catalog, f"SELECT '{name}'::regclass::oid").rows[0][0]
+
+
+@pytest.mark.parametrize("client", sorted({each.client for each in QUERIES}))
+def test_every_statement_of_a_client_is_answered(catalog, numbers, client):
+    for query in (each for each in QUERIES if each.client == client):
+        text, parameters = fill(query.text, numbers), query.parameters
+        assert catalog.covers(text), text
+        columns, oids = catalog.describe(text)
+        result = ask(catalog, text, *(fill(each, numbers) for each in parameters))
+        assert result.columns == columns, text
+        assert len(oids) == len(parameters), text
+        assert result.tag.startswith(("SELECT ", "SHOW")), text
+        assert all(len(row) == len(columns) for row in result.rows)
+
+
+def test_answers_are_those_of_postgresql(catalog, numbers, server):
+    import psycopg
+
+    server.execute("CREATE DATABASE demo")
+    same = 0
+    with server.connect(dbname="demo") as connection:
+        for statement in (*TABLES, *comment(catalog)):
+            connection.execute(statement)
+        theirs = {
+            name: connection.execute("SELECT %s::regclass::oid", [quoted]).fetchone()[0]
+            for name, quoted in (("visits", "visits"), ("clinics", '"Clinics"'))
+        }
+        for query in QUERIES:
+            text, parameters = query.text, query.parameters
+            if text.lower().startswith("show") or "set_config" in text or "hstore" in parameters:
+                continue
+            cursor = psycopg.RawCursor(connection)
+            cursor.execute(fill(text, theirs), [fill(each, theirs) for each in parameters] or None)
+            given = [fill(each, numbers) for each in parameters]
+            result = ask(catalog, fill(text, numbers), *given, user=USER)
+            expected = [(column.name, column.type_code) for column in cursor.description]
+            assert [(column.name, column.oid) for column in result.columns] == expected, text
+            if not query.differs:
+                assert alike(result.rows, numbers) == alike(cursor.fetchall(), theirs), text
+                same += 1
+    assert same > 170  # of about 240; the others are marked in their files
+
+
+def comment(catalog):
+    """The statements that give PostgreSQL's tables the comments of the catalog's."""
+    rows = ask(
+        catalog,
+        "SELECT objoid::regclass::text, attname, replace(description, '''', '''''') FROM pg_description "
+        "LEFT JOIN pg_attribute ON attrelid = objoid AND attnum = objsubid",
+    ).rows
+    for table, column, text in rows:
+        what = f"TABLE {table}" if column is None else f"COLUMN {table}.{column}"
+        yield f"COMMENT ON {what} IS '{text}'"
+
+
+def alike(rows, numbers):
+    """Rows without order, and with one name for what is numbered or named by chance."""
+
+    def plain(value):
+        if isinstance(value, list | tuple):
+            return [plain(each) for each in value]
+        if isinstance(value, str):
+            for number in numbers.values():
+                value = value.replace(str(number), "N")
+            return value.replace(USER, "sfumato")
+        return "N" if type(value) is int and value > 13000 else value
+
+    return sorted(repr(plain(row)) for row in rows)
+
+
+def test_the_description_is_that_of_postgresql(server):
+    version = int(server.execute("SHOW server_version_num")[0][0]) // 10_000
+    if version != 15:
+        pytest.skip(f"the description is of PostgreSQL 15, not {version}")
+    with server.connect() as connection:
+        made = list(describe(connection))
+
+    def plain(line):  # the information schema is numbered anew in each version
+        return re.sub(r"^R \d+ i", "R i", line)
+
+    assert [plain(line) for line in made] == [plain(line) for line in _read("postgres.txt").splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("SELECT 1", {"?column?": 23}),
+        ("SELECT NULL AS a, 'x' AS b, true", {"a": 25, "b": 25, "bool": 16}),
+        ("SELECT 1.5 AS a, 3000000000 AS b", {"a": 1700, "b": 20}),
+        ("SELECT current_user, current_database()", {"current_user": 19, "current_database": 19}),
+        ("SELECT oid, relkind, relacl FROM pg_class", {"oid": 26, "relkind": 18, "relacl": 1034}),
+        ("SELECT indkey, indclass, indkey[0] AS k FROM pg_index", {"indkey": 22, "indclass": 30, "k": 21}),
+        ("SELECT count(*), array_agg(attname) FROM pg_attribute", {"count": 20, "array_agg": 1003}),
+        ("SELECT typinput, typname::text FROM pg_type", {"typinput": 24, "typname": 25}),
+        ("SELECT oid::regtype, min(typlen) FROM pg_type GROUP BY oid", {"oid": 2206, "min": 21}),
+        ("SELECT now(), CAST('x' AS VARCHAR(60)), '{1}'::int2[]", {"now": 1184, "varchar": 1043, "int2": 1005}),
+        ("SELECT current_setting('server_version_num')::int / 100 AS v", {"v": 23}),
+        ("SHOW server_version", {"server_version": 25}),
+    ],
+)  # fmt: skip
+def test_columns_have_postgresqls_names_and_types(catalog, text, columns):
+    expected = tuple(Column(name, oid) for name, oid in columns.items())
+    assert catalog.describe(text) == (expected, ())
+    assert ask(catalog, text).columns == expected
+
+
+def test_parameters_have_the_types_of_what_they_meet(catalog):
+    text = (
+        "SELECT $1::int FROM pg_class WHERE oid = $2 AND relname = $3 AND relkind = ANY($4) "
+        "AND oid IN ($5, $6) AND oid = $7::regclass AND relname LIKE $8 LIMIT $9"
+    )
+    assert catalog.describe(text)[1] == (23, 26, 19, 1002, 26, 26, 25, 19, 25)
+    text = "SELECT relname FROM pg_class WHERE relname = ANY($1)"
+    found = ask(catalog, text, ["visits", "nope"]).rows
+    assert found == ask(catalog, text, "{visits,nope}").rows == [("visits",)]
+    with pytest.raises(UnsupportedQuery, match="1 parameters"):
+        ask(catalog, "SELECT $1")
+
+
+def test_public_facts_are_shown_as_types_and_comments(catalog):
+    rows = ask(
+        catalog,
+        "SELECT column_name, data_type, col_description('visits'::regclass, ordinal_position) "
+        "FROM information_schema.columns WHERE table_name = 'visits' ORDER BY ordinal_position",
+    ).rows
+    assert rows == [
+        ("person", "bigint", "names the individual whom answers protect"),
+        ("clinic", "text", "one of North, South"),
+        ("visited", "timestamp without time zone", None),
+        ("fee", "double precision", None),
+        ("ward", "text", None),
+        ("regular", "boolean", None),
+        ("month", "bigint", "month"),
+    ]
+
+
+def test_a_session_is_told_of_itself(catalog):
+    text = (
+        "SELECT current_user, current_database(), current_setting('sfumato.epsilon'), "
+        "current_setting('x', true)"
+    )
+    settings = {"sfumato.epsilon": "0.1", "TimeZone": "Europe/Vienna"}
+    assert ask(catalog, text, settings=settings).rows == [("ana", "demo", "0.1", None)]
+    assert ask(catalog, "SHOW timezone", settings=settings).rows == [("Europe/Vienna",)]
+    assert ask(catalog, "SHOW TRANSACTION ISOLATION LEVEL").rows == [("read committed",)]
+    assert ("ana", False) in ask(catalog, "SELECT rolname, rolsuper FROM pg_roles").rows
+    assert ask(catalog, "SELECT datname FROM pg_database").rows == [("demo",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "covered"),
+    [
+        ("SELECT 1", True),
+        ("SELECT version()", True),
+        ("show search_path;", True),
+        ("WITH t AS (SELECT 1 AS x) SELECT * FROM t", True),
+        ("SELECT * FROM pg_class", True),
+        ("SELECT * FROM information_schema.tables", True),
+        ("SELECT count(*) FROM visits JOIN pg_class ON true", True),  # to be refused
+        ("SELECT count(*) FROM visits", False),
+        ("SELECT * FROM public.pg_class", False),
+        ("SELECT relname FROM nowhere", False),
+        ("DP-SELECT 0.1 COUNT(*) FROM visits", False),
+        ("SELECT pg_sleep(1)", False),
+        ("SELECT lower(clinic) FROM \"public\".\"visits\" WHERE 1 = 0", False),
+        ("SET x = 1", False),
+        ("BEGIN", False),
+        ("", False),
+        ("SELECT 1; SELECT 2", False),
+        ("SELECT 'FROM pg_class'", True),
+    ],
+)  # fmt: skip
+def test_which_statements_are_the_catalogs(catalog, text, covered):
+    assert catalog.covers(text) is covered
+
+
+def test_threads_share_a_catalog():
+    catalog = make_catalog()
+    found = []
+
+    def run(name):
+        text = "SELECT current_user, count(*) FROM pg_class"
+        found.extend(ask(catalog, text, user=name).rows[0] for _ in range(20))
+
+    threads = [threading.Thread(target=run, args=(f"u{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted({name for name, _ in found}) == [f"u{number}" for number in range(8)]
+    assert len({count for _, count in found}) == 1
+    assert len(found) == 160
