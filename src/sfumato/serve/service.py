@@ -437,6 +437,11 @@ class Service:
         """Counts of what happened since the start, and how much is going on."""
         return {**dict(sorted(self._counts.items())), "running": float(len(self._running))}
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is stopping, so that nobody should wait for more."""
+        return self._closing
+
     async def close(self) -> None:
         """Lets nothing new in, and waits for all that was begun."""
         self._closing = True
