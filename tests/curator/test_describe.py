@@ -1,4 +1,4 @@
-"""What an answer will look like, told before it is asked: no record read, no ledger opened, nothing charged."""
+"""What an answer will look like, told before it is asked: no record is read, no ledger opened."""
 
 from datetime import date, datetime
 from decimal import Decimal
@@ -50,11 +50,11 @@ def curator(tmp_path):
 
 STATEMENTS = [
     "DP-SELECT 0.5 COUNT(*) FROM visits",
-    "DP-SELECT 0.5 clinic, COUNT(*) AS n, SUM(size), SUM(fee), AVG(fee), STDDEV(fee) FROM visits GROUP BY clinic",
+    "DP-SELECT 0.5 clinic, COUNT(*) AS n, SUM(size), SUM(fee), AVG(fee), STDDEV(fee) FROM visits GROUP BY 1",
     "DP-SELECT 0.5 MEDIAN(fee), MIN(fee), QUANTILE(fee, 0.9) AS q FROM visits",
     "DP-SELECT 0.5 MODE(clinic), TOP(month, 3) AS best FROM visits",
     "DP-SELECT 0.5 month, COUNT(*) / 2, COUNT(*) + COUNT(fee), ROUND(AVG(fee), 1) FROM visits GROUP BY month",
-    "DP-SELECT 0.5 fee > 20 AS dear, COUNT(*) FROM visits GROUP BY dear HAVING COUNT(*) > 3 ORDER BY 2 LIMIT 1",
+    "DP-SELECT 0.5 fee > 20 AS dear, COUNT(*) FROM visits GROUP BY 1 HAVING COUNT(*) > 3 ORDER BY 2 LIMIT 1",
     "DP-SELECT 4 DELTA 1e-7 note, COUNT(*) FROM visits GROUP BY note",
     "DP-SELECT 4 DELTA 1e-7 note, clinic, size, COUNT(*) FROM visits GROUP BY note, clinic, size",
     "DP-SELECT 1 DELTA 1e-7 clinic, COUNT(*) FROM visits GROUP BY clinic",
@@ -69,8 +69,8 @@ STATEMENTS = [
     "SELECT * FROM public.clinics WHERE 1 = 0",
     "DP-SELECT 1 side, COUNT(*) AS n FROM visits JOIN clinics ON clinic = name GROUP BY side",
     "SELECT visited, COUNT(*) FROM visits GROUP BY visited",
-    "SELECT DATE_TRUNC('month', visited) AS m, TO_CHAR(visited, 'YYYY') AS y, COUNT(*) FROM visits GROUP BY 1, 2",
-    "SELECT clinic, RANK() OVER (ORDER BY COUNT(*)) AS r, SUM(COUNT(*)) OVER () AS s FROM visits GROUP BY clinic",
+    "SELECT DATE_TRUNC('month', visited) AS m, TO_CHAR(visited, 'YYYY'), SUM(1) FROM visits GROUP BY 1, 2",
+    "SELECT clinic, RANK() OVER (ORDER BY COUNT(*)) AS r, SUM(COUNT(*)) OVER () AS s FROM visits GROUP BY 1",
     "SELECT CASE WHEN COUNT(*) > 3 THEN 'many' END AS size, CAST(COUNT(*) AS INTEGER) AS i FROM visits",
     "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS q LIMIT 5",
     "SELECT person, clinic, note, moment, new, visited, fee FROM visits LIMIT 10",
@@ -130,7 +130,9 @@ def test_a_probe_has_every_column_as_it_is_stored(curator):
 
 
 def test_labels_that_are_public_are_listed_for_nothing(curator):
-    assert curator.sql("SELECT DISTINCT clinic FROM visits").table.to_pydict() == {"clinic": ["North", "South"]}
+    assert curator.sql("SELECT DISTINCT clinic FROM visits").table.to_pydict() == {
+        "clinic": ["North", "South"]
+    }
     listed = curator.sql('SELECT "clinic" AS c FROM visits GROUP BY 1 ORDER BY c DESC LIMIT 1 OFFSET 1')
     assert listed.table.to_pydict() == {"c": ["North"]}
     assert curator.sql("SELECT DISTINCT month FROM visits").table["month"].to_pylist() == list(range(1, 13))
@@ -166,8 +168,9 @@ def test_a_plain_select_of_records_needs_a_price(curator):
 
 
 def test_what_a_parameter_must_be_is_found_out(curator):
-    text = """SELECT clinic, COUNT(*) FROM visits WHERE fee > $1 AND visited >= $2 AND moment < $3 AND clinic = $4
-        AND size IN ($5, 7) AND new = $6 AND clinic = ANY($7) AND month + $8 > 3 AND $9 LIKE 'a%'
+    text = """SELECT clinic, COUNT(*) FROM visits
+        WHERE fee > $1 AND visited >= $2 AND moment < $3 AND clinic = $4 AND size IN ($5, 7)
+        AND new = $6 AND clinic = ANY($7) AND month + $8 > 3 AND $9 LIKE 'a%'
         GROUP BY clinic LIMIT $10 OFFSET $11"""
     assert curator.describe(text, epsilon=1).parameters == (
         pa.float64(),
@@ -182,12 +185,17 @@ def test_what_a_parameter_must_be_is_found_out(curator):
         pa.int64(),
         pa.int64(),
     )
-    declared = curator.describe("SELECT COUNT(*) FROM visits WHERE fee > $1 AND note = $2", epsilon=1,
-                                parameter_types=(pa.int32(), None))
+    declared = curator.describe(
+        "SELECT COUNT(*) FROM visits WHERE fee > $1 AND note = $2",
+        epsilon=1,
+        parameter_types=(pa.int32(), None),
+    )
     assert declared.parameters == (pa.int32(), pa.string())
-    periods = "SELECT date_trunc('month', moment), COUNT(*) FROM visits WHERE moment BETWEEN $1 AND $2 GROUP BY 1"
+    periods = (
+        "SELECT date_trunc('month', moment), COUNT(*) FROM visits WHERE moment BETWEEN $1 AND $2 GROUP BY 1"
+    )
     assert curator.describe(periods, epsilon=1).parameters == (pa.timestamp("us"),) * 2
-    inner = "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits WHERE fee > $2 GROUP BY clinic) AS q LIMIT $1"
+    inner = "SELECT * FROM (SELECT clinic, COUNT(*) FROM visits WHERE fee > $2 GROUP BY clinic) AS q LIMIT $1"
     assert curator.describe(inner, epsilon=1).parameters == (pa.int64(), pa.float64())
 
 

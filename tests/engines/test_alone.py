@@ -18,7 +18,11 @@ from sfumato.curator import Curator
 from sfumato.schema import read_project
 
 NUMBER_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(9, 2)", "DECIMAL(38, 10)")
-DATE_PARTS = ("YEAR", "QUARTER", "MONTH", "DAY", "DAYOFWEEK", "HOUR", "MINUTE")
+DATE_PARTS = (
+    *("YEAR", "QUARTER", "MONTH", "DAY", "DAYOFWEEK", "HOUR", "MINUTE"),
+    *("SECOND", "WEEK", "WEEKOFYEAR", "DAYOFYEAR"),
+)
+PERIODS = ("second", "hour", "day", "week", "month", "quarter", "year", "decade", "century")
 PROBES = {
     "number": ("{} IS NULL", "{} >= 3"),
     "text": ("{} IS NULL", "{} <= '5a'"),
@@ -52,6 +56,7 @@ OF_TEXT = {
     "condition": [
         *("STARTS_WITH(v, '2')", "v LIKE '%a%'", "v LIKE '_'", "v ILIKE '%A%'", "v IN ('5', 'a', '')"),
         *("v BETWEEN '2' AND 'a'", "CAST(v AS BOOLEAN)", "v = '5'", "v <> '5'", "v >= 'infinity'"),
+        *("v ~ '^[0-9a]+$'", "v ~ '(a|5)*b?'", "v ~* 'A'", "v !~ '.{3,5}'"),
     ],
 }
 OF_NUMBER = {
@@ -77,9 +82,24 @@ OF_NUMBER = {
     ],
 }
 OF_DATE = {
-    "number": [*(f"{part}(v)" for part in DATE_PARTS), "EXTRACT(isodow FROM v)", "EXTRACT(dow FROM v)"],
-    "text": ["CAST(v AS VARCHAR)", "LEFT(CAST(v AS VARCHAR), 4)"],
-    "date": ["CAST(v AS DATE)", "CAST(v AS TIMESTAMP)", "COALESCE(v, DATE '2020-05-05')"],
+    "number": [
+        *(f"{part}(v)" for part in DATE_PARTS),
+        *("EXTRACT(isodow FROM v)", "EXTRACT(dow FROM v)", "EXTRACT(epoch FROM v)", "EXTRACT(doy FROM v)"),
+    ],
+    "text": [
+        *("CAST(v AS VARCHAR)", "LEFT(CAST(v AS VARCHAR), 4)"),
+        *("STRFTIME(v, '%Y-%m-%d %H:%M:%S')", "TO_CHAR(v, 'IYYY-IW DDD DY MON')"),
+    ],
+    "date": [
+        *("CAST(v AS DATE)", "CAST(v AS TIMESTAMP)", "COALESCE(v, DATE '2020-05-05')"),
+        *(f"DATE_TRUNC('{period}', v)" for period in PERIODS),
+        *(
+            "v + INTERVAL '1 month'",
+            "v - INTERVAL '90 days'",
+            "v + INTERVAL '2 hours'",
+            "v - INTERVAL '9999 years'",
+        ),
+    ],
     "condition": ["v > DATE '2020-01-01'", "v = v", "v BETWEEN DATE '1960-01-01' AND DATE '2030-01-01'"],
 }
 OF_TRUTH = {
@@ -209,6 +229,7 @@ def test_the_grid_uses_all_that_statements_may_use():
                     used |= {
                         type(node) for node in parse_one(probe.format(f"({each})"), read="duckdb").walk()
                     }
+    # DATE_TRUNC of what the parser takes for a date is written as that of a moment.
     structure = {
         exp.TryCast,
         exp.Var,

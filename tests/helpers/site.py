@@ -173,3 +173,21 @@ class Site:
     def spent(self):
         """What was charged in all."""
         return self.call("GET", "/api/budget", by="ada").json["spent"]
+
+
+async def send_scope(app, scope, body=b""):
+    """What an application replies to a request as a server hands it on: status, headers and body."""
+    parts = [body[: len(body) // 2], body[len(body) // 2 :]]
+    told = []
+
+    async def receive():
+        if parts:
+            return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+        return await asyncio.Future()  # who has sent all waits for the reply
+
+    async def keep(message):
+        told.append(message)
+
+    await app(scope, receive, keep)
+    headers = {name.decode(): value.decode("latin-1") for name, value in told[0]["headers"]}
+    return told[0]["status"], headers, b"".join(each.get("body", b"") for each in told[1:])

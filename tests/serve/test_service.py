@@ -268,12 +268,13 @@ def test_too_many_requests_and_too_many_wrong_passwords_wait(make_service, run):
         await service.budget(SUE)
 
     run(ask())
-    assert service.check_password("ana", "ana's password") == ANA
-    assert service.check_password("nobody", "ana's password") is None
+    assert service.check_password("ana", "ana's password", origin="here") == ANA
+    assert service.check_password("nobody", "ana's password", origin="here") is None
     for _ in range(10):
-        assert service.check_password("ana", "wrong password") is None
+        assert service.check_password("ana", "wrong password", origin="here") is None
     with pytest.raises(TooManyRequests):
-        service.check_password("ana", "ana's password")
+        service.check_password("ana", "ana's password", origin="here")
+    assert service.check_password("ana", "ana's password", origin="elsewhere") == ANA
     assert "password" not in json.dumps(service.events)
 
 
@@ -294,7 +295,7 @@ def test_people_are_added_with_a_share_and_removed(make_service, run):
         token = await service.add_user(SUE, name="ben", role="analyst", share="0.5")
         ben = service.check_token(token)
         assert ben == User(name="ben", role="analyst")
-        assert service.check_password("ben", token) == ben
+        assert service.check_password("ben", token, origin="here") == ben
         with pytest.raises(AccessDenied, match="already"):
             await service.add_user(SUE, name="ben", role="analyst", share="0.5")
         with pytest.raises(RecipeError, match="share"):

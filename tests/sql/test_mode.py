@@ -115,7 +115,7 @@ MONTHS = range(1, 13)
 def test_with_much_epsilon_the_mode_is_that_of_plain_counting(curator, select, expected):
     answer = curator.sql(f"DP-SELECT {MUCH} {select}")
     assert answer.table.to_pydict() == {"m": [expected]}
-    assert answer.spent == MUCH
+    assert answer.spent == MUCH or answer.repeated  # however a column is named, it is one question
 
 
 def test_top_names_the_most_frequent_in_order(curator):

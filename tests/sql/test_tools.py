@@ -2,7 +2,10 @@
 
 import math
 import re
+import tomllib
 from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -137,7 +140,9 @@ def test_a_range_in_where_stands_for_one_in_the_project_file(place):
     text = PROJECT.replace('range = ["2024-11-01", "2026-01-31"]', "").replace(
         'range = ["2025-01-01", "2025-12-31"]', ""
     )
-    (place / "bare" / "sfumato.toml").write_text(text.replace('"visits', '"../visits').replace('"cl', '"../cl'))
+    (place / "bare" / "sfumato.toml").write_text(
+        text.replace('"visits', '"../visits').replace('"cl', '"../cl')
+    )
     curator = sf.open(place / "bare" / "sfumato.toml")
     by = "SELECT DATE_TRUNC('month', at) AS m, COUNT(*) AS n FROM visits {} GROUP BY 1"
     for open_ in ("", "WHERE at >= '2025-01-01'", "WHERE at >= '2025-01-01' OR at < '2025-03-01'"):
@@ -158,7 +163,8 @@ def test_a_range_in_where_stands_for_one_in_the_project_file(place):
 
 
 def test_a_condition_cuts_a_public_range(curator):
-    text = "SELECT visited AS d, COUNT(*) AS n FROM visits WHERE visited > '2025-05-30' AND visited <= {} GROUP BY 1"
+    text = """SELECT visited AS d, COUNT(*) AS n FROM visits
+        WHERE visited > '2025-05-30' AND visited <= {} GROUP BY 1"""
     table = curator.sql(text.format("'2025-06-02'"), epsilon=MUCH).table
     assert table["d"].to_pylist() == [date(2025, 5, 31), date(2025, 6, 1), date(2025, 6, 2)]
     with pytest.raises(sf.UnsupportedQuery, match="no moment"):
@@ -170,73 +176,21 @@ def test_too_many_periods_are_refused(curator):
         curator.sql("SELECT DATE_TRUNC('minute', at), COUNT(*) FROM visits GROUP BY 1", epsilon=1)
 
 
-SAME = [
-    "SELECT clinic, COUNT(*) AS n FROM public.visits GROUP BY clinic ORDER BY n DESC, clinic LIMIT 2",
-    "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS q ORDER BY clinic LIMIT 1001",
-    "SELECT q.n, upper FROM (SELECT clinic AS upper, SUM(fee) AS n FROM visits GROUP BY 1) AS q ORDER BY n",
-    "SELECT clinic, n * 2 AS twice FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS q "
-    "WHERE n > 1300 AND clinic <> 'North' ORDER BY 1",
-    "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic ORDER BY n DESC, clinic LIMIT 2) AS q "
-    "ORDER BY clinic",
-    "SELECT * FROM (SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS a WHERE n > 0) AS b "
-    "ORDER BY clinic DESC LIMIT 1",
-    "WITH q AS (SELECT clinic, COUNT(*) AS n FROM visits WHERE fee > 20 GROUP BY clinic) SELECT * FROM q ORDER BY n, "
-    "clinic",
-    "WITH dear AS (SELECT * FROM visits WHERE fee > 20), q AS (SELECT clinic, COUNT(*) AS n FROM dear GROUP BY clinic) "
-    "SELECT clinic, n FROM q WHERE n > 0 ORDER BY clinic",
-    "SELECT clinic, n FROM (SELECT clinic, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC, clinic) AS r "
-    "FROM visits GROUP BY clinic) AS q WHERE r <= 2 ORDER BY clinic",
-    "SELECT clinic, RANK() OVER (ORDER BY n DESC) AS r FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic "
-    "ORDER BY clinic LIMIT 2) AS q ORDER BY clinic",
-    "SELECT SUM(1) AS cnt FROM visits HAVING (COUNT(1) > 0)",
-    "SELECT COUNT(*) AS n FROM visits HAVING COUNT(*) < 0",
-    "SELECT CAST(SUM(CASE WHEN fee > 20 THEN 1 ELSE 0.0 END) AS float) / NULLIF(CAST(COUNT(*) AS float), 0.0) AS s "
-    "FROM visits",
-    "SELECT month, SUM(COUNT(*)) OVER (ORDER BY month ROWS UNBOUNDED PRECEDING) AS s FROM visits GROUP BY month "
-    "ORDER BY month",
-    "SELECT month, SUM(COUNT(*)) OVER (ORDER BY month) AS s FROM visits GROUP BY month ORDER BY month DESC LIMIT 3",
-    "SELECT month, clinic, SUM(COUNT(*)) OVER (PARTITION BY clinic ORDER BY month) AS s FROM visits "
-    "WHERE clinic <> 'Island' GROUP BY month, clinic HAVING COUNT(*) > 0 ORDER BY month, clinic",
-    "SELECT month, AVG(COUNT(*)) OVER (ORDER BY month ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS s FROM visits "
-    "GROUP BY month ORDER BY month",
-    "SELECT month, COUNT(*) - LAG(COUNT(*)) OVER (ORDER BY month) AS d FROM visits GROUP BY month ORDER BY month",
-    "SELECT month, COALESCE(LEAD(COUNT(*), 2) OVER (ORDER BY month), 0) AS d FROM visits GROUP BY month ORDER BY 1",
-    "SELECT month, FIRST_VALUE(COUNT(*)) OVER (ORDER BY month) AS a, MAX(COUNT(*)) OVER () AS b, "
-    "MIN(COUNT(*)) OVER (ORDER BY month) AS c FROM visits GROUP BY month ORDER BY month",
-    "SELECT month, 100.0 * COUNT(*) / SUM(COUNT(*)) OVER () AS share FROM visits GROUP BY month ORDER BY month",
-    "SELECT month, DENSE_RANK() OVER (ORDER BY COUNT(*) DESC) AS r, NTILE(5) OVER (ORDER BY month) AS t, "
-    "PERCENT_RANK() OVER (ORDER BY month) AS p, CUME_DIST() OVER (ORDER BY COUNT(*)) AS c, COUNT(*) OVER () AS n "
-    "FROM visits GROUP BY month ORDER BY month",
-    "SELECT clinic, CASE WHEN COUNT(*) > 1333 THEN 'many' ELSE 'few' END AS size FROM visits WHERE clinic <> 'Island' "
-    "GROUP BY clinic HAVING COUNT(*) > 0 ORDER BY clinic",
-    "SELECT clinic, CASE WHEN COUNT(*) > 1333 THEN COUNT(*) ELSE -1 END AS n FROM visits GROUP BY clinic "
-    "HAVING COUNT(*) > 0 ORDER BY clinic",
-    "SELECT GREATEST(COUNT(*), 5) AS a, LEAST(COUNT(*), 5) AS b, FLOOR(COUNT(*) / 7) AS c, CEIL(COUNT(*) / 7) AS d, "
-    "CAST(COUNT(*) / 7 AS INTEGER) AS e, CAST(COUNT(*) / 7 AS DECIMAL(10, 1)) AS f, LN(COUNT(*)) AS g FROM visits",
-    "SELECT COUNT(*) AS n FROM visits WHERE visited > DATE '2025-06-01' - INTERVAL '30 days'",
-    "SELECT COUNT(*) AS n FROM visits WHERE at >= strptime('2025-03-01 00:00', '%Y-%m-%d %H:%M')",
-    "SELECT COUNT(*) AS n FROM visits WHERE at BETWEEN '2025-01-01T00:00:00.123Z' AND '2025-03-01T00:00:00Z'",
-    "SELECT COUNT(*) AS n FROM visits WHERE visited + INTERVAL '1 month' > DATE '2025-06-30'",
-    "SELECT COUNT(*) AS n FROM visits WHERE visited <= CAST((CAST(NOW() AS date) + INTERVAL '-30 day') AS date)",
-    "SELECT COUNT(*) AS n FROM visits WHERE visited < CURRENT_DATE AND at < CURRENT_TIMESTAMP",
-    "SELECT COUNT(*) AS n FROM visits WHERE clinic = ANY(ARRAY['North', 'South'])",
-    "SELECT COUNT(*) AS n FROM visits WHERE NOT clinic ~ '^N' AND clinic NOT IN ('Island')",
-    "SELECT COUNT(*) AS n FROM visits WHERE date_trunc('month', at) = '2025-02-01' AND extract(dow FROM at) IN (0, 6)",
-    "SELECT clinics.side AS side, COUNT(*) AS n FROM visits LEFT JOIN clinics ON visits.clinic = clinics.name "
-    "GROUP BY clinics.side ORDER BY 1",
-    "SELECT COUNT(*) AS n FROM visits WHERE strftime(visited, '%m') = '02'",
-]
+SAME = tomllib.loads(Path(__file__).with_name("fixtures").joinpath("tools.toml").read_text())["same"]
 
 
 @pytest.mark.parametrize("text", SAME)
 def test_answers_are_those_of_a_database(curator, exact, text):
     answer = curator.sql(text, epsilon=MUCH)
     known = exact.sql(quote(text)).to_arrow_table()
-    assert [name for name in answer.table.column_names if not name.endswith(("_low", "_high"))] == known.column_names
+    assert [
+        name for name in answer.table.column_names if not name.endswith(("_low", "_high"))
+    ] == known.column_names
     for found, wanted in zip(told(answer.table), told(known), strict=True):
-        assert [str(each) if isinstance(each, str) else pytest.approx(each, abs=0.02) for each in found] == list(
-            map(lambda each: float(each) if type(each).__name__ == "Decimal" else each, wanted)
-        )
+        numbers = [float(each) if isinstance(each, Decimal) else each for each in wanted]
+        assert list(found) == [
+            each if isinstance(each, str) else pytest.approx(each, abs=0.02) for each in numbers
+        ]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +198,10 @@ def test_answers_are_those_of_a_database(curator, exact, text):
     [
         ("clinic = ANY('{North,\"South\"}')", "clinic IN ('South', 'North', 'North')"),
         ("clinic <> ALL(ARRAY['North', 'South'])", "clinic NOT IN ('North', 'South')"),
-        ("at >= TO_TIMESTAMP('2025-03-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')", "at >= '2025-03-01'"),
+        (
+            "at >= TO_TIMESTAMP('2025-03-01 00:00:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')",
+            "at >= '2025-03-01'",
+        ),
         ("visited >= TO_DATE('2025-03-01', 'YYYY-MM-DD')", "visited >= DATE '2025-03-01'"),
         ("at >= to_timestamp(1740787200)", "at >= TIMESTAMP '2025-03-01 00:00:00'"),
         ("visited >= '2025-02-01 +00'", "visited >= '2025-02-01'"),
@@ -252,7 +209,7 @@ def test_answers_are_those_of_a_database(curator, exact, text):
         ("fee > 20.0", "fee > 20"),
         ("fee > 2e1", "20 < FEE"),
         ("fee > '20'", '"visits"."FEE" > +20'),
-        ("fee > 10 + 2 * 5", 'public.visits.fee > 20'),
+        ("fee > 10 + 2 * 5", "public.visits.fee > 20"),
         ("fee IN (3, 1.0, 3)", "fee IN (1, 3)"),
         ("fee IN (3)", "fee = 3.00"),
         ("date_part('month', at) = 2", "EXTRACT(MONTH FROM at) = 2"),
@@ -261,7 +218,9 @@ def test_answers_are_those_of_a_database(curator, exact, text):
     ],
 )
 def test_equal_questions_are_one_plan(curator, text, same):
-    answers = [curator.sql(f"SELECT COUNT(*) AS n FROM visits WHERE {each}", epsilon="0.5") for each in (text, same)]
+    answers = [
+        curator.sql(f"SELECT COUNT(*) AS n FROM visits WHERE {each}", epsilon="0.5") for each in (text, same)
+    ]
     assert answers[1].repeated
     assert answers[0].table.equals(answers[1].table)
 

@@ -257,6 +257,7 @@ class Curator:
             text,
             project=self._project,
             engine=self._engine,
+            find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
             report=self.budget,
             open_ledger=self._ledger,
             progress=progress,
@@ -285,8 +286,7 @@ class Curator:
             text,
             project=self._project,
             engine=self._engine,
-            report=lambda: BudgetReport(budget=self._budget, sums=Spent()),
-            open_ledger=self._ledger,
+            budget=self._budget,
             epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
             parameter_types=parameter_types,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,7 @@ from sfumato.sql import (
     quantile_scores,
     read_statement,
     refuse_deep,
+    refuse_large,
     rehearse_query,
     selects_rows,
     stand_in,
@@ -69,7 +70,7 @@ from sfumato.sql import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.accounting import BudgetReport, Ledger
+    from sfumato.accounting import Budget, BudgetReport, Ledger
     from sfumato.engines import Engine
     from sfumato.engines.execute import TrueAggregates
     from sfumato.noise import NoiseSource
@@ -87,6 +88,7 @@ def answer_statement(
     *,
     project: Project,
     engine: Engine,
+    find_budget: Callable[[], Budget],
     report: Callable[[], BudgetReport],
     open_ledger: Callable[[], Ledger],
     progress: Callable[[str], None],
@@ -99,13 +101,14 @@ def answer_statement(
     """The answer to the statement `text` about the tables of `project`.
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
-    `engine` reads the tables, `report` says what is left of the budget, `open_ledger` opens what is charged;
-    `progress` is called with each stage, `noise` is another source of noise for audits. `asked_by` is who
-    asks, `at_most` the most epsilon that it may cost.
+    `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
+    opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost.
     """
     desk = _Desk(
         project=project,
         engine=engine,
+        find_budget=find_budget,
         report=report,
         open_ledger=open_ledger,
         noise=noise,
@@ -120,18 +123,26 @@ def describe_statement(
     *,
     project: Project,
     engine: Engine,
-    report: Callable[[], BudgetReport],
-    open_ledger: Callable[[], Ledger],
+    budget: Budget,
     epsilon: Fraction | None = None,
     parameter_types: Sequence[pa.DataType | None] = (),
 ) -> Description:
-    """The columns that the answer to `text` would have; `report` is what a ledger without a charge says.
+    """The columns that the answer to `text` would have; `budget` is that of the project file.
 
     `epsilon` is the price of a plain SELECT of private tables, `parameter_types` are what is known of the
-    types of `$1`, `$2`, ...; the rest is found out. `engine` tells the stored columns of `project`; a ledger
-    is never opened with `open_ledger`.
+    types of `$1`, `$2`, ...; the rest is found out. `engine` tells the stored columns of `project`.
     """
-    desk = _Desk(project=project, engine=engine, report=report, open_ledger=open_ledger)
+
+    def refuse_ledger() -> NoReturn:
+        raise AssertionError("what is only described has no ledger")
+
+    desk = _Desk(
+        project=project,
+        engine=engine,
+        find_budget=lambda: budget,
+        report=refuse_ledger,
+        open_ledger=refuse_ledger,
+    )
     return desk.describe(text, epsilon=epsilon, types=parameter_types)
 
 
@@ -139,6 +150,7 @@ def describe_statement(
 class _Desk:
     project: Project
     engine: Engine
+    find_budget: Callable[[], Budget]
     report: Callable[[], BudgetReport]
     open_ledger: Callable[[], Ledger]
     noise: NoiseSource | None = None
@@ -190,6 +202,8 @@ class _Desk:
         if statement.mode == "public" and not is_probe(statement.query):
             return statement
         flat = flatten(statement.query, statement.texts)
+        if flat.query is not statement.query:
+            refuse_large(flat.query)  # names stand for what they are now
         return replace(statement, query=flat.query, texts=flat.texts, around=flat.around)
 
     def _named(self, statement: Statement) -> list[Table]:
@@ -249,7 +263,7 @@ class _Desk:
     def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
-        plan_at = prepare_query(statement, catalog, selection_delta=self.report().budget.selection)
+        plan_at = prepare_query(statement, catalog, selection_delta=self.find_budget().selection)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
@@ -308,9 +322,11 @@ class _Desk:
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
-        notes = ()
+        notes: tuple[str, ...] = ()
         if plan.blanks:
-            notes = (f"nothing is told of {', '.join(plan.blanks)}: no public domain, or names of individuals",)
+            notes = (
+                f"nothing is told of {', '.join(plan.blanks)}: no public domain, or names of individuals",
+            )
         return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True, notes=notes)
 
     def _answer(

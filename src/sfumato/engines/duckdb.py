@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 2**20
 _PUBLIC_TEXT = 100_000
+_MOST_EMPTIED = 64
 _SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
 # The engine of a place that is no file, and the package it needs.
 _SERVERS = {
@@ -92,6 +93,7 @@ class DuckDBEngine(CountingEngine):
         self._folder = folder
         self._sealed: dict[str, tuple[str, Sealed]] = {}
         self._sealing = RLock()
+        self._emptied: dict[tuple[frozenset[str], str], tuple[Any, Sealed]] = {}
 
     def snapshot(self, table: Table) -> AbstractContextManager[None]:
         """Files have none: that a file did not change while it was read is seen by its version."""
@@ -236,14 +238,14 @@ class DuckDBEngine(CountingEngine):
 
         Nothing of people's records is read, so that whatever happens here may be told.
         """
-        from sfumato.engines.execute import check_constants, check_joins, count_aggregates
+        from sfumato.engines.execute import bind_aggregates, check_constants, check_joins
 
         try:
             with connect(plainly=True) as connection:
                 sealed = self._open_tables(connection, plan, tables, rows=False)
                 check_constants(connection, plan)
                 check_joins(connection, plan, tables)
-                count_aggregates(connection, plan, sealed)
+                bind_aggregates(connection, plan, sealed)
         except SfumatoError:
             raise
         except Exception as error:
@@ -315,6 +317,19 @@ class DuckDBEngine(CountingEngine):
             self._sealed[table.name] = (facts, sealed)
             return sealed
 
+    def _seal_nothing(self, table: Table, names: frozenset[str]) -> Sealed:
+        """The sealed table without a record, which only its description decides; the last ones are kept."""
+        key = (names, digest(table_spec(table, tuple(table.columns))))
+        fetched = self._open(table, names)
+        with self._sealing:
+            seen, sealed = self._emptied.get(key, (None, None))
+            if sealed is None or seen != (fetched.schema, fetched.columns):
+                sealed = _seal(table, fetched, names, rows=False)
+                if len(self._emptied) >= _MOST_EMPTIED:
+                    self._emptied.pop(next(iter(self._emptied)))
+                self._emptied[key] = ((fetched.schema, fetched.columns), sealed)
+            return sealed
+
     def _facts(self, table: Table) -> str:
         """What a sealed table rests on: the files as they are, and how their records are read and encoded."""
         spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
@@ -342,11 +357,7 @@ class DuckDBEngine(CountingEngine):
             if isinstance(table, PublicTable):
                 register_columns(connection, name, self._read_public(table))
                 continue
-            sealed = (
-                self._seal(table, names)
-                if rows
-                else _seal(table, self._open(table, names), names, rows=False)
-            )
+            sealed = self._seal(table, names) if rows else self._seal_nothing(table, names)
             open_sealed(connection, plan, table, sealed)
             opened[name] = sealed
         return opened

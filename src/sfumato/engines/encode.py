@@ -36,6 +36,7 @@ _TRUSTED_OPTIMIZERS = ("expression_rewriter", "unused_columns", "column_lifetime
 """Those that look at the text of a query alone: not at values or numbers of records, and not inside a TRY."""
 _opening = threading.Lock()
 _instances: dict[tuple[int, bool], duckdb.DuckDBPyConnection] = {}
+_drawing: set[tuple[int, bool]] = set()  # the instances whose connections would draw a progress bar
 
 
 def quote_name(name: str) -> str:
@@ -171,12 +172,9 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
         key = (os.getpid(), plainly)
         if key not in _instances:
             _instances[key] = _open_instance(plainly=plainly)
-        connection = _instances[key].cursor()
+        connection, draws = _instances[key].cursor(), key in _drawing
     try:
-        connection.execute("SET TimeZone = 'UTC'")
-        # It would tell of the records, and mix with our output. Where none can be drawn, as in a notebook
-        # without ipywidgets, it is off already, and DuckDB refuses to be told so.
-        if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        if draws:
             connection.execute("SET enable_progress_bar = false")
         yield connection
     except (duckdb.FatalException, duckdb.InternalException):
@@ -354,8 +352,13 @@ def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
         "autoinstall_known_extensions = false",
         "python_enable_replacements = false",  # no name of a query is a variable of this program
         f"disabled_optimizers = '{','.join(left_out)}'",
+        "TimeZone = 'UTC'",
     ):
         connection.execute(f"SET GLOBAL {setting}")
+    # A bar would tell of the records, and mix with our output. Where none can be drawn, as in a notebook
+    # without ipywidgets, it is off already, and DuckDB refuses to be told so.
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        _drawing.add((os.getpid(), plainly))
     return connection
 
 

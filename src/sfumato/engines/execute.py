@@ -128,6 +128,21 @@ def count_aggregates(
     return _group(connection, plan, rows)
 
 
+def bind_aggregates(
+    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, sealed: Mapping[str, Sealed]
+) -> None:
+    """Raises what would fail for every record: the expressions of `plan` are bound, on tables without one.
+
+    What is counted of their values is written here alone, and needs no trial; but for joins and for groups
+    that are chosen, which are tried as they are.
+    """
+    if plan.relation.joined or plan.selection is not None:
+        count_aggregates(connection, plan, sealed)
+        return
+    with_unit = plan.unit.column is not None
+    connection.execute(f"DESCRIBE {_encoded(plan, with_unit=with_unit, part='inside')}")
+
+
 def _only_counts(plan: QueryPlan) -> bool:
     """Whether one number of records per individual is all that a statement needs."""
     return not plan.keys and all(

@@ -74,8 +74,9 @@ def _find_ends(intervals: Sequence[Interval]) -> tuple[float, float]:
 
 
 def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
-    top, bottom, left = 8, 168, 38
     floor, limit = _find_ends(intervals)
+    ticks = sorted({floor, 0.0, limit / 2, limit})
+    top, bottom, left = 8, 168, 10 + 6.4 * max(len(short(tick)) for tick in ticks)
     step = (_WIDTH - left) / len(intervals)
     wide = min(step * 0.66, 26)
 
@@ -83,7 +84,7 @@ def _draw_columns(intervals: Sequence[Interval], label: str) -> Markup:
         return bottom - (min(max(value, floor), limit) - floor) / (limit - floor) * (bottom - top)
 
     parts = []
-    for tick in sorted({floor, 0.0, limit / 2, limit}):
+    for tick in ticks:
         parts.append(draw_line(left, at(tick), _WIDTH, at(tick)))
         parts.append(write(left - 6, at(tick) + 4, short(tick), at="end", class_="q"))
     every = math.ceil(max(6.8 * len(each.label) + 6 for each in intervals) / step)

@@ -126,23 +126,23 @@ class Service:
         """What proves a person's password; one that nothing fits for names that are not known."""
         return self.state.find_verifier(name)
 
-    def may_log_in(self, name: str) -> bool:
-        """Whether `name` has not had too many wrong passwords in the last minute."""
-        return len(_recent(self._failed, name)) < _LOGINS
+    def may_log_in(self, name: str, *, origin: str) -> bool:
+        """Whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
+        return len(_recent(self._failed, f"{name} {origin}")) < _LOGINS
 
-    def note_login(self, name: str, *, door: str, known: bool) -> None:
-        """Records a login; one that failed counts against the name."""
+    def note_login(self, name: str, *, origin: str, door: str, known: bool) -> None:
+        """Records a login; one that failed counts against the name, from that address."""
         if not known:
-            _recent(self._failed, name).append(time.monotonic())
+            _recent(self._failed, f"{name} {origin}").append(time.monotonic())
         self._counts["logins" if known else "logins_refused"] += 1
         self.note("login", name, door=door, outcome="ok" if known else "refused")
 
-    def check_password(self, name: str, password: str, *, door: str = "web") -> User | None:
+    def check_password(self, name: str, password: str, *, origin: str) -> User | None:
         """The person, if the password is theirs; takes as long for a name that is not known."""
-        if not self.may_log_in(name):
+        if not self.may_log_in(name, origin=origin):
             raise TooManyRequests("too many wrong passwords for this name; wait a minute")
         known = self.find_verifier(name).fits(password)
-        self.note_login(name, door=door, known=known)
+        self.note_login(name, origin=origin, door="web", known=known)
         return self.find_user(name) if known else None
 
     def check_token(self, token: str) -> User | None:
@@ -436,6 +436,11 @@ class Service:
     def metrics(self) -> dict[str, float]:
         """Counts of what happened since the start, and how much is going on."""
         return {**dict(sorted(self._counts.items())), "running": float(len(self._running))}
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is stopping, so that nobody should wait for more."""
+        return self._closing
 
     async def close(self) -> None:
         """Lets nothing new in, and waits for all that was begun."""

@@ -8,7 +8,7 @@ labels, and finish makes the answer.
 """
 
 from sfumato.sql.aggregates import CELLS, Measure
-from sfumato.sql.check import refuse, refuse_deep
+from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.finish import (
@@ -89,6 +89,7 @@ __all__ = [
     "read_statement",
     "refuse",
     "refuse_deep",
+    "refuse_large",
     "rehearse_query",
     "selects_rows",
     "stand_in",

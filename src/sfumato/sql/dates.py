@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _MOMENT = "moment"
 _MOST_PERIODS = 100_000
+_MOST_LISTED = 10_000
 _DAY = timedelta(days=1)
 _TICK = timedelta(microseconds=1)
 _PARTS = (
@@ -112,7 +113,13 @@ def read_labels(
         return None
     place = _place(columns[0], first, unit)
     if len(codes) < len(values):
-        listed = exp.Array(expressions=[exp.Literal.number(codes[value]) for value in values])
+        if len(values) > _MOST_LISTED:
+            raise refuse(
+                f"GROUP BY of {columns[0].name!r}: its groups are made of more than {_MOST_LISTED:,} "
+                "periods; bound it in WHERE, or use a period that is not shorter than needed"
+            )
+        # One node, however many numbers are listed.
+        listed = exp.var(f"[{', '.join(str(codes[value]) for value in values)}]")
         place = exp.Anonymous(
             this="list_extract",
             expressions=[listed, exp.Add(this=exp.paren(place), expression=exp.Literal.number(1))],

@@ -90,13 +90,15 @@ def variance_interval(
     ends = 0.0, half**2 * (2 if sample else 1)
 
     def distance(variance: Numbers) -> Numbers:
-        rest = about_means - variance * counts + (variance if sample else 0)
+        # One variance for every group, or several.
+        means_first = about_means.reshape((3, *([1] * (variance.ndim - 1)), -1))
+        rest = means_first - variance * counts + (variance if sample else 0)
         apart: Numbers = np.maximum(0, np.maximum(rest.min(0), -rest.max(0)))
         return apart
 
     def speaks_against(variance: Numbers) -> Tests:
         weights = (
-            2 * outermost,
+            2 * outermost + np.zeros_like(variance),
             np.ones_like(variance),
             np.maximum(np.abs(outermost**2 - variance), np.abs(innermost**2 - variance)),
         )
@@ -128,32 +130,40 @@ def _find_edges(
     ends: tuple[float, float],
     speaks_against: Callable[[Numbers], Tests],
 ) -> tuple[Numbers, Numbers]:
-    low, high = (find_edge(guess, np.full_like(guess, end), speaks_against) for end in ends)
+    """Both edges, looked for at once."""
+    outermost = np.stack([np.full_like(guess, end) for end in ends])
+    low, high = find_edge(np.stack([guess, guess]), outermost, speaks_against)
     return low, high
 
 
 def _exceeds(distance: Numbers, terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Tests:
     """Whether the sum of independent noises, each times its weight, is rarely so far from zero."""
-    steps = np.stack([term.unit * weight for term, weight in zip(terms, weights, strict=True)])
-    scales = steps * np.array([float(term.noise.scale) for term in terms])[:, None]
+    steps = [term.unit * weight for term, weight in zip(terms, weights, strict=True)]
+    scales = [step * float(term.noise.scale) for step, term in zip(steps, terms, strict=True)]
     if all(term.noise.kind == "gaussian" for term in terms):
-        beyond: Tests = distance > normal_width(share) * np.sqrt((scales**2).sum(0))
+        beyond: Tests = distance > normal_width(share) * np.sqrt(sum(scale**2 for scale in scales))
         return beyond
-    scales = np.sort(scales, axis=0)
+    # Sorted by exchanging neighbours: there are two or three, and how they lie differs from group to group.
+    for last in range(len(scales) - 1, 0, -1):
+        for place in range(last):
+            one, other = scales[place], scales[place + 1]
+            scales[place], scales[place + 1] = np.minimum(one, other), np.maximum(one, other)
     largest = np.maximum(scales[-1], np.finfo(float).tiny * 2**60)
-    scales = scales / largest
+    scales = [scale / largest for scale in scales]
     scales[0] = np.maximum(scales[0], _APART)
     for index in range(1, len(scales)):
         scales[index] = np.maximum(scales[index], scales[index - 1] * (1 + _APART))
+    # Half a step of each lattice is taken off, because the noise is discrete.
+    far = np.maximum(0, distance - 0.5 * sum(steps)) / largest
     # For two-sided exponentials of different scales b_i, P(|sum| > t) = sum of A_i exp(-t / b_i), where
     # A_i is the product of b_i^2 / (b_i^2 - b_j^2) over all other j.
-    squares = scales**2
-    parts = [
-        np.prod([squares[i] / (squares[i] - squares[j]) for j in range(len(scales)) if j != i], axis=0)
-        for i in range(len(scales))
-    ]
-    # Half a step of each lattice is taken off, because the noise is discrete.
-    far = np.maximum(0, distance - 0.5 * steps.sum(0)) / largest
-    tails = [part * np.exp(-far / scale) for part, scale in zip(parts, scales, strict=True)]
-    rare: Tests = (far > 0) & (np.sum(tails, axis=0) <= share)
+    squares = [scale**2 for scale in scales]
+    tail: Numbers | float = 0.0
+    for i, scale in enumerate(scales):
+        part = np.exp(-far / scale)
+        for j, square in enumerate(squares):
+            if j != i:
+                part = part * (squares[i] / (squares[i] - square))
+        tail = tail + part
+    rare: Tests = (far > 0) & (tail <= share)
     return rare

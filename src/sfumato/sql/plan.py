@@ -224,7 +224,8 @@ def plan_selection(
     if delta == 0 or reserve == 0:
         raise refuse(
             f"GROUP BY {name}: its groups are not public, so they are chosen privately, which needs delta "
-            "(DP-SELECT 0.5 DELTA 1e-9 ..., and delta in [budget]); or declare its values in the project file, "
+            "(DP-SELECT 0.5 DELTA 1e-9 ..., and delta in [budget]); or declare its values in the project "
+            "file, "
             'for periods of dates range = ["2019-01-01", "2025-12-31"], or bound them in WHERE on both sides'
         )
     share = epsilon / (parts + 1)

@@ -39,8 +39,8 @@ _MOST_ROWS = 10_000_000
 class RowPlan:
     """The histograms behind a row selection, and the columns that are drawn from them.
 
-    `widths` has the least value and the width of a bin for columns that are drawn as numbers. `blanks` has, by
-    name, columns of which nothing may be told: they are empty. `names` are those of the rest, `order` of all.
+    `widths` has the least value and the width of a bin for columns that are drawn as numbers. `blanks` has,
+    by name, columns of which nothing may be told: they are empty. `names` are the others, `order` has all.
     """
 
     parts: tuple[QueryPlan, ...]

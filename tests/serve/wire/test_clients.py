@@ -4,10 +4,12 @@ Metadata, descriptions and probes are free; a statement is charged once, whoever
 are what `make clients` installs; who has not is told which test was left out.
 """
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -174,3 +176,75 @@ def test_roles_hold_at_this_door(server):
             connection.execute("DP-SELECT 0.1 COUNT(*) FROM visits")
         assert connection.execute("SELECT current_user").fetchone() == ("vic",)
     assert server.charges() == 0
+
+
+def test_sixty_four_clients_with_one_statement_make_one_charge(server):
+    psycopg = pytest.importorskip("psycopg")
+    dsn = server.dsn(password="ana\\'s password")
+
+    async def ask(begin):
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await begin.wait()
+            found = await connection.execute("DP-SELECT 0.1 clinic, COUNT(*) FROM visits GROUP BY clinic")
+            return tuple(await found.fetchall())
+
+    async def crowd():
+        begin = asyncio.Barrier(64)
+        return await asyncio.gather(*(ask(begin) for _ in range(64)))
+
+    assert len(set(asyncio.run(crowd()))) == 1
+    assert server.charges() == 1
+
+
+def test_who_leaves_or_cancels_finds_the_answer_later(server):
+    psycopg = pytest.importorskip("psycopg")
+    dsn = server.dsn(password="ana\\'s password")
+    texts = [f"DP-SELECT 0.1 COUNT(*) FROM visits WHERE fee > {fee}" for fee in (10, 20)]
+    left, cancelled = (psycopg.connect(dsn, autocommit=True) for _ in texts)
+    for connection, text in zip((left, cancelled), texts, strict=True):
+        connection.pgconn.send_query(text.encode())
+        connection.pgconn.flush()
+    while server.service.metrics().get("requests", 0) < 2:
+        time.sleep(0.001)
+    cancelled.cancel_safe()
+    for connection in (left, cancelled):
+        connection.pgconn.finish()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        first = [connection.execute(text).fetchone() for text in texts]
+        assert [connection.execute(text).fetchone() for text in texts] == first
+    assert server.charges() == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT clinic, COUNT(*) FROM visits GROUP BY clinic",
+        "SELECT SUM(fee), AVG(fee) AS mean, COUNT(DISTINCT person) AS people FROM visits",
+        "SELECT month, COUNT(*)::float / 2 AS half FROM visits GROUP BY month ORDER BY 2 DESC",
+        "SELECT MEDIAN(fee), VAR_SAMP(fee) FROM visits WHERE fee > $1",
+        "SELECT DISTINCT clinic FROM visits",
+        "SELECT * FROM (SELECT clinic, AVG(fee) AS fee FROM visits GROUP BY clinic) AS q LIMIT 2",
+        "SELECT clinic FROM visits LIMIT 0",
+    ],
+)
+def test_what_is_described_is_what_is_answered(server, text):
+    """Names and types before the charge and after it, and the same values as text and as binary."""
+    psycopg = pytest.importorskip("psycopg")
+
+    def shape(result):
+        return [(result.fname(place), result.ftype(place)) for place in range(result.nfields)]
+
+    dsn = server.dsn(password="ana\\'s password", options="-csfumato.epsilon=0.1")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.pgconn.send_prepare(b"s", text.encode())
+        connection.wait(psycopg.generators.execute(connection.pgconn))
+        connection.pgconn.send_describe_prepared(b"s")
+        (described,) = connection.wait(psycopg.generators.execute(connection.pgconn))
+        assert not described.error_message
+        assert server.charges() == 0
+        answered = connection.execute(text.replace("$1", "20"))
+        assert shape(answered.pgresult) == shape(described)
+        with psycopg.RawCursor(connection) as cursor:
+            again = cursor.execute(text, [20.0] if "$1" in text else None, binary=True)
+            assert shape(again.pgresult) == shape(described)
+            assert again.fetchall() == answered.fetchall()

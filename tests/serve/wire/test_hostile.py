@@ -150,7 +150,7 @@ async def fuzz(count, seed):
     draw = random.Random(seed)
     service = CountingService()
     service.release.set()
-    service.may_log_in = lambda name: True
+    service.may_log_in = lambda name, origin: True
     limits = Limits(pause_seconds=0, login_seconds=20)
     wire = WireServer(service=service, catalog=SmallCatalog(), limits=limits)
     sent = heard = 0

@@ -1,5 +1,6 @@
 """The whole of the protocol as libpq speaks it."""
 
+import asyncio
 import threading
 import time
 from datetime import date, datetime
@@ -7,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from helpers.wire import CLINICS, RunningServer, make_certificate, spends
+from helpers.wire import CLINICS, CountingService, RunningServer, make_certificate, spends
 from sfumato.serve.wire import Limits
 
 psycopg = pytest.importorskip("psycopg")
@@ -248,6 +249,17 @@ def test_prepared_statements_are_kept_within_bounds():
             connection.execute(f"DECLARE c4 CURSOR FOR {COUNTS}; DECLARE c5 CURSOR FOR {COUNTS}")
 
 
+def test_who_was_removed_can_ask_no_more():
+    service = CountingService()
+    with RunningServer(service=service) as server:
+        connection = psycopg.connect(server.dsn(), autocommit=True)
+        connection.execute(COUNTS)
+        service.find_user = lambda name: None
+        with spends(server, 0), pytest.raises(psycopg.OperationalError, match="was removed"):
+            connection.execute(COUNTS)
+        assert connection.closed
+
+
 def test_explain_costs_nothing(server, connection):
     with spends(server, 0):
         assert connection.execute(f"EXPLAIN {COUNTS}").fetchall() == [("COUNT(*)",), ("  noise 20",)]
@@ -302,6 +314,19 @@ def test_wrong_passwords_are_refused_and_limited():
                 psycopg.connect(server.dsn(user=user))
             messages.add(str(found.value).replace(user, ""))
         assert len(messages) == 1  # a name that is known is told in the same words
+
+
+def test_guesses_made_at_once_are_not_more_guesses():
+    async def guess(dsn):
+        with pytest.raises(psycopg.OperationalError) as found:
+            await psycopg.AsyncConnection.connect(dsn)
+        return "password authentication failed" in str(found.value)
+
+    async def crowd(dsn):
+        return await asyncio.gather(*(guess(dsn) for _ in range(30)))
+
+    with RunningServer(limits=Limits(pause_seconds=0.2)) as server:
+        assert sum(asyncio.run(crowd(server.dsn(password="wrong")))) == 3
 
 
 @pytest.fixture(scope="module")

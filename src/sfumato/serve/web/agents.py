@@ -17,7 +17,7 @@ from starlette.routing import Route
 from sfumato._version import __version__
 from sfumato.errors import SfumatoError
 from sfumato.serve.web import api
-from sfumato.serve.web.exchange import find_asker, find_service, parse_json, read_body
+from sfumato.serve.web.exchange import find_asker, find_service, parse_json, read_body, refuse_fields
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
@@ -138,7 +138,7 @@ async def answer_agent(request: Request) -> Response:
             tool = next((each for each in TOOLS if each["name"] == called), None)
             if tool is None:
                 return _fail(number, -32602, "no such tool; tools/list names them")
-            reason = _check_arguments(arguments, tool["inputSchema"])
+            reason = refuse_fields(arguments, tool["inputSchema"])
             if reason is not None:
                 return _fail(number, -32602, reason)
             result = await _call(_ANSWERS[called], find_service(request), asker.user, arguments)
@@ -147,15 +147,6 @@ async def answer_agent(request: Request) -> Response:
     if version == STATELESS:
         result |= {"resultType": "complete", "_meta": {"io.modelcontextprotocol/serverInfo": _SERVER}}
     return JSONResponse({"jsonrpc": "2.0", "id": number, "result": result})
-
-
-def _check_arguments(arguments: object, schema: dict[str, Any]) -> str | None:
-    """Why the arguments of a tool do not fit its schema; None if they do."""
-    known = schema["properties"]
-    if not isinstance(arguments, dict) or set(arguments) - set(known):
-        return f"arguments are an object with the keys {', '.join(known) or '(none)'}"
-    missing = [key for key in schema.get("required", ()) if not isinstance(arguments.get(key), str)]
-    return f"the argument {missing[0]!r} is needed, and is a text" if missing else None
 
 
 async def _call(
@@ -171,14 +162,6 @@ async def _call(
     return {"content": [{"type": "text", "text": text}], "structuredContent": found, "isError": False}
 
 
-async def _list_tables(service: Service, user: User, _: dict[str, Any]) -> dict[str, Any]:
-    return {"tables": await api.list_tables(service, user)}
-
-
-async def _tell_budget(service: Service, user: User, _: dict[str, Any]) -> dict[str, Any]:
-    return await api.tell_budget(service, user)
-
-
 async def _ask(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
     # There is no session to hold an agent to, so that what bounds one bounds every question of an agent.
     limit = service.settings.session_budget
@@ -186,10 +169,10 @@ async def _ask(service: Service, user: User, given: dict[str, Any]) -> dict[str,
 
 
 _ANSWERS: dict[Any, Callable[..., Awaitable[dict[str, Any]]]] = {
-    "tables": _list_tables,
+    "tables": api.list_tables,
     "explain": api.explain,
     "ask": _ask,
-    "budget": _tell_budget,
+    "budget": api.tell_budget,
 }
 
 

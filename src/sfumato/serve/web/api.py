@@ -1,10 +1,12 @@
 """The JSON API: one row of `ENDPOINTS` for each thing that may be asked.
 
-The pages and the agents' endpoint call the same functions, so that all doors say the same.
+The pages and the agents' endpoint call the same functions, so that all doors say the same. Each takes the
+service, who asks, and what was sent: the body and the names in the path, held to the schema of `openapi`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,17 +28,16 @@ from starlette.routing import Route
 
 from sfumato.errors import ReleaseError
 from sfumato.exact import parse_exact, parse_positive
-from sfumato.serve.web.exchange import (
-    find_service,
-    list_rows,
-    read_json,
-    require_asker,
-    to_plain,
-)
+from sfumato.serve.web.exchange import find_service, list_rows, read_json, require_asker, to_plain
+from sfumato.serve.web.openapi import SCHEMAS, describe_api
 
 if TYPE_CHECKING:
-    from sfumato.serve.service import Reply, Service
+    import pyarrow as pa
+
+    from sfumato.serve.service import Service
     from sfumato.serve.state import User
+
+Given = dict[str, Any]
 
 SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """What a report, one file with its styles in it, may do: nothing but look as it does."""
@@ -45,193 +46,64 @@ _NAME = re.compile(r"\w[\w .-]{0,99}")
 _AMOUNTS = ("total", "spent", "left", "delta", "epsilon")
 
 
-async def tell_budget(service: Service, user: User) -> dict[str, Any]:
+async def tell_budget(service: Service, user: User, _: Given) -> Given:
     """The budget with its amounts as numbers, and under `exact` as they are."""
     found = await service.budget(user)
     share = found.get("share")
     return {
-        **to_plain(_to_numbers(found)),
-        "share": None if share is None else to_plain(_to_numbers(share)),
-        "exact": to_plain({key: str(found[key]) for key in _AMOUNTS if found.get(key) is not None}),
+        **to_numbers(found),
+        "share": None if share is None else to_numbers(share),
+        "exact": {key: str(found[key]) for key in _AMOUNTS if found.get(key) is not None},
     }
 
 
-async def list_tables(service: Service, user: User) -> list[dict[str, Any]]:
+async def list_tables(service: Service, user: User, _: Given) -> Given:
     """The tables with their public columns."""
-    found: list[dict[str, Any]] = to_plain(await service.tables(user))
-    return found
+    return {"tables": to_plain(await service.tables(user))}
 
 
-async def explain(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
+async def explain(service: Service, user: User, given: Given) -> Given:
     """The price of a statement and its expected error, before it is bought."""
     found = await service.explain(
-        user, given["sql"], epsilon=_read_amount(given, "epsilon"), parameters=_read_parameters(given)
+        user,
+        given["sql"],
+        epsilon=_read_amount(given, "epsilon"),
+        parameters=tuple(given.get("parameters", ())),
     )
-    return tell_price(found)
+    return to_numbers(found)
 
 
-def tell_price(found: dict[str, Any]) -> dict[str, Any]:
-    """What `Service.explain` says, with its amounts as numbers."""
-    told: dict[str, Any] = to_plain(_to_numbers(found))
-    return told
-
-
-async def ask(service: Service, user: User, given: dict[str, Any]) -> dict[str, Any]:
+async def ask(service: Service, user: User, given: Given) -> Given:
     """The answer to a statement, with what it has cost."""
     reply = await service.ask(
         user,
         given["sql"],
         epsilon=_read_amount(given, "epsilon"),
         at_most=_read_amount(given, "at_most"),
-        parameters=_read_parameters(given),
+        parameters=tuple(given.get("parameters", ())),
     )
-    return await run_in_threadpool(_tell_reply, reply)
+    told = {"spent": to_plain(reply.spent), "left": to_plain(reply.left), "repeated": reply.repeated}
+    return {**await _tell_table(reply.table), **told, "notes": list(reply.notes)}
 
 
-def _tell_reply(reply: Reply) -> dict[str, Any]:
-    return {
-        "columns": reply.table.column_names,
-        "types": [str(kind) for kind in reply.table.schema.types],
-        "rows": list_rows(reply.table),
-        "spent": to_plain(reply.spent),
-        "left": to_plain(reply.left),
-        "repeated": reply.repeated,
-        "notes": list(reply.notes),
-    }
-
-
-async def _get_budget(_: Request, service: Service, user: User) -> object:
-    return await tell_budget(service, user)
-
-
-async def _get_tables(_: Request, service: Service, user: User) -> object:
-    return {"tables": await list_tables(service, user)}
-
-
-async def _post_sql(request: Request, service: Service, user: User) -> object:
-    known = ("sql", "epsilon", "at_most", "parameters")
-    return await ask(service, user, await read_json(request, known=known, needed=("sql",)))
-
-
-async def _post_explain(request: Request, service: Service, user: User) -> object:
-    known = ("sql", "epsilon", "parameters")
-    return await explain(service, user, await read_json(request, known=known, needed=("sql",)))
-
-
-async def _post_describe(request: Request, service: Service, user: User) -> object:
-    given = await read_json(request, known=("sql", "epsilon"), needed=("sql",))
-    found = await service.describe(user, given["sql"], epsilon=_read_amount(given, "epsilon"))
-    columns = [{"name": name, "type": str(kind)} for name, kind in found.columns]
-    return {"columns": columns, "parameters": [str(kind) for kind in found.parameters]}
-
-
-async def _post_check(request: Request, service: Service, user: User) -> object:
-    given = await read_json(request, known=("recipe",), needed=("recipe",))
-    return await service.check(user, given["recipe"])
-
-
-async def _post_release(request: Request, service: Service, user: User) -> object:
-    given = await read_json(request, known=("recipe", "name"), needed=("recipe", "name"))
-    return await start_release(service, user, given["recipe"], name=given["name"])
-
-
-async def start_release(service: Service, user: User, recipe: str, *, name: str) -> dict[str, Any]:
+async def start_release(service: Service, user: User, given: Given) -> Given:
     """Begins a release; a name that is taken is a conflict."""
     try:
-        return await service.start_release(user, recipe, name=name)
+        return await service.start_release(user, given["recipe"], name=given["name"])
     except ReleaseError as error:
         raise HTTPException(409, str(error)) from None
 
 
-async def _get_jobs(_: Request, service: Service, user: User) -> object:
-    return {"jobs": await service.jobs(user)}
-
-
-async def _get_job(request: Request, service: Service, user: User) -> object:
-    return await service.job(user, request.path_params["number"])
-
-
-async def _get_events(request: Request, service: Service, user: User) -> Response:
-    number = request.path_params["number"]
-    await service.job(user, number)  # who may not see it hears so before the stream begins
-    return StreamingResponse(_tell_events(service.watch_job(user, number)), media_type="text/event-stream")
-
-
-async def _tell_events(records: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
-    async for record in records:
-        yield f"data: {json.dumps(to_plain(record))}\n\n"
-    yield "event: end\ndata: {}\n\n"
-
-
-async def _get_releases(_: Request, service: Service, user: User) -> object:
-    return {"releases": await service.releases(user)}
-
-
-async def _get_file(request: Request, service: Service, user: User) -> Response:
-    name, file = (check_name(request.path_params[key]) for key in ("name", "file"))
-    path = await service.release_file(user, name, file)
-    return FileResponse(path, filename=f"{name}-{file}", headers={"Content-Security-Policy": SANDBOX})
-
-
-async def _post_model(request: Request, service: Service, user: User) -> object:
-    given = await read_json(request, known=("sql",), needed=("sql",))
-    table = await service.ask_release(user, check_name(request.path_params["name"]), given["sql"])
-    rows = await run_in_threadpool(list_rows, table)
-    return {"columns": table.column_names, "types": [str(each) for each in table.schema.types], "rows": rows}
-
-
-async def _get_report(request: Request, service: Service, user: User) -> Response:
-    page = await service.report_page(user, check_name(request.path_params["name"]))
-    return HTMLResponse(page, headers={"Content-Security-Policy": SANDBOX})
-
-
-async def _get_ledger(_: Request, service: Service, user: User) -> object:
-    return {"entries": await service.ledger(user)}
-
-
-async def _get_users(_: Request, service: Service, user: User) -> object:
-    return {"users": await service.users(user)}
-
-
-async def _post_users(request: Request, service: Service, user: User) -> object:
-    known = ("name", "role", "share", "password")
-    given = await read_json(request, known=known, needed=("name", "role"))
-    token = await add_user(service, user, given)
+async def add_user(service: Service, user: User, given: Given) -> Given:
+    """Adds a person, and returns their token."""
+    token = await service.add_user(
+        user,
+        name=given["name"],
+        role=given["role"],
+        share=_read_amount(given, "share"),
+        password=given.get("password") or None,
+    )
     return {"name": given["name"], "role": given["role"], "token": token}
-
-
-async def add_user(service: Service, user: User, given: dict[str, Any]) -> str:
-    """Adds the user that `given` describes, and returns their token."""
-    share = None if given.get("share") in (None, "") else parse_positive(given["share"], name="share")
-    password = given.get("password") or None
-    if password is not None and not isinstance(password, str):
-        raise HTTPException(422, "a password is a text")
-    role = given["role"]
-    if role not in ("steward", "analyst", "viewer"):
-        raise HTTPException(422, "a role is one of steward, analyst, viewer")
-    return await service.add_user(user, name=given["name"], role=role, share=share, password=password)
-
-
-async def _delete_user(request: Request, service: Service, user: User) -> object:
-    await service.remove_user(user, request.path_params["name"])
-    return {"removed": request.path_params["name"]}
-
-
-async def _post_token(request: Request, service: Service, user: User) -> object:
-    name = request.path_params["name"]
-    return {"name": name, "token": await service.new_token(user, name)}
-
-
-async def _get_approvals(_: Request, service: Service, user: User) -> object:
-    return {"approvals": await service.approvals(user)}
-
-
-async def _post_approvals(request: Request, service: Service, user: User) -> object:
-    given = await read_json(request, known=("number", "approve"), needed=())
-    number, approve = given.get("number"), given.get("approve")
-    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(approve, bool):
-        raise HTTPException(422, 'send {"number": ..., "approve": true or false}')
-    return await service.decide(user, number, approve=approve)
 
 
 def check_name(name: str) -> str:
@@ -241,38 +113,120 @@ def check_name(name: str) -> str:
     return name
 
 
-def _read_amount(given: dict[str, Any], key: str) -> Any:  # noqa: ANN401 - None, or what Service takes
+async def _describe(service: Service, user: User, given: Given) -> Given:
+    found = await service.describe(user, given["sql"], epsilon=_read_amount(given, "epsilon"))
+    columns = [{"name": name, "type": str(kind)} for name, kind in found.columns]
+    return {"columns": columns, "parameters": [str(kind) for kind in found.parameters]}
+
+
+async def _check(service: Service, user: User, given: Given) -> Given:
+    return await service.check(user, given["recipe"])
+
+
+async def _list_jobs(service: Service, user: User, _: Given) -> Given:
+    return {"jobs": await service.jobs(user)}
+
+
+async def _find_job(service: Service, user: User, given: Given) -> Given:
+    return await service.job(user, given["number"])
+
+
+async def _follow_job(service: Service, user: User, given: Given) -> Response:
+    await service.job(user, given["number"])  # who may not see it hears so before the stream begins
+    events = _tell_events(service, service.watch_job(user, given["number"]))
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+async def _tell_events(service: Service, records: AsyncIterator[Given]) -> AsyncIterator[str]:
+    """The records as server-sent events, to their end or that of the server."""
+    following = asyncio.ensure_future(anext(records, None))
+    try:
+        while not service.is_closing:
+            await asyncio.wait({following}, timeout=1)
+            if not following.done():
+                continue
+            record = following.result()
+            if record is None:
+                break
+            yield f"data: {json.dumps(to_plain(record))}\n\n"
+            following = asyncio.ensure_future(anext(records, None))
+    finally:
+        following.cancel()
+    yield "event: end\ndata: {}\n\n"
+
+
+async def _list_releases(service: Service, user: User, _: Given) -> Given:
+    return {"releases": await service.releases(user)}
+
+
+async def _send_file(service: Service, user: User, given: Given) -> Response:
+    name, file = check_name(given["name"]), check_name(given["file"])
+    path = await service.release_file(user, name, file)
+    return FileResponse(path, filename=f"{name}-{file}", headers={"Content-Security-Policy": SANDBOX})
+
+
+async def _ask_model(service: Service, user: User, given: Given) -> Given:
+    return await _tell_table(await service.ask_release(user, check_name(given["name"]), given["sql"]))
+
+
+async def _send_report(service: Service, user: User, given: Given) -> Response:
+    page = await service.report_page(user, check_name(given["name"]))
+    return HTMLResponse(page, headers={"Content-Security-Policy": SANDBOX})
+
+
+async def _list_charges(service: Service, user: User, _: Given) -> Given:
+    return {"entries": await service.ledger(user)}
+
+
+async def _list_users(service: Service, user: User, _: Given) -> Given:
+    return {"users": await service.users(user)}
+
+
+async def _remove_user(service: Service, user: User, given: Given) -> Given:
+    await service.remove_user(user, given["name"])
+    return {"removed": given["name"]}
+
+
+async def _renew_token(service: Service, user: User, given: Given) -> Given:
+    return {"name": given["name"], "token": await service.new_token(user, given["name"])}
+
+
+async def _list_approvals(service: Service, user: User, _: Given) -> Given:
+    return {"approvals": await service.approvals(user)}
+
+
+async def _decide(service: Service, user: User, given: Given) -> Given:
+    return await service.decide(user, given["number"], approve=given["approve"])
+
+
+async def _tell_table(table: pa.Table) -> Given:
+    rows = await run_in_threadpool(list_rows, table)
+    return {"columns": table.column_names, "types": [str(each) for each in table.schema.types], "rows": rows}
+
+
+def _read_amount(given: Given, key: str) -> Any:  # noqa: ANN401 - None, or what the service takes
     value = given.get(key)
-    return None if value is None or value == "" else parse_positive(value, name=key)
+    return None if value in (None, "") else parse_positive(value, name=key)
 
 
-def _read_parameters(given: dict[str, Any]) -> tuple[object, ...]:
-    values = given.get("parameters", [])
-    if not isinstance(values, list) or any(isinstance(each, (list, dict)) for each in values):
-        raise HTTPException(422, "parameters are a list of texts, numbers, true, false or null")
-    return tuple(values)
+def to_numbers(record: Given) -> Given:
+    """The record as JSON has it, its amounts as numbers."""
+    told = {key: parse_exact(record[key], name=key) for key in _AMOUNTS if isinstance(record.get(key), str)}
+    plain: Given = to_plain({**record, **told})
+    return plain
 
 
-def _to_numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with its amounts as numbers; what is none stays as it is."""
-    told = dict(record)
-    for key in _AMOUNTS:
-        if isinstance(told.get(key), str):
-            told[key] = parse_exact(told[key], name=key)
-    return told
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One thing that may be asked: where, what for, what is sent and what comes back.
+    """One thing that may be asked: where, what for, what comes back and what is sent.
 
-    `body` and `reply` name schemas of `openapi`, or a media type for what is no JSON.
+    `reply` and `body` name schemas of `openapi`, or a media type for what is no JSON.
     """
 
     method: str
     path: str
+    answer: Callable[[Service, User, Given], Awaitable[object]]
     summary: str
-    answer: Callable[[Request, Service, User], Awaitable[object]]
     reply: str
     body: str | None = None
     status: int = 200
@@ -280,51 +234,33 @@ class Endpoint:
     async def __call__(self, request: Request) -> Response:
         """The reply to `request`, for whoever sent it."""
         asker = await require_asker(request)
-        found = await self.answer(request, find_service(request), asker.user)
+        given = {} if self.body is None else await read_json(request, SCHEMAS[self.body])
+        found = await self.answer(find_service(request), asker.user, {**given, **request.path_params})
         return found if isinstance(found, Response) else JSONResponse(to_plain(found), self.status)
 
 
-def _endpoint(
-    method: str, path: str, answer: Callable[..., Awaitable[object]], summary: str, reply: str,
-    *, body: str | None = None, status: int = 200,
-) -> Endpoint:  # fmt: skip
-    return Endpoint(
-        method=method, path=path, answer=answer, summary=summary, reply=reply, body=body, status=status
-    )
-
-
 ENDPOINTS = (
-    _endpoint("GET", "/api/budget", _get_budget, "What may be spent, is spent, and is left", "Budget"),
-    _endpoint("GET", "/api/tables", _get_tables, "The tables and their public columns", "Tables"),
-    _endpoint("POST", "/api/sql", _post_sql, "Buy the answer to a statement", "Answer", body="Question"),
-    _endpoint("POST", "/api/explain", _post_explain, "The price of a statement; free", "Price", body="Plan"),
-    _endpoint(
-        "POST", "/api/describe", _post_describe, "The columns of an answer; free", "Columns", body="Statement"
-    ),
-    _endpoint("POST", "/api/check", _post_check, "A dry run of a recipe; free", "Check", body="Recipe"),
-    _endpoint(
-        "POST", "/api/release", _post_release, "Begin a release", "Job", body="NamedRecipe", status=202
-    ),
-    _endpoint("GET", "/api/jobs", _get_jobs, "Releases that were begun", "Jobs"),
-    _endpoint("GET", "/api/jobs/{number:int}", _get_job, "One of them", "Job"),
-    _endpoint("GET", "/api/jobs/{number:int}/events", _get_events, "How it goes on", "text/event-stream"),
-    _endpoint("GET", "/api/releases", _get_releases, "What was released", "Releases"),
-    _endpoint("GET", "/api/releases/{name}/{file}", _get_file, "A released file", "application/octet-stream"),
-    _endpoint(
-        "POST", "/api/releases/{name}/sql", _post_model, "Ask a released model; free", "Rows", body="Asked"
-    ),
-    _endpoint("GET", "/api/reports/{name}", _get_report, "The report on a release", "text/html"),
-    _endpoint("GET", "/api/ledger", _get_ledger, "All charges; for stewards", "Ledger"),
-    _endpoint("GET", "/api/users", _get_users, "Users and their shares; for stewards", "Users"),
-    _endpoint(
-        "POST", "/api/users", _post_users, "Add a user; for stewards", "NewUser", body="User", status=201
-    ),
-    _endpoint("DELETE", "/api/users/{name}", _delete_user, "Remove a user; for stewards", "Removed"),
-    _endpoint("POST", "/api/users/{name}/token", _post_token, "A new token for a user", "Token"),
-    _endpoint("GET", "/api/approvals", _get_approvals, "What waits for a steward", "Approvals"),
-    _endpoint(
-        "POST", "/api/approvals", _post_approvals, "Decide on it; for stewards", "Decided", body="Decision"
-    ),
+    Endpoint("GET", "/api/budget", tell_budget, "What may be spent, is spent, and is left", "Budget"),
+    Endpoint("GET", "/api/tables", list_tables, "The tables and their public columns", "Tables"),
+    Endpoint("POST", "/api/sql", ask, "Buy the answer to a statement", "Answer", "Question"),
+    Endpoint("POST", "/api/explain", explain, "The price of a statement; free", "Price", "Plan"),
+    Endpoint("POST", "/api/describe", _describe, "The columns of an answer; free", "Columns", "Statement"),
+    Endpoint("POST", "/api/check", _check, "A dry run of a recipe; free", "Check", "Recipe"),
+    Endpoint("POST", "/api/release", start_release, "Begin a release", "Job", "NamedRecipe", 202),
+    Endpoint("GET", "/api/jobs", _list_jobs, "Releases that were begun", "Jobs"),
+    Endpoint("GET", "/api/jobs/{number:int}", _find_job, "One of them", "Job"),
+    Endpoint("GET", "/api/jobs/{number:int}/events", _follow_job, "How it goes on", "text/event-stream"),
+    Endpoint("GET", "/api/releases", _list_releases, "What was released", "Releases"),
+    Endpoint("GET", "/api/releases/{name}/{file}", _send_file, "A released file", "application/octet-stream"),
+    Endpoint("POST", "/api/releases/{name}/sql", _ask_model, "Ask a released model; free", "Rows", "Asked"),
+    Endpoint("GET", "/api/reports/{name}", _send_report, "The report on a release", "text/html"),
+    Endpoint("GET", "/api/ledger", _list_charges, "All charges; for stewards", "Ledger"),
+    Endpoint("GET", "/api/users", _list_users, "Users and their shares; for stewards", "Users"),
+    Endpoint("POST", "/api/users", add_user, "Add a user; for stewards", "NewUser", "User", 201),
+    Endpoint("DELETE", "/api/users/{name}", _remove_user, "Remove a user; for stewards", "Removed"),
+    Endpoint("POST", "/api/users/{name}/token", _renew_token, "A new token for a user", "Token"),
+    Endpoint("GET", "/api/approvals", _list_approvals, "What waits for a steward", "Approvals"),
+    Endpoint("POST", "/api/approvals", _decide, "Decide on it; for stewards", "Decided", "Decision"),
 )
 
 
@@ -345,8 +281,13 @@ async def _tell_metrics(request: Request) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n", media_type=media)
 
 
+async def _tell_description(_: Request) -> Response:
+    return JSONResponse(describe_api(ENDPOINTS))
+
+
 ROUTES = [
     *(Route(each.path, each.__call__, methods=[each.method]) for each in ENDPOINTS),
+    Route("/openapi.json", _tell_description),
     Route("/healthz", _tell_health),
     Route("/readyz", _tell_readiness),
     Route("/metrics", _tell_metrics),

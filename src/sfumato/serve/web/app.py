@@ -14,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfumato.errors import SfumatoError
-from sfumato.serve.web import agents, api, asking, frame, openapi, stewards, viewing, wizard
+from sfumato.serve.web import agents, api, asking, frame, stewards, viewing, wizard
 from sfumato.serve.web.exchange import check_origin, describe_error, find_status
 
 if TYPE_CHECKING:
     from sfumato.serve.service import Service
 
-_ROOMS = (frame, asking, stewards, wizard, viewing, api, openapi, agents)
+_ROOMS = (frame, asking, stewards, wizard, viewing, api, agents)
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _PROGRAMS = ("/api/", "/mcp", "/healthz", "/readyz", "/metrics", "/openapi.json")
 _HEADERS = {
@@ -117,6 +117,6 @@ async def _tell_failure(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     if status == 429:
         headers.setdefault("Retry-After", "1")
-    if request.url.path.startswith(_PROGRAMS):
+    if request.scope["path"].startswith(_PROGRAMS):
         return JSONResponse(describe_error(error), status, headers=headers)
     return await frame.show_failure(request, status, describe_error(error)["error"]["message"])

@@ -56,7 +56,7 @@ async def _ask(request: Request) -> Response:
             reply = await service.ask(user, text, at_most=parse_exact(price, name="price"))
         except SfumatoError as error:
             status, message = find_status(error)[0], str(error)
-    tables = await api.list_tables(service, user)
+    tables = (await api.list_tables(service, user, {}))["tables"]
     return await show(
         request,
         asker,
@@ -83,7 +83,7 @@ async def _show_price(request: Request) -> Response:
 
 async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
     """What the page shows of a question before it is bought."""
-    budget = await api.tell_budget(service, user)
+    budget = await api.tell_budget(service, user, {})
     told: dict[str, Any] = {"budget": budget, "price": None, "refusal": "", "seen": _digest(text)}
     told |= {"sketches": [], "models": [], "meter": _meter(budget, 0)}
     if not text.strip():
@@ -92,7 +92,7 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
         found = await service.explain(user, text)
     except SfumatoError as error:
         return {**told, "refusal": str(error)}
-    price = api.tell_price(found)
+    price = api.to_numbers(found)
     cost = 0 if price.get("free") else price["epsilon"]
     words = set(re.findall(r"\w+", text.lower()))
     releases = await service.releases(user)
@@ -247,14 +247,14 @@ def _size(column: dict[str, Any]) -> int:
 
 async def _tables(request: Request) -> Response:
     asker = await require_asker(request)
-    tables = await api.list_tables(find_service(request), asker.user)
+    tables = (await api.list_tables(find_service(request), asker.user, {}))["tables"]
     return await show(request, asker, "tables.html", tables=tables)
 
 
 async def _history(request: Request) -> Response:
     asker = await require_asker(request)
     service = find_service(request)
-    budget = await api.tell_budget(service, asker.user)
+    budget = await api.tell_budget(service, asker.user, {})
     entries = await service.history(asker.user)
     return await show(
         request,

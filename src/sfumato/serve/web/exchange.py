@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -32,6 +32,14 @@ MOST_BODY = 2**20
 _MOST_DEPTH = 32
 _MOST_FIELDS = 4000
 _SECONDS = 30.0
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (),
+}
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 _STATUSES = {
@@ -78,7 +86,7 @@ def find_service(request: Request) -> Service:
 
 def name_cookie(request: Request) -> str:
     """The session's cookie; over TLS the prefix keeps other hosts from setting it."""
-    return "__Host-sfumato" if request.url.scheme == "https" else "sfumato"
+    return "__Host-sfumato" if request.scope["scheme"] == "https" else "sfumato"
 
 
 async def find_asker(request: Request) -> Asker | None:
@@ -115,7 +123,7 @@ def check_origin(headers: Mapping[str, str]) -> str | None:
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return "requests from pages of other sites are refused"
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+    if origin is not None and origin.partition("://")[2] != headers.get("host"):
         return "requests from pages of other origins are refused"
     return None
 
@@ -151,25 +159,55 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
         if depth > _MOST_DEPTH:
             raise HTTPException(400, f"JSON may be nested {_MOST_DEPTH} deep")
     try:
-        return json.loads(body, parse_constant=_refuse_constant)
+        sent = json.loads(body, parse_constant=_refuse_constant)
+        if b"\\u" in body:
+            json.dumps(sent, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         raise HTTPException(400, "the request is no JSON") from None
+    return sent
 
 
-async def read_json(request: Request, *, known: tuple[str, ...], needed: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON object that was sent, with `known` keys alone and the `needed` ones as texts."""
+async def read_json(request: Request, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object that was sent, held to `schema`."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send JSON, with `Content-Type: application/json`")
     sent = parse_json(await read_body(request))
+    reason = refuse_fields(sent, schema)
+    if reason is not None:
+        raise HTTPException(422, reason)
+    fields: dict[str, Any] = sent
+    return fields
+
+
+def refuse_fields(sent: object, schema: Mapping[str, Any]) -> str | None:
+    """Why `sent` is not an object of `schema`; None if it is one.
+
+    >>> refuse_fields({"sql": 5}, {"properties": {"sql": {"type": "string"}}, "required": ["sql"]})
+    "'sql' must be string"
+    """
+    known = schema["properties"]
     if not isinstance(sent, dict):
-        raise HTTPException(422, "send a JSON object")
-    unknown = sorted(set(sent) - set(known))
-    if unknown:
-        raise HTTPException(422, f"unknown key {unknown[0][:40]!r}; known: {', '.join(known)}")
-    for key in needed:
-        if not isinstance(sent.get(key), str):
-            raise HTTPException(422, f"the key {key!r} is needed, and is a text")
-    return sent
+        return "send a JSON object"
+    for key in sent:
+        if key not in known:
+            return f"unknown key {str(key)[:40]!r}; known: {', '.join(known) or 'none'}"
+    for key in schema.get("required", ()):
+        if key not in sent:
+            return f"the key {key!r} is needed"
+    for key, value in sent.items():
+        if not _fits(value, known[key]):
+            kinds = known[key].get("enum") or known[key]["type"]
+            return f"{key!r} must be {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"
+    return None
+
+
+def _fits(value: object, schema: Mapping[str, Any]) -> bool:
+    if "enum" in schema:
+        return value in schema["enum"]
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if isinstance(value, list):
+        return "array" in kinds and all(_fits(each, schema["items"]) for each in value)
+    return any(type(value) in _TYPES[kind] for kind in kinds)
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:

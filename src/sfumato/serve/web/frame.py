@@ -81,7 +81,7 @@ async def show(
         user=user,
         csrf="" if asker is None else asker.csrf,
         places=() if user is None else _NAV[user.role],
-        here=request.url.path,
+        here=request.scope["path"],
         style=_asset("style.css")[1],
         script=_asset("serve.js")[1],
         icon=_asset("icon.png")[1],
@@ -93,8 +93,9 @@ async def show(
 async def show_failure(request: Request, status: int, message: str) -> Response:
     """A page that says what failed; who has to sign in first is sent there."""
     if status == 401 and request.method == "GET":
-        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return RedirectResponse(f"/login?{urlencode({'next': asked})}", 303)
+        query = request.scope["query_string"].decode("latin-1")
+        asked = request.scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"/login?{urlencode({'next': asked}, errors='replace')}", 303)
     return await show(request, await find_asker(request), "failure.html", status=status, message=message)
 
 
@@ -112,7 +113,9 @@ async def _login(request: Request) -> Response:
     service, name = find_service(request), field(form, "name")
     onward = field(form, "next")
     # Not stripped: spaces are part of a password.
-    user = await run_in_threadpool(service.check_password, name, form.get("password", [""])[0])
+    origin = request.client.host if request.client is not None else ""
+    password = form.get("password", [""])[0]
+    user = await run_in_threadpool(service.check_password, name, password, origin=origin)
     if user is None:
         message = "This name and password do not belong together."
         return await show(request, None, "login.html", status=401, onward=onward, name=name, message=message)
@@ -131,9 +134,8 @@ async def _enter(request: Request) -> Response:
 
 def _begin(request: Request, secret: str, onward: str) -> Response:
     response = RedirectResponse(onward, 303)
-    response.set_cookie(
-        name_cookie(request), secret, httponly=True, samesite="strict", secure=request.url.scheme == "https"
-    )
+    encrypted = request.scope["scheme"] == "https"
+    response.set_cookie(name_cookie(request), secret, httponly=True, samesite="strict", secure=encrypted)
     return response
 
 
@@ -142,9 +144,8 @@ async def _logout(request: Request) -> Response:
     secret = request.cookies.get(name_cookie(request), "")
     await run_in_threadpool(find_service(request).close_session, secret)
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(
-        name_cookie(request), httponly=True, samesite="strict", secure=request.url.scheme == "https"
-    )
+    encrypted = request.scope["scheme"] == "https"
+    response.delete_cookie(name_cookie(request), httponly=True, samesite="strict", secure=encrypted)
     return response
 
 

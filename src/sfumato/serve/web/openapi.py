@@ -1,16 +1,15 @@
-"""The description of the JSON API in OpenAPI 3.1: written from the same rows as its routes."""
+"""The JSON API in OpenAPI 3.1, described from the same rows as its routes; requests are held to it."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from sfumato._version import __version__
-from sfumato.serve.web.api import ENDPOINTS, Endpoint
+
+if TYPE_CHECKING:
+    from sfumato.serve.web.api import Endpoint
 
 _TEXT: dict[str, Any] = {"type": "string"}
 _NUMBER: dict[str, Any] = {"type": "number"}
@@ -18,7 +17,7 @@ _FLAG: dict[str, Any] = {"type": "boolean"}
 _TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT}
 _RECORDS: dict[str, Any] = {"type": "array", "items": {"type": "object"}}
 _ROWS: dict[str, Any] = {"type": "array", "items": {"type": "array"}}
-_EPSILON = {"type": ["number", "string"], "description": "exact: 0.1, or a text such as 1/3"}
+_EPSILON = {"type": ["number", "string", "null"], "description": "exact: 0.1, or a text such as 1/3"}
 _SCALARS = {"type": "array", "items": {"type": ["string", "number", "boolean", "null"]}}
 _WHOLE: dict[str, Any] = {"type": "integer"}
 _ERRORS = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
@@ -60,7 +59,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Releases": _record("releases", releases=_RECORDS),
     "Ledger": _record("entries", entries=_RECORDS),
     "Users": _record("users", users=_RECORDS),
-    "User": _record("name", "role", name=_TEXT, role=_ROLE, share=_EPSILON, password=_TEXT),
+    "User": _record(
+        "name", "role", name=_TEXT, role=_ROLE, share=_EPSILON, password={"type": ["string", "null"]},
+    ),
     "NewUser": _record("name", "token", name=_TEXT, role=_ROLE, token=_TEXT),
     "Token": _record("name", "token", name=_TEXT, token=_TEXT),
     "Removed": _record("removed", removed=_TEXT),
@@ -85,10 +86,10 @@ _FAILURES = {
 }
 
 
-def describe_api() -> dict[str, Any]:
+def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints:
         paths.setdefault(plain_path(endpoint.path), {})[endpoint.method.lower()] = _describe(endpoint)
     for path, summary in (
         ("/healthz", "Whether the process lives"),
@@ -151,10 +152,3 @@ def _content(name: str) -> dict[str, Any]:
     if "/" in name:
         return {name: {"schema": _TEXT}}
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-
-
-async def _tell(_: Request) -> Response:
-    return JSONResponse(describe_api())
-
-
-ROUTES = [Route("/openapi.json", _tell)]

@@ -36,7 +36,7 @@ async def _home(request: Request) -> Response:
         return RedirectResponse(HOMES[asker.user.role], 303)
     service, user = find_service(request), asker.user
     entries = await service.ledger(user)
-    budget = await api.tell_budget(service, user)
+    budget = await api.tell_budget(service, user, {})
     return await show(
         request,
         asker,
@@ -47,14 +47,14 @@ async def _home(request: Request) -> Response:
         approvals=[each for each in await service.approvals(user) if each["status"] == "waiting"],
         jobs=(await service.jobs(user))[:5],
         releases=await service.releases(user),
-        tables=await api.list_tables(service, user),
+        tables=(await api.list_tables(service, user, {}))["tables"],
     )
 
 
 async def _ledger(request: Request) -> Response:
     asker = await require_asker(request)
     service = find_service(request)
-    budget = await api.tell_budget(service, asker.user)
+    budget = await api.tell_budget(service, asker.user, {})
     entries = await service.ledger(asker.user)
     rows = [describe_charge(each) for each in entries]
     people: dict[str, Fraction] = {}
@@ -119,7 +119,8 @@ async def _change_people(service: Service, user: User, form: dict[str, list[str]
     match field(form, "action"):
         case "add":
             given = {key: field(form, key) for key in ("name", "role", "share")}
-            return await api.add_user(service, user, {**given, "password": form.get("password", [""])[0]})
+            added = await api.add_user(service, user, {**given, "password": form.get("password", [""])[0]})
+            return str(added["token"])
         case "token":
             return await service.new_token(user, name)
         case "remove":
@@ -145,7 +146,7 @@ async def _show_people(
         people=await service.users(asker.user),
         waiting=[each for each in requests if each["status"] == "waiting"],
         decided=[each for each in requests if each["status"] != "waiting"],
-        budget=await api.tell_budget(service, asker.user),
+        budget=await api.tell_budget(service, asker.user, {}),
         message=message,
         token=token,
         name=name,

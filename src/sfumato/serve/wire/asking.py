@@ -80,15 +80,17 @@ class Asker:
         """
         if await self._is_covered(text):
             return await self._in_thread(self._catalog.describe, text)
+        user, epsilon = await self._find_user(), self._settings.epsilon
         kinds = tuple(map(find_arrow, given))
-        work = self._service.describe(self._user, text, epsilon=self._settings.epsilon, parameter_types=kinds)
+        work = self._service.describe(user, text, epsilon=epsilon, parameter_types=kinds)
         description = await self._wait(work)
         columns = tuple(Column(name, find_oid(kind)) for name, kind in description.columns)
         return columns, tuple(find_oid(kind) for kind in description.parameters)
 
     async def explain(self, text: str, parameters: tuple[object, ...]) -> Rows:
         """What a statement would cost and do, a line a row."""
-        work = self._service.explain(self._user, text, epsilon=self._settings.epsilon, parameters=parameters)
+        user, epsilon = await self._find_user(), self._settings.epsilon
+        work = self._service.explain(user, text, epsilon=epsilon, parameters=parameters)
         lines = [(line,) for line in str((await self._wait(work))["text"]).splitlines()]
         column = Column("QUERY PLAN", TEXT)
         return Rows(columns=(column,), source=lines, stretch=range(len(lines)), word="EXPLAIN")
@@ -123,7 +125,7 @@ class Asker:
         if budget is not None and self._abandoned:
             await asyncio.wait(self._abandoned)  # what they spend counts
         reply = await self._service.ask(
-            self._user,
+            await self._find_user(),
             text,
             epsilon=self._settings.epsilon,
             at_most=None if budget is None else max(budget - self.spent, Fraction(0)),
@@ -131,6 +133,13 @@ class Asker:
         )
         self.spent += reply.spent
         return reply
+
+    async def _find_user(self) -> User:
+        """Who asks, as they are known now: they may have been removed since they logged in."""
+        user = await asyncio.to_thread(self._service.find_user, self._user.name)
+        if user is None:
+            raise Refusal("28000", "this user was removed", fatal=True)
+        return user
 
     async def _is_covered(self, text: str) -> bool:
         if self._covered[0] != text:

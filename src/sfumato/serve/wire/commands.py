@@ -104,6 +104,8 @@ def split_statements(text: str) -> list[str]:
     >>> split_statements("SET a = ';'; SELECT 1 /* ; */;")
     ["SET a = ';'", 'SELECT 1 /* ; */']
     """
+    if len(text) > LONGEST:
+        raise Refusal("54000", f"a statement has at most {LONGEST} characters")
     ends = [start for kind, start, _ in _scan(text) if kind == ";"]
     pieces = [
         text[start:stop] for start, stop in zip([0, *(end + 1 for end in ends)], [*ends, None], strict=True)
@@ -127,8 +129,6 @@ def read_command(text: str) -> Command:
     >>> read_command("set sfumato.epsilon to '0.1'").value
     '0.1'
     """
-    if len(text) > LONGEST:
-        raise Refusal("54000", f"a statement has at most {LONGEST} characters")
     plain = _strip_comments(text).strip()
     words = _WORD.findall(plain[:_LONGEST_COMMAND])
     first = words[0].upper() if words else ""

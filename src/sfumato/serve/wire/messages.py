@@ -102,8 +102,11 @@ class Stream:
         self._unsent.clear()
         if self._tls is not None:
             place = 0
-            while place < len(data):
-                place += self._tls.write(data[place : place + _CHUNK])
+            try:
+                while place < len(data):
+                    place += self._tls.write(data[place : place + _CHUNK])
+            except ssl.SSLError:
+                raise ConnectionAbortedError from None
             data = b""
         await self._push(data)
 

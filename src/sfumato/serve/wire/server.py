@@ -90,9 +90,8 @@ class WireServer:
         self._tasks[task] = None
         stream = Stream(reader, writer, patience=self._limits.write_seconds)
         host = str((writer.get_extra_info("peername") or ("",))[0])
-        key = secrets.randbelow(2**31)
         try:
-            await self._serve(stream, task=task, host=host, key=key)
+            await self._serve(stream, task=task, host=host)
         except (ConnectionError, ssl.SSLError):
             pass  # the client left
         except asyncio.CancelledError:
@@ -103,7 +102,6 @@ class WireServer:
             stream.send(error_response(refusal))
         finally:
             self._tasks.pop(task, None)
-            self._keys.pop(key, None)
             await stream.close()
 
     async def close(self) -> None:
@@ -118,7 +116,7 @@ class WireServer:
             await asyncio.wait(list(self._tasks))
         self._threads.shutdown(wait=False)
 
-    async def _serve(self, stream: Stream, *, task: asyncio.Task[None], host: str, key: int) -> None:
+    async def _serve(self, stream: Stream, *, task: asyncio.Task[None], host: str) -> None:
         try:
             async with asyncio.timeout(self._limits.login_seconds):
                 startup = await self._start(stream)
@@ -129,10 +127,14 @@ class WireServer:
             raise Refusal("08006", "the login took too long", fatal=True) from None
         # Protocol 3.2 has room for a long secret, 3.0 for four bytes.
         secret = secrets.token_bytes(32 if startup.minor >= 2 else 4)
+        key = next(key for key in iter(lambda: secrets.randbelow(2**31), None) if key not in self._keys)
         self._tasks[task] = session
         self._keys[key] = secret, session
         stream.send(message(b"K", struct.pack("!i", key), secret))
-        await session.run()
+        try:
+            await session.run()
+        finally:
+            del self._keys[key]
 
     async def _start(self, stream: Stream) -> _Startup | None:
         """The startup message, after requests for encryption; None if the connection was to cancel."""
@@ -198,11 +200,11 @@ class WireServer:
             raise Refusal("53300", "too many connections; try again later", fatal=True)
         if stream.tls is None and not self._plain and not _is_loopback(host):
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
-        await self._authenticate(stream, name)
+        await self._authenticate(stream, name, host=host)
         user = await asyncio.to_thread(self._service.find_user, name)
-        if user is None:  # removed since it was made
+        if user is None:  # removed a moment ago
             raise _wrong(name)
-        self._service.note_login(name, door="wire", known=True)
+        self._service.note_login(name, origin=host, door="wire", known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
         settings = SessionSettings(
             [*read_options(given.pop("options", "")), *given.items()],
@@ -219,9 +221,7 @@ class WireServer:
         )
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
-    async def _authenticate(self, stream: Stream, name: str) -> None:
-        if not self._service.may_log_in(name):
-            raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
+    async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
@@ -236,9 +236,13 @@ class WireServer:
         exchange = Exchange(verifier, mechanism=mechanism, binding=binding)
         stream.send(message(b"R", struct.pack("!i", 11), exchange.begin(first)))
         await stream.flush()
-        last = exchange.finish(await _read_login(stream))
+        proof = await _read_login(stream)
+        # Asked only now, so that many logins that were begun at once are not many tries.
+        if not self._service.may_log_in(name, origin=host):
+            raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
+        last = exchange.finish(proof)
         if last is None:
-            self._service.note_login(name, door="wire", known=False)
+            self._service.note_login(name, origin=host, door="wire", known=False)
             await asyncio.sleep(self._limits.pause_seconds)
             raise _wrong(name)
         stream.send(message(b"R", struct.pack("!i", 12), last))

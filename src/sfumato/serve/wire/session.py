@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -65,6 +65,10 @@ class _Prepared:
     command: Command
     given: tuple[int, ...] = ()
     shape: Shape | None = None
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = count_parameters(self.text)
 
     @property
     def query(self) -> str:
@@ -190,9 +194,10 @@ class Session:
         if not statements:
             self._stream.send(message(b"I"))
         for statement in statements:
-            if count_parameters(statement):
+            prepared = _Prepared(statement, read_command(statement))
+            if prepared.count:
                 raise Refusal("42P02", "there is no parameter $1")
-            portal = _Portal(_Prepared(statement, read_command(statement)))
+            portal = _Portal(prepared)
             await self._run(portal, most=0, describes=True)
 
     async def _parse(self, body: Body) -> None:
@@ -221,7 +226,7 @@ class Session:
         if name and name in self._portals:
             raise Refusal("42P03", f"there is a cursor {name[:63]!r} already")
         self._portals.pop(name, None)
-        count = count_parameters(prepared.text)
+        count = prepared.count
         if len(values) < count or not {*forms, *formats} <= {0, 1} or len(forms) not in (0, 1, len(values)):
             raise Refusal("08P01", f"the statement needs {count} parameters, each text or binary")
         forms = forms * len(values) if len(forms) == 1 else forms or [0] * len(values)
@@ -430,8 +435,8 @@ class Session:
         for place in range(start, stop, _BLOCK):
             for row in rows.take(place, min(place + _BLOCK, stop)):
                 self._stream.send(data_row(_encode_row(row, rows.columns, formats)))
-            if self._stream.is_full:
-                await self._stream.flush()
+                if self._stream.is_full:
+                    await self._stream.flush()
         portal.place = stop
         if stop < len(rows):
             self._stream.send(message(b"s"))
@@ -453,8 +458,8 @@ class Session:
                 values = _encode_row(row, rows.columns, formats)
                 self._stream.send(message(b"d", head, data_row(values)[5:] if binary else form.write(values)))
                 head = b""
-            if self._stream.is_full:
-                await self._stream.flush()
+                if self._stream.is_full:
+                    await self._stream.flush()
         if binary:
             self._stream.send(message(b"d", head, b"\xff\xff"))
         self._stream.send(message(b"c"))

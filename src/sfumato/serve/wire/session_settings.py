@@ -55,6 +55,7 @@ _DEFAULTS = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "intervalstyle": "postgres",
+    "jit": "off",
     "search_path": '"$user", public',
     "statement_timeout": "0",
     "timezone": "UTC",

@@ -1,0 +1,127 @@
+"""The pictures of docs/serve.md: `sfumato serve` in the demo's folder, seen by a browser.
+
+Run it with the Python of .venv; it needs `sfumato[serve]` and an installed Chromium. It writes PNG files
+beside itself. Answers are noisy, so that pictures differ a little every time.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
+
+from helpers.browser import Browser  # noqa: E402
+from sfumato.demo import write_demo  # noqa: E402
+
+ASKED = """DP-SELECT 0.1 month, COUNT(*) AS records
+FROM incidents
+WHERE incident = 'noise complaint'
+GROUP BY month"""
+OTHERS = (
+    ("bela", "DP-SELECT 0.2 incident, COUNT(*) AS records FROM incidents GROUP BY incident"),
+    ("ana", "DP-SELECT 0.05 COUNT(DISTINCT resident) AS residents FROM incidents"),
+    ("bela", "DP-SELECT 0.1 month, COUNT(*) AS records FROM incidents GROUP BY month"),
+)
+
+
+class Visitor:
+    """A browser at one server, whose visible part can be kept as a picture."""
+
+    def __init__(self, browser: Browser, page: str) -> None:
+        self._browser = browser
+        self._page = page
+
+    def go(self, path: str, *, width: int = 1200, dark: bool = False) -> None:
+        """Opens a page."""
+        self._browser.visit(self._page + path, width=width, dark=dark)
+
+    def fill(self, **fields: str) -> None:
+        """Writes into the fields of these names."""
+        for name, text in fields.items():
+            field = (
+                f"[...document.querySelectorAll('main [name={name}]')].find(each => each.type != 'hidden')"
+            )
+            self._browser.evaluate(f"{field}.value = {json.dumps(text)}")
+
+    def check(self, column: str) -> None:
+        """Chooses a column to count by."""
+        self._browser.evaluate(f"document.querySelector('[name=by][value={column}]').checked = true")
+
+    def press(self, selector: str) -> None:
+        """Presses a button, and waits for the next page."""
+        self._browser.follow(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def login(self, name: str) -> None:
+        """Signs in as somebody else."""
+        self._browser.call("Network.clearBrowserCookies")
+        self.go("/login")
+        self.fill(name=name, password=f"{name} password")
+        self.press("button.primary")
+
+    def keep(self, name: str, *, height: int) -> None:
+        """Writes the upper part of the page."""
+        width = self._browser.evaluate("innerWidth")
+        (HERE / name).write_bytes(self._browser.screenshot(clip=(0, 0, width, height)))
+
+
+def take_pictures(visitor: Visitor, link: str) -> None:
+    """Walks through the pages of each role."""
+    visitor.go(link)
+    for name, role, share in (
+        ("ada", "steward", ""),
+        ("ana", "analyst", "1"),
+        ("bela", "analyst", "0.5"),
+        ("vic", "viewer", ""),
+    ):
+        visitor.go("/people")
+        visitor.fill(name=name, password=f"{name} password", role=role, share=share)
+        visitor.press("[value=add]")
+    for name, statement in OTHERS:
+        visitor.login(name)
+        visitor.go(f"/ask?sql={quote(statement)}")
+        visitor.press("[value=buy]")
+    visitor.login("ana")
+    visitor.go(f"/ask?sql={quote(ASKED)}")
+    visitor.keep("serve-price.png", height=620)
+    visitor.press("[value=buy]")
+    visitor.keep("serve-answer.png", height=1040)
+    visitor.login("ada")
+    visitor.go("/")
+    visitor.keep("serve-overview.png", height=700)
+    visitor.go("/wizard")
+    visitor.press("[name=table]")
+    visitor.check("month")
+    visitor.press("[value=preview]")
+    visitor.keep("serve-wizard.png", height=760)
+    visitor.login("ana")
+    visitor.go(f"/ask?sql={quote(ASKED)}", width=390, dark=True)
+    visitor.keep("serve-phone.png", height=780)
+
+
+def main() -> None:
+    """Serves the demo, takes the pictures, and stops the server."""
+    with tempfile.TemporaryDirectory() as place, Browser() as browser:
+        folder = Path(place) / "demo"
+        write_demo(folder)
+        command = [sys.executable, "-m", "sfumato", "serve", "--json", "--http-port", "0", "--pg-port", "0"]
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            text = ""
+            while not text.rstrip().endswith("}"):
+                text += server.stdout.readline()
+            addresses = json.loads(text)
+            link = addresses["steward"].removeprefix(addresses["page"])
+            take_pictures(Visitor(browser, addresses["page"]), link)
+            server.send_signal(signal.SIGTERM)
+            server.stdout.read()
+
+
+if __name__ == "__main__":
+    main()
