@@ -69,7 +69,7 @@ STATEMENTS = [
     "SELECT * FROM public.clinics WHERE 1 = 0",
     "DP-SELECT 1 side, COUNT(*) AS n FROM visits JOIN clinics ON clinic = name GROUP BY side",
     "SELECT visited, COUNT(*) FROM visits GROUP BY visited",
-    "SELECT DATE_TRUNC('month', visited) AS m, TO_CHAR(visited, 'YYYY') AS y, SUM(1) FROM visits GROUP BY 1, 2",
+    "SELECT DATE_TRUNC('month', visited) AS m, TO_CHAR(visited, 'YYYY'), SUM(1) FROM visits GROUP BY 1, 2",
     "SELECT clinic, RANK() OVER (ORDER BY COUNT(*)) AS r, SUM(COUNT(*)) OVER () AS s FROM visits GROUP BY 1",
     "SELECT CASE WHEN COUNT(*) > 3 THEN 'many' END AS size, CAST(COUNT(*) AS INTEGER) AS i FROM visits",
     "SELECT * FROM (SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic) AS q LIMIT 5",
@@ -169,7 +169,8 @@ def test_a_plain_select_of_records_needs_a_price(curator):
 
 def test_what_a_parameter_must_be_is_found_out(curator):
     text = """SELECT clinic, COUNT(*) FROM visits
-        WHERE fee > $1 AND visited >= $2 AND moment < $3 AND clinic = $4 AND size IN ($5, 7) AND new = $6 AND clinic = ANY($7) AND month + $8 > 3 AND $9 LIKE 'a%'
+        WHERE fee > $1 AND visited >= $2 AND moment < $3 AND clinic = $4 AND size IN ($5, 7)
+        AND new = $6 AND clinic = ANY($7) AND month + $8 > 3 AND $9 LIKE 'a%'
         GROUP BY clinic LIMIT $10 OFFSET $11"""
     assert curator.describe(text, epsilon=1).parameters == (
         pa.float64(),

@@ -100,10 +100,10 @@ def answer_statement(
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
-    `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`,
-    ... `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it,
-    `open_ledger` opens what is charged; `progress` is called with each stage, `noise` is another source of
-    noise for audits. `asked_by` is who asks, `at_most` the most epsilon that it may cost.
+    `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
+    `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
+    opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost.
     """
     desk = _Desk(
         project=project,

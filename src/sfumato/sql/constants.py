@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LONGEST_NUMBER = 1000
-_FARTHEST = 400  # digits of an exponent's size that are written out
+_LARGEST_DIGITS = 10**18
+_LARGEST_FLOAT = Fraction(10) ** 308
 _MOMENT = re.compile(
     r"\s*(\d{4})([-/])(\d{1,2})\2(\d{1,2})"
     r"(?:[T ]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?"
@@ -121,12 +122,23 @@ def write(value: Value) -> exp.Expr:
 
 
 def spell_number(number: Fraction) -> str:
-    """A number without sign in digits, or None of its decimals too many.
+    """A number without sign in digits, or by an exponent where it is far from one.
 
     >>> spell_number(Fraction("2e1")), spell_number(Fraction("0.50"))
     ('20', '0.5')
     """
-    if number.denominator == 1 and number < 10**_FARTHEST:
+    if number.denominator == 1 and number < _LARGEST_DIGITS:
+        return str(number.numerator)
+    near = float(number) if number < _LARGEST_FLOAT else math.inf
+    if number.denominator == 1 or number < Fraction(1, _LARGEST_DIGITS):
+        # So far away numbers are doubles; those that no double is stay in digits.
+        told = repr(near).replace("+", "")
+        return told if math.isfinite(near) and Fraction(told) == number else _digits(number)
+    return _digits(number)
+
+
+def _digits(number: Fraction) -> str:
+    if number.denominator == 1:
         return str(number.numerator)
     twos, rest = 0, number.denominator
     while rest % 2 == 0:
@@ -135,8 +147,8 @@ def spell_number(number: Fraction) -> str:
     while rest % 5 == 0:
         rest, fives = rest // 5, fives + 1
     places = max(twos, fives)
-    if rest != 1 or places > _LONGEST_NUMBER or number >= 10**_FARTHEST:
-        return repr(float(number))
+    if rest != 1 or places > _LONGEST_NUMBER:
+        raise NotConstant
     digits = str(number.numerator * 10**places // number.denominator).rjust(places + 1, "0")
     return f"{digits[:-places]}.{digits[-places:]}"
 

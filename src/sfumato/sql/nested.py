@@ -101,14 +101,7 @@ def _find_inner(query: exp.Select) -> exp.Select | None:
 
 
 def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
-    if query.args.get("group") is not None or any(
-        True for item in query.expressions for _ in find_aggregates(item)
-    ):
-        raise refuse(
-            "an aggregate in an inner query under another one, or under GROUP BY; ask for the inner query, "
-            "and add up what it answers"
-        )
-    if query.args.get("having") is not None:
+    if query.args.get("having") is not None and not aggregates(_without_having(query)):
         raise refuse("HAVING without an aggregate; use WHERE")
     stage = 1 + len(flat.around)
     inner = _spell_out(flat.query) if not flat.around else flat.query
@@ -116,6 +109,9 @@ def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
         _name(item).lower(): item.unalias() for item in inner.expressions if not isinstance(item, exp.Star)
     }
     alias = (query.args["from_"].this.alias_or_name or "").lower()
+    again = aggregates(query)
+    if again:
+        query = _add_up(query)
     items: list[exp.Expr] = []
     kept: list[str] = []
     for item, text in zip(query.expressions, texts, strict=True):
@@ -127,19 +123,15 @@ def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
         shown = item.alias or (bare_name(text) if isinstance(item, exp.Column) else text)
         items.append(exp.alias_(node, shown, quoted=True))
         kept.append(text)
+    if again and not any(True for item in items for _ in find_aggregates(item)):
+        raise refuse(
+            "an aggregate in an inner query under another one, or under GROUP BY, that does not use it; "
+            "leave it out"
+        )
     if query.args.get("distinct") and not _covers_keys(items, inner):
         raise refuse("SELECT DISTINCT of a part of an answer; leave it out")
     own = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
-    where, order = query.args.get("where"), query.args.get("order")
-    around = Around(
-        having=None if where is None else _substitute(where.this, names, alias, stage),
-        order=tuple(
-            _order(each, query, items, {**names, **own}, alias, stage)
-            for each in (order.expressions if order is not None else ())
-        ),
-        limit=_copy(query.args.get("limit")),
-        offset=_copy(query.args.get("offset")),
-    )
+    first, around = _stages(query, items, {**names, **own}, names, alias, stage)
     merged = inner.copy()
     merged.set("expressions", items)
     stages = flat.around
@@ -149,11 +141,71 @@ def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:
         for window in tree.find_all(exp.Window)
     )
     plain = not (around.having or around.order or looks_around) and around.offset is None
-    if plain and not stages and inner.args.get("limit") is None and inner.args.get("offset") is None:
+    if again:
+        stages = (*stages, first, around)
+    elif plain and not stages and inner.args.get("limit") is None and inner.args.get("offset") is None:
         merged.set("limit", around.limit)
     elif around != Around() or looks_around:
         stages = (*stages, around)
     return Flat(query=merged, texts=tuple(kept), around=stages)
+
+
+def _stages(
+    query: exp.Select,
+    items: list[exp.Expr],
+    known: dict[str, exp.Expr],
+    names: dict[str, exp.Expr],
+    alias: str,
+    stage: int,
+) -> tuple[Around, Around]:
+    """What a query does to the rows before it adds them up, if it does, and afterwards."""
+    where, having, order = (query.args.get(name) for name in ("where", "having", "order"))
+    condition = None if where is None else _substitute(where.this, names, alias, stage)
+    orders = tuple(
+        _order(each, items, known, alias, stage) for each in (order.expressions if order is not None else ())
+    )
+    limit, offset = _copy(query.args.get("limit")), _copy(query.args.get("offset"))
+    if having is None:
+        return Around(), Around(having=condition, order=orders, limit=limit, offset=offset)
+    kept = _substitute(having.this, known, alias, stage)
+    return Around(having=condition), Around(having=kept, order=orders, limit=limit, offset=offset)
+
+
+def _without_having(query: exp.Select) -> exp.Select:
+    query = query.copy()
+    query.set("having", None)
+    return query
+
+
+def _add_up(query: exp.Select) -> exp.Select:
+    """A query that adds up the rows of another, with windows in place of its aggregates.
+
+    Every row of a group has the same sums then, and one of them is kept.
+    """
+    query = query.copy()
+    own = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
+    group = query.args.get("group")
+    keys = [spell_position(each, query, where="GROUP BY") for each in group.expressions] if group else []
+    keys = [own.get(_bare(each), each).copy() for each in keys]
+    first = exp.EQ(this=_over(exp.RowNumber(), keys), expression=exp.Literal.number(1))
+    having = query.args.get("having")
+    held = first if having is None else exp.and_(having.this, first)
+    query.set("having", exp.Having(this=held))
+    query.set("group", None)
+    for tree in (
+        *query.expressions,
+        query.args["having"],
+        *([query.args["order"]] if query.args.get("order") else []),
+    ):
+        for found in list(find_aggregates(tree)):
+            if not isinstance(found, (exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count)):
+                raise refuse(f"{found.key.upper()} of an aggregate in an inner query, or GROUP BY around one")
+            found.replace(_over(found.copy(), keys))
+    return query
+
+
+def _over(function: exp.Expr, keys: list[exp.Expr]) -> exp.Window:
+    return exp.Window(this=function, partition_by=[key.copy() for key in keys], over="OVER")
 
 
 def _spell_out(query: exp.Select) -> exp.Select:
@@ -184,7 +236,6 @@ def _expand(node: exp.Expr, own: dict[str, exp.Expr]) -> exp.Expr:
 
 def _order(
     each: exp.Expr,
-    query: exp.Select,
     items: list[exp.Expr],
     names: dict[str, exp.Expr],
     alias: str,

@@ -40,8 +40,7 @@ class RowPlan:
     """The histograms behind a row selection, and the columns that are drawn from them.
 
     `widths` has the least value and the width of a bin for columns that are drawn as numbers. `blanks` has,
-    by name, columns of which nothing may be told: they are empty. `names` are those of the rest, `order` of
-    all.
+    by name, columns of which nothing may be told: they are empty. `names` are the others, `order` has all.
     """
 
     parts: tuple[QueryPlan, ...]
