@@ -29,6 +29,14 @@ from sfumato.serve.catalog.grammar import (
 from sfumato.serve.catalog.tables import kept_as, read_functions
 
 _MOST_TEXT = 10_000  # of what `||` and its like make, so that doubling leads nowhere
+# What is put into a text many times is short, and so is the text: DuckDB makes the whole of thousands of rows
+# before it cuts them, and is not interrupted meanwhile.
+_CUT = {
+    "replace": {0: 1_000, 2: 30},
+    "regexp_replace": {0: 1_000, 2: 30},
+    "string_to_array": {0: 1_000},
+    "array_to_string": {1: 30, 2: 30},
+}
 MOST_ROWS = 50_000
 _MOST_TABLES = 80  # a client names 61 at most; plans of many more take long
 _MOST_PARTS = 30_000
@@ -513,6 +521,8 @@ class _Writer:
         if name == "json_build_object":
             keys = [_as(value, "text") if place % 2 == 0 else value for place, value in enumerate(values)]
             return _cut(_as(_plain("json_object", *keys), "text")), "json"
+        for place, most in _CUT.get(name, {}).items():
+            values[place : place + 1] = [_cut(_as(each, "text"), most) for each in values[place : place + 1]]
         if name in _LISTS["text"]:
             return _cut(_plain(name, *values)), "text"
         if name in _LISTS["long"]:
@@ -665,8 +675,8 @@ def _as(node: exp.Expr, type_: str) -> exp.Expr:
     return exp.cast(node, exp.DataType.build(kept_as(type_), dialect="duckdb"), copy=False)
 
 
-def _cut(node: exp.Expr) -> exp.Expr:
-    span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(_MOST_TEXT))
+def _cut(node: exp.Expr, most: int = _MOST_TEXT) -> exp.Expr:
+    span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(most))
     written = exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
     written.meta["cut"] = True
     return written
