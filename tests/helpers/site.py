@@ -94,7 +94,8 @@ class Site:
         write_visits(folder)
 
     def __enter__(self):
-        self._socket = socket.socket()
+        # The protocol by its number: asyncio sends small pieces at once only over what is TCP by name.
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen(64)  # who calls early waits
         self.port = self._socket.getsockname()[1]
