@@ -194,6 +194,8 @@ def _remember(text: str) -> Written | UnsupportedQuery | None:
         return None if tree is None or not is_about_system(tree) else write_statement(tree)
     except UnsupportedQuery as refused:
         return UnsupportedQuery(str(refused))  # without the frames that it came through
+    except (AttributeError, IndexError, KeyError, TypeError):  # of nonsense the parser makes odd trees
+        return UnsupportedQuery("the catalog cannot read this statement")
 
 
 def _find(text: str) -> Written:
