@@ -28,8 +28,10 @@ __all__ = ["SETTINGS", "Catalog"]
 
 SETTINGS = {
     "application_name": "",
+    "bytea_output": "hex",
     "client_encoding": "UTF8",
     "datestyle": "ISO, MDY",
+    "default_table_access_method": "heap",
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "on",
     "extra_float_digits": "1",

@@ -122,7 +122,7 @@ def cast_to(node: exp.Expr, type_: str) -> exp.Expr:
 
 
 def cut(node: exp.Expr) -> exp.Expr:
-    """A name in quotes."""
+    """A text or list, no longer than it may grow."""
     span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(_MOST_TEXT))
     written = exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
     written.meta["cut"] = True
@@ -130,12 +130,12 @@ def cut(node: exp.Expr) -> exp.Expr:
 
 
 def make_list(text: str) -> exp.Expr:
-    """Gives a name the letters that PostgreSQL takes it for."""
+    """A list from PostgreSQL's spelling of one."""
     return cast_to(exp.Array(expressions=[exp.Literal.string(each) for each in read_list(text)]), "_text")
 
 
 def list_of(type_: str | None) -> str | None:
-    """The arguments of a node that are there."""
+    """The type of lists of a type."""
     return None if type_ is None else "_text" if type_ == "unknown" else f"_{type_}"
 
 
@@ -148,12 +148,12 @@ def common(types: Sequence[str | None]) -> str | None:
 
 
 def as_list(value: object) -> list[exp.Expr]:
-    """An alias for a relation, with the names of its columns if they were given."""
+    """The parts of an argument that is one or several."""
     return value if isinstance(value, list) else [value]  # type: ignore[list-item]
 
 
 def element_of(type_: str | None) -> str | None:
-    """Columns under the names that an alias gives them."""
+    """The type of the elements of a list."""
     if type_ in ("int2vector", "oidvector"):
         return {"int2vector": "int2", "oidvector": "oid"}[type_]
     return type_[1:] if type_ is not None and type_.startswith("_") else None
