@@ -51,6 +51,7 @@ from sfumato.serve.catalog.tables import kept_as, read_functions
 MOST_ROWS = 50_000
 _MOST_TABLES = 80  # a client names 61 at most; plans of many more take long
 _MOST_PARTS = 30_000
+_MOST_NESTED = 12
 
 _LISTS = read_functions()
 _REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))
@@ -141,6 +142,7 @@ class _Writer:
     tables: int = 0
     size: int = 0
     factor: int = 1
+    depth: int = 0
 
     # Queries
 
@@ -355,6 +357,20 @@ class _Writer:
         self.size += self.factor
         if self.size > _MOST_PARTS:
             raise refuse("this statement is too long for the catalog")
+        if isinstance(node, exp.Cast | exp.Anonymous):
+            # Each may look up a name, and plans of lookups within lookups grow by powers.
+            self.depth += 1
+            if self.depth > _MOST_NESTED:
+                raise refuse("calls and casts are nested too deeply for the catalog")
+            written = self.write_inner(node, scope, ctes)
+            self.depth -= 1
+            return written
+        return self.write_inner(node, scope, ctes)
+
+    def write_inner(
+        self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]
+    ) -> tuple[exp.Expr, str | None]:
+        """As `write`, for one node whose size and depth are counted."""
         match node:
             case exp.Column():
                 return self.column(node, scope)
