@@ -60,6 +60,8 @@ _RETURNS = {
     **{name: type_ for type_ in ("name", "timestamptz") for name in _LISTS[type_]},
     **{f"to_{type_}": type_ for type_ in _REG},
     "current_schemas": "_name",
+    "current_setting": "text",
+    "set_config": "text",
     "inet_server_addr": "inet",
     "inet_client_addr": "inet",
     "pg_advisory_unlock_all": "void",
