@@ -281,11 +281,12 @@ class _Desk:
             if statement.explain:
                 more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
                 return self._explain((plan,), more=more)
-            report = self.report()
-            beyond = self.at_most is not None and spent + plan.epsilon > self.at_most
-            if last is not None and (beyond or not admits(report.budget, report.sums, plan.costs)):
+            try:
+                noisy, cost = self._answer(plan, spent=spent, progress=progress)
+            except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
+                if last is None:
+                    raise
                 return _finish(*last, spent)
-            noisy, cost = self._answer(plan, spent=spent, progress=progress)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)

@@ -53,7 +53,7 @@ _TYPES = {
     "decimal": "numeric",
     "varchar": "varchar",
     "nvarchar": "varchar",
-    "char": "char",
+    "char": "bpchar",  # "char" in quotes is another type, which keeps its name
     "varbinary": "bytea",
     "timestamp without time zone": "timestamp",
     "timestamptz": "timestamptz",
@@ -157,7 +157,8 @@ def read_type(node: exp.Expr) -> str:
         name = kind.expression.name.lower()
     else:
         name = (kind.name if isinstance(kind, exp.Expr) else str(kind)).lower()
-    name = _TYPES.get(name, name)
+    if not (isinstance(kind, exp.Expr) and name == "char"):
+        name = _TYPES.get(name, name)
     if name not in read_description().oids:
         raise refuse(f"type {name[:60]!r} is not part of what the catalog answers")
     return name
