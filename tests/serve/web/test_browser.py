@@ -186,8 +186,8 @@ def test_a_steward_describes_releases_and_adds_people(walk):
     walk.press("a.primary")
     assert walk.ask("document.querySelector('h1').textContent") == name
     walk.go("/people")
-    walk.type("[name=name]:not([type=hidden])", f"new-{walk.width}")
-    walk.ask("document.querySelector('[name=role]').value = 'viewer'")
+    walk.type("#add [name=name]", f"new-{walk.width}")
+    walk.ask("document.querySelector('#add [name=role]').value = 'viewer'")
     walk.press("[value=add]")
     assert walk.ask("document.querySelector('[role=status] pre').textContent").startswith("sf_")
     walk.go("/ledger")
