@@ -90,6 +90,9 @@ class _Dialect(Postgres):
             if name in ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
         }
 
+        def _warn_unsupported(self) -> None:
+            """Does not log the client's text, as the parent does."""
+
 
 def find_setting(text: str) -> str | None:
     """The setting that a SHOW statement asks for, or None if it is none."""
@@ -134,7 +137,7 @@ def refuse(reason: str) -> UnsupportedQuery:
 
 def find_relation(table: exp.Table) -> Relation | None:
     """The system table that is named, or None; without a schema, those of pg_catalog are found."""
-    schema = fold(table.args["db"]) if table.args.get("db") is not None else "pg_catalog"
+    schema = fold(table.args["db"]) if isinstance(table.args.get("db"), exp.Expr) else "pg_catalog"
     if schema not in ("pg_catalog", "information_schema"):
         return None
     return read_description().relations.get((schema[0], fold(table.this)))
