@@ -1,8 +1,8 @@
 """Groups that are computed of one column: of dates over a public range, of labels, of bounded numbers.
 
 A range of dates comes from the project file, or from constants in the statement's own WHERE. It is cut into
-periods so short that the key has one value in each. What that value is, Python computes from the calendar; the
-engine only computes the number of the period that a record is in, in whole numbers. What is computed of a
+periods so short that the key has one value in each. What that value is, Python computes from the calendar;
+the engine only computes the number of the period that a record is in, in whole numbers. What is computed of a
 column with public labels is computed of the labels, and what rounds a bounded number takes the whole numbers
 between.
 """
