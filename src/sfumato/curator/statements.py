@@ -44,6 +44,7 @@ from sfumato.sql import (
     kinds_of_parameters,
     label_counts,
     least_epsilon,
+    list_constants,
     list_labels,
     normalize,
     note_counts,
@@ -239,7 +240,8 @@ class _Desk:
             if priced.within is not None and priced.within.relative:
                 priced = replace(priced, within=None)
             return rehearse_query(self._plan_statement(priced, catalog)).empty_table()
-        return list_labels(statement, catalog)
+        constants = list_constants(statement) if statement.plain else None
+        return list_labels(statement, catalog) if constants is None else constants
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         catalog = self._catalog(statement)
