@@ -98,13 +98,14 @@ def answer_statement(
     at_most: Fraction | None = None,
     epsilon: Fraction | None = None,
     parameters: Sequence[object] = (),
+    pace: Callable[[], None] = lambda: None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
     opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
-    `asked_by` is who asks, `at_most` the most epsilon that it may cost.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door.
     """
     desk = _Desk(
         project=project,
@@ -115,6 +116,7 @@ def answer_statement(
         noise=noise,
         asked_by=asked_by,
         at_most=at_most,
+        pace=pace,
     )
     return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
 
@@ -157,6 +159,7 @@ class _Desk:
     noise: NoiseSource | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
+    pace: Callable[[], None] = lambda: None
 
     def answer(
         self,
@@ -358,6 +361,7 @@ class _Desk:
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, plan),
             progress=progress,
+            pace=self.pace,
         )
         return noisy, plan.epsilon if charged else Fraction(0)
 
