@@ -44,6 +44,7 @@ from sfumato.sql import (
     kinds_of_parameters,
     label_counts,
     least_epsilon,
+    list_constants,
     list_labels,
     normalize,
     note_counts,
@@ -97,13 +98,14 @@ def answer_statement(
     at_most: Fraction | None = None,
     epsilon: Fraction | None = None,
     parameters: Sequence[object] = (),
+    pace: Callable[[], None] = lambda: None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
     opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
-    `asked_by` is who asks, `at_most` the most epsilon that it may cost.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door.
     """
     desk = _Desk(
         project=project,
@@ -114,6 +116,7 @@ def answer_statement(
         noise=noise,
         asked_by=asked_by,
         at_most=at_most,
+        pace=pace,
     )
     return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
 
@@ -156,6 +159,7 @@ class _Desk:
     noise: NoiseSource | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
+    pace: Callable[[], None] = lambda: None
 
     def answer(
         self,
@@ -239,7 +243,8 @@ class _Desk:
             if priced.within is not None and priced.within.relative:
                 priced = replace(priced, within=None)
             return rehearse_query(self._plan_statement(priced, catalog)).empty_table()
-        return list_labels(statement, catalog)
+        constants = list_constants(statement) if statement.plain else None
+        return list_labels(statement, catalog) if constants is None else constants
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         catalog = self._catalog(statement)
@@ -356,6 +361,7 @@ class _Desk:
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, plan),
             progress=progress,
+            pace=self.pace,
         )
         return noisy, plan.epsilon if charged else Fraction(0)
 
