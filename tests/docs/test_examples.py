@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.served import serve
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -90,8 +92,12 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path, monkeypatch, ca
         languages.append(language)
         if language == "sh":
             for line in body.splitlines():
-                if not line.startswith("make "):
+                if line == "sfumato serve":
+                    with serve(tmp_path) as served:
+                        assert served.page.startswith("http://127.0.0.1:")
+                elif not line.startswith("make "):
                     run(line)
+                if not line.startswith("make "):
                     commands.append(line.split()[1])
         elif language == "toml":
             file = body.splitlines()[0].removeprefix("# ")
@@ -104,7 +110,8 @@ def test_the_readme_can_be_followed_from_top_to_bottom(tmp_path, monkeypatch, ca
             assert answer.splitlines()[0].startswith("clinic,visits,visits_low,visits_high,people")
             assert {line.split(",")[0] for line in answer.splitlines()[1:]} == {"North", "South", "Harbour"}
     assert set(languages) == {"sh", "toml", "python", "sql"}, "a block that no test runs"
-    assert commands == ["init", "check", "release", "verify", "budget", "release", "sql", "report", "score"]
+    assert commands[:5] == ["init", "check", "release", "verify", "budget"]
+    assert commands[5:] == ["release", "sql", "report", "score", "user", "serve"]
     assert capsys.readouterr().out == "True\n['clinic', 'count'] 2.5\n"
     for file in ("table.csv", "table.parquet", "measurements.parquet", "certificate.json", "writeup.md"):
         assert (tmp_path / "out" / file).is_file()

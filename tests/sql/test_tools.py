@@ -187,6 +187,13 @@ def test_a_condition_cuts_a_public_range(curator):
         curator.sql(text.format("'2025-05-30'"), epsilon=MUCH)
 
 
+@pytest.mark.parametrize(
+    "where", ["visited >= DATE '9999-12-31'", "at <= '0001-01-01'", "at < '9999-12-31 23:59:59'"]
+)
+def test_the_ends_of_the_calendar_limit_nothing(curator, where):
+    assert curator.sql(f"DP-SELECT 0.01 COUNT(*) AS n FROM visits WHERE {where}").table.num_rows == 1
+
+
 INNER = [
     "DATE_TRUNC('month', at)",
     "DATE_TRUNC('week', at)",

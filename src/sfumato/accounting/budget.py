@@ -274,7 +274,7 @@ def left(budget: Budget, spent: Spent) -> Amount:
     if plain >= budget.epsilon or budget.delta == 0:
         return Amount(max(Fraction(0), plain))
     if limits is not None and spent.trail is not None:
-        guess = Fraction(guess_pure(limits, spent.trail))
+        guess = Fraction(guess_pure(limits, spent.trail, most=float(budget.epsilon)))
     else:
         guess = _guess_pure(budget, spent)
 

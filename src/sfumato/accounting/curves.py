@@ -143,7 +143,7 @@ def mu_to_delta(mu: ExactLike, epsilon: ExactLike) -> float:
     value = float(parse_exact(epsilon, name="epsilon"))
     if value < 0:
         raise RecipeError("epsilon must not be negative")
-    log = _log_delta(float(parse_positive(mu, name="mu")), value)
+    log = log_delta(float(parse_positive(mu, name="mu")), value)
     return math.nextafter(math.exp(log), math.inf)  # above zero even where exp underflows
 
 
@@ -155,14 +155,14 @@ def mu_to_epsilon(mu: ExactLike, delta: ExactLike) -> float:
     """
     value = float(parse_positive(mu, name="mu"))
     target = log_of(_open_delta(delta))
-    if _log_delta(value, 0.0) <= target:
+    if log_delta(value, 0.0) <= target:
         return 0.0
     low, high = 0.0, value * (math.sqrt(-2 * target) + value / 2) + 1e-12
-    while _log_delta(value, high) > target:  # the guard may reach past the plain tail bound
+    while log_delta(value, high) > target:  # the guard may reach past the plain tail bound
         high *= 2
         if high > 1e300:
             return math.inf
-    return bisect_floats(lambda epsilon: _log_delta(value, epsilon) <= target, low, high)[1]
+    return bisect_floats(lambda epsilon: log_delta(value, epsilon) <= target, low, high)[1]
 
 
 def mu_to_pure(mu_squared: ExactLike) -> Fraction:
@@ -205,9 +205,9 @@ def largest_mu(epsilon: ExactLike, delta: ExactLike) -> float:
         raise RecipeError("epsilon must not be negative")
     target = log_of(_open_delta(delta))
     low, high = 0.0, 1e-3
-    while high < _LARGEST_MU and _log_delta(high, value) <= target:
+    while high < _LARGEST_MU and log_delta(high, value) <= target:
         low, high = high, 2 * high
-    return bisect_floats(lambda mu: _log_delta(mu, value) > target, low, high)[0]
+    return bisect_floats(lambda mu: log_delta(mu, value) > target, low, high)[0]
 
 
 def rho_to_epsilon(rho: ExactLike, delta: ExactLike) -> float:
@@ -285,7 +285,7 @@ def log_of(number: Fraction) -> float:
     return math.log(number.numerator) - math.log(number.denominator)
 
 
-def _log_delta(mu: float, epsilon: float) -> float:
+def log_delta(mu: float, epsilon: float) -> float:
     """An upper bound of log delta; the guard covers rounding in a, b and the tail functions."""
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     if a <= 0:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from sfumato.accounting.cost import PLACES, Cost, bisect_floats, pure_to_mu, to_decimal
-from sfumato.accounting.curves import largest_mu, log_of, mu_to_delta
+from sfumato.accounting.curves import largest_mu, log_delta, log_of, mu_to_delta
 from sfumato.exact import round_up
 
 UNIT: int = 10**PLACES
@@ -29,6 +29,9 @@ RESERVES = (*(round_up(root**2, places=PLACES) for root in _ROOTS), Fraction(0))
 
 ORDERS = tuple(1 + Fraction(2) ** k for k in range(-3, 13))
 """The orders of Renyi divergence that are added up."""
+
+_FLOATS = tuple(map(float, RESERVES))
+_EXPONENTS = tuple(float(order - 1) for order in ORDERS)
 
 # The Gaussian rule's part of delta; the orders share the rest. A first charge that is large and pure makes
 # a mixture likely, and the orders are for mixtures. benchmarks/premium.py measures what the parts cost.
@@ -167,23 +170,21 @@ def share_delta(
     return main, tuple(part if k in chosen else Fraction(0) for k in range(len(ORDERS)))
 
 
-def guess_pure(limits: Limits, trail: Trail) -> float:
-    """About the largest pure epsilon that one of the rules would still admit after `trail`."""
+def guess_pure(limits: Limits, trail: Trail, *, most: float) -> float:
+    """About the largest pure epsilon, at most `most`, that one of the rules would admit after `trail`."""
     rest = trail.gaussian_left(limits.gaussian, aside=limits.aside)
-    spans = [(limit - spent) / UNIT for limit, spent in zip(limits.orders, trail.orders(), strict=True)]
+    pairs = zip(limits.orders, trail.orders(), _EXPONENTS, strict=True)
+    spans = [((limit - spent) / UNIT, x) for limit, spent, x in pairs if limit > spent]
 
     def fits(epsilon: float) -> bool:
-        if rest is not None and any(_fits_beside(epsilon, rest / UNIT, float(r)) for r in RESERVES):
+        if rest is not None and any(_fits_beside(epsilon, rest / UNIT, each) for each in _FLOATS):
             return True
-        return any(
-            span > 0 and _response_divergence(epsilon, float(order - 1)) <= span
-            for span, order in zip(spans, ORDERS, strict=True)
-        )
+        return any(_response_divergence(epsilon, x) <= span for span, x in spans)
 
-    low, high = 0.0, 1e-6
-    while fits(high) and high < 1e10:
-        low, high = high, 2 * high
-    for _ in range(50):
+    if fits(most):
+        return most
+    low, high = 0.0, most
+    while high - low > 1e-7:  # it is rounded down to a millionth and then asked of the filter itself
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
@@ -317,7 +318,7 @@ def _order_limit(epsilon: Fraction, delta: Fraction, order: Fraction) -> int:
 def _fits_beside(epsilon: float, rest: float, reserve: float) -> bool:
     if rest < reserve or epsilon > 700:
         return False
-    beside = mu_to_delta(math.sqrt(reserve), epsilon) if reserve > 0 else 0.0
+    beside = math.exp(log_delta(math.sqrt(reserve), epsilon)) if reserve > 0 else 0.0
     return 2 / (1 + math.exp(epsilon)) * (1 - beside) >= math.erfc(math.sqrt(rest / 8))
 
 

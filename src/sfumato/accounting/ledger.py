@@ -57,7 +57,11 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    __slots__ = ("_secret", "_store", "_timeout", "_verified", "_writable")
+    __slots__ = ("_reported", "_secret", "_shares", "_store", "_timeout", "_verified", "_writable")
+
+    # What was reported last: to find what is left takes milliseconds.
+    _reported: BudgetReport | None
+    _shares: dict[str, BudgetReport]
 
     def __init__(
         self,
@@ -252,9 +256,13 @@ class Ledger:
     def report(self) -> BudgetReport:
         """What was spent and what is left, recomputed from the verified chain."""
         with self._history() as (_, history):
-            return BudgetReport(
+            if self._reported is not None and self._reported.entries is history.entries:
+                return self._reported
+            report = BudgetReport(
                 budget=history.limit, sums=history.spent, entries=history.entries, head=history.head
             )
+            self._reported = report
+            return report
 
     @try_again
     def change_budget(self, budget: Budget) -> Entry:
@@ -300,7 +308,11 @@ class Ledger:
             share = history.share_of(person)
             if share is None:
                 return None
-            return BudgetReport(budget=share, sums=history.spent_by.get(person, Spent()))
+            sums = history.spent_by.get(person, Spent())
+            known = self._shares.get(person)
+            if known is None or known.sums is not sums or known.budget != share:
+                known = self._shares[person] = BudgetReport(budget=share, sums=sums)
+            return known
 
     def sign_anchor(self, *, folder: Path | None = None) -> Anchor:
         """The last entry, signed with the project's key, which is made if the ledger has none yet.
@@ -372,6 +384,8 @@ class Ledger:
         self._writable = writable
         self._secret = b""
         self._verified: History | None = None
+        self._reported = None
+        self._shares = {}
 
     def _create(self, budget: Budget) -> None:
         secret, place = secrets.token_bytes(32), self._store.place

@@ -98,13 +98,14 @@ def answer_statement(
     at_most: Fraction | None = None,
     epsilon: Fraction | None = None,
     parameters: Sequence[object] = (),
+    pace: Callable[[], None] = lambda: None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
     opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
-    `asked_by` is who asks, `at_most` the most epsilon that it may cost.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door.
     """
     desk = _Desk(
         project=project,
@@ -115,6 +116,7 @@ def answer_statement(
         noise=noise,
         asked_by=asked_by,
         at_most=at_most,
+        pace=pace,
     )
     return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
 
@@ -157,6 +159,7 @@ class _Desk:
     noise: NoiseSource | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
+    pace: Callable[[], None] = lambda: None
 
     def answer(
         self,
@@ -286,11 +289,12 @@ class _Desk:
             if statement.explain:
                 more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
                 return self._explain((plan,), more=more)
-            report = self.report()
-            beyond = self.at_most is not None and spent + plan.epsilon > self.at_most
-            if last is not None and (beyond or not admits(report.budget, report.sums, plan.costs)):
+            try:
+                noisy, cost = self._answer(plan, spent=spent, progress=progress)
+            except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
+                if last is None:
+                    raise
                 return _finish(*last, spent)
-            noisy, cost = self._answer(plan, spent=spent, progress=progress)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)
@@ -360,6 +364,7 @@ class _Desk:
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, plan),
             progress=progress,
+            pace=self.pace,
         )
         return noisy, plan.epsilon if charged else Fraction(0)
 

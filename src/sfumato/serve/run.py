@@ -143,6 +143,7 @@ def _make_http(service: Service, settings: Settings, folder: Path) -> uvicorn.Se
         server_header=False,
         limit_concurrency=settings.connections,
         timeout_keep_alive=30,
+        timeout_graceful_shutdown=2,  # who still follows a job; questions are answered by then
         h11_max_incomplete_event_size=64 * 1024,
         proxy_headers=settings.behind_proxy,
         lifespan="off",

@@ -10,7 +10,7 @@ between.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta
+from datetime import MAXYEAR, MINYEAR, date, datetime, time, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -279,6 +279,8 @@ def _limits(
     if not isinstance(value, date):
         return
     moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+    if moment.year in (MINYEAR, MAXYEAR):  # at the end of the calendar it limits nothing
+        return
     step = _DAY if by_day or is_day(node, relation) else _TICK
     # Days are compared by their beginnings: the first day after a moment, if it is no beginning itself.
     whole = step == _DAY and moment.time() != time()

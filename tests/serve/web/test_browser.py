@@ -128,6 +128,7 @@ def test_an_analyst_asks(walk):
     assert walk.ask("document.querySelector('tbody').textContent.includes('clinic, COUNT(*)')")
     walk.press("tbody a")
     assert "already paid for" in walk.ask("document.querySelector('#price').textContent")
+    walk.go("/connect")
     walk.go("/tables")
     assert walk.ask("document.querySelectorAll('section').length") == 2
 
@@ -201,7 +202,7 @@ def test_a_viewer_reads(walk, tmp_path):
     walk.site.call("GET", f"/api/jobs/{begun['number']}/events", by="ada")
     walk.login("vic")
     assert walk.ask("location.pathname") == "/releases"
-    assert walk.ask("document.querySelectorAll('.top nav a').length") == 1
+    assert walk.ask("document.querySelectorAll('.top nav a').length") == 2
     walk.press(f"a[href='/releases/{name}']")
     assert walk.ask(
         "[...document.querySelectorAll('.files a')].some(each => each.href.endsWith('certificate.json'))"

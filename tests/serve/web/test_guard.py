@@ -1,7 +1,12 @@
 """What every request passes: names, origins, sessions, headers, and silence about failures."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
+from helpers.site import send_scope
+from sfumato.serve.web import make_app
 from sfumato.serve.web.exchange import check_origin, parse_json, to_plain
 
 PAGES = ("/login", "/ask", "/static/style.css", "/static/serve.js", "/openapi.json", "/healthz", "/nothing")
@@ -118,6 +123,47 @@ def test_an_unforeseen_failure_says_nothing(site, monkeypatch, caplog):
     assert got.json["error"]["kind"] == "Failure"
     assert "a value of a record" not in got.text + caplog.text
     assert "ValueError" in caplog.text
+
+
+def call_directly(app, path, *, host, scheme="https", method="GET", body=b""):
+    scope = {
+        "type": "http",
+        "method": method,
+        "scheme": scheme,
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", host.encode())],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 443),
+    }
+    return asyncio.run(send_scope(app, scope, body))
+
+
+def test_over_tls_the_cookie_stays_with_it(site):
+    body = b"name=vic&password=vic+password&next=/"
+    _, headers, _ = call_directly(site.app, "/login", host="localhost", method="POST", body=body)
+    assert headers["set-cookie"].startswith("__Host-sfumato=")
+    assert "Secure" in headers["set-cookie"]
+    assert "Path=/" in headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "host", "status"),
+    [
+        ({"names": ("Data.example",)}, "data.example", 200),
+        ({"names": ("data.example",)}, "localhost:8439", 200),
+        ({"names": ("data.example",)}, "evil.example", 421),
+        ({"names": ("data.example",), "host": "0.0.0.0"}, "evil.example", 421),
+        ({"host": "0.0.0.0"}, "any.example", 200),
+        ({"host": "::1"}, "[::1]:8439", 200),
+        ({"host": "::1"}, "any.example", 421),
+    ],
+)
+def test_the_settings_say_which_names_are_its_own(site, changed, host, status):
+    class Named:
+        settings = replace(site.settings, **changed)
+
+    assert call_directly(make_app(Named), "/healthz", host=host)[0] == status
 
 
 def test_origins():

@@ -5,10 +5,12 @@ import json
 import signal
 import subprocess
 import sys
+from urllib.request import Request, urlopen
 
 import pytest
 
 from helpers import browser as headless
+from helpers.site import write_visits
 from serve.web.test_browser import Walk
 from sfumato.demo import write_demo
 
@@ -29,6 +31,40 @@ def serving(folder):
             process.send_signal(signal.SIGTERM)
             process.stdout.read()
             assert process.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_it_stops_while_somebody_follows_a_job(tmp_path):
+    write_visits(tmp_path)
+    project = tmp_path / "sfumato.toml"
+    project.write_text(project.read_text().replace("approve_above = 3.0", "approve_above = 0.1"))
+    command = [
+        sys.executable,
+        "-m",
+        "sfumato",
+        "user",
+        "add",
+        "ana",
+        "--role",
+        "analyst",
+        "--share",
+        "1",
+        "--json",
+    ]
+    token = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout)["token"]
+    recipe = 'recipe = "cell-counts"\ntable = "visits"\nby = ["clinic"]\nepsilon = 0.25\n'
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    with serving(tmp_path) as addresses:
+
+        def call(path, body=None):
+            return urlopen(Request(addresses["page"] + path, data=body, headers=headers), timeout=60)
+
+        job = json.load(call("/api/release", json.dumps({"recipe": recipe, "name": "x"}).encode()))
+        assert job["status"] == "approval"
+        followed = call(f"/api/jobs/{job['number']}/events")
+        assert followed.readline().startswith(b"data: ")
+    assert followed.read().endswith(b"event: end\ndata: {}\n\n")
+    followed.close()
 
 
 class Place:

@@ -25,7 +25,7 @@ def state(by=("ward",), **columns):
     """Facts about a table with these columns: `ward=("values", "a, b")`."""
     return Facts(
         source="visits.csv",
-        table=False,
+        served=False,
         name="visits",
         unit="who",
         max_records="3",
@@ -84,6 +84,10 @@ def test_bounds_years_and_ends():
         {"fee": ("bins", "a, b")},
         {"fee": ("bins", "1]\nx = [2")},
         {"seen": ("year", "")},
+        {"fee": ("bins", "0, nan, inf")},
+        {"fee": ("bounds", "0..1e999")},
+        {"age": ("range", "1..\u0663")},
+        {"ward": ("values", "x" * 200_000)},
     ],
 )
 def test_what_cannot_be_meant_is_said_with_its_column(columns):

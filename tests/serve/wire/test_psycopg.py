@@ -1,5 +1,6 @@
 """The whole of the protocol as libpq speaks it."""
 
+import asyncio
 import threading
 import time
 from datetime import date, datetime
@@ -313,6 +314,19 @@ def test_wrong_passwords_are_refused_and_limited():
                 psycopg.connect(server.dsn(user=user))
             messages.add(str(found.value).replace(user, ""))
         assert len(messages) == 1  # a name that is known is told in the same words
+
+
+def test_guesses_made_at_once_are_not_more_guesses():
+    async def guess(dsn):
+        with pytest.raises(psycopg.OperationalError) as found:
+            await psycopg.AsyncConnection.connect(dsn)
+        return "password authentication failed" in str(found.value)
+
+    async def crowd(dsn):
+        return await asyncio.gather(*(guess(dsn) for _ in range(30)))
+
+    with RunningServer(limits=Limits(pause_seconds=0.2)) as server:
+        assert sum(asyncio.run(crowd(server.dsn(password="wrong")))) == 3
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_numbers_that_would_fill_the_memory_are_refused():
         (float("-inf"), values.FLOAT8, "-Infinity"),
         (2.0, values.INT8, "2"),
         (Decimal("1E+3"), values.NUMERIC, "1000"),
-        (datetime(2025, 1, 2, 3, 4, 5, 600000), values.TIMESTAMP, "2025-01-02 03:04:05.600000"),
+        (datetime(2025, 1, 2, 3, 4, 5, 600000), values.TIMESTAMP, "2025-01-02 03:04:05.6"),
         (datetime(2025, 1, 2, tzinfo=UTC), values.TIMESTAMPTZ, "2025-01-02 00:00:00+00"),
         (time(1, 2, 3), values.TIME, "01:02:03"),
         (timedelta(days=-1, hours=2), values.INTERVAL, "-1 days 02:00:00"),
@@ -118,3 +118,46 @@ def test_a_date_with_a_zone_is_a_date():
 )
 def test_arrow_types(kind, oid):
     assert values.find_oid(kind) == oid
+
+
+@pytest.mark.parametrize("form", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "oid", "value"),
+    [
+        ("bool", 16, True),
+        ("int2", 21, -32768),
+        ("int8", 20, 2**62),
+        ("float4", 700, 0.5),
+        ("float8", 701, 0.1),
+        ("float8", 701, 1e300),
+        ("float8", 701, 12345678.0),
+        ("float8", 701, float("nan")),
+        ("float8", 701, float("-inf")),
+        ("numeric", 1700, Decimal("-12345678.000100")),
+        ("numeric", 1700, Decimal("0.00001")),
+        ("numeric", 1700, Decimal("10000")),
+        ("numeric", 1700, Decimal(0)),
+        ("numeric", 1700, Decimal("NaN")),
+        ("text", 25, "é 'quoted' \\ \n"),
+        ("bytea", 17, b"\x00\xffa"),
+        ("date", 1082, date(1969, 7, 20)),
+        ("timestamp", 1114, datetime(1999, 12, 31, 23, 59, 59, 120000)),
+        ("timestamptz", 1184, datetime(2025, 6, 1, 12, tzinfo=UTC)),
+        ("time", 1083, time(1, 2, 3, 450000)),
+        ("uuid", 2950, "00112233-4455-6677-8899-aabbccddeeff"),
+        ("jsonb", 3802, '{"a": [1, 2]}'),
+        ("int8[]", 1016, [1, None, -(2**62)]),
+        ("text[]", 1009, ["a b", "", "null", None, '"', "\\", "{x}", "plain"]),
+        ("float8[]", 1022, []),
+        ("oid", 26, 2**32 - 1),
+        ("int2vector", 22, [1, 2, 3]),
+    ],
+)
+def test_values_are_written_as_a_real_server_writes_them(server, kind, oid, value, form):
+    written = values.encode(value, oid, 0).decode()
+    with server.connect() as real:
+        real.execute("SET timezone = 'UTC'")
+        literal = "'" + written.replace("'", "''") + "'"
+        found = real.execute(f"SELECT {literal}::{kind}", binary=bool(form)).pgresult
+    assert found.ftype(0) == oid
+    assert found.get_value(0, 0) == values.encode(value, oid, form)

@@ -53,7 +53,7 @@ _TYPES = {
     "decimal": "numeric",
     "varchar": "varchar",
     "nvarchar": "varchar",
-    "char": "char",
+    "char": "bpchar",  # "char" in quotes is another type, which keeps its name
     "varbinary": "bytea",
     "timestamp without time zone": "timestamp",
     "timestamptz": "timestamptz",
@@ -89,6 +89,9 @@ class _Dialect(Postgres):
             for name, parse in Postgres.Parser.FUNCTION_PARSERS.items()
             if name in ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
         }
+
+        def _warn_unsupported(self) -> None:
+            """Does not log the client's text, as the parent does."""
 
 
 def find_setting(text: str) -> str | None:
@@ -134,7 +137,7 @@ def refuse(reason: str) -> UnsupportedQuery:
 
 def find_relation(table: exp.Table) -> Relation | None:
     """The system table that is named, or None; without a schema, those of pg_catalog are found."""
-    schema = fold(table.args["db"]) if table.args.get("db") is not None else "pg_catalog"
+    schema = fold(table.args["db"]) if isinstance(table.args.get("db"), exp.Expr) else "pg_catalog"
     if schema not in ("pg_catalog", "information_schema"):
         return None
     return read_description().relations.get((schema[0], fold(table.this)))
@@ -157,7 +160,8 @@ def read_type(node: exp.Expr) -> str:
         name = kind.expression.name.lower()
     else:
         name = (kind.name if isinstance(kind, exp.Expr) else str(kind)).lower()
-    name = _TYPES.get(name, name)
+    if not (isinstance(kind, exp.Expr) and name == "char"):
+        name = _TYPES.get(name, name)
     if name not in read_description().oids:
         raise refuse(f"type {name[:60]!r} is not part of what the catalog answers")
     return name

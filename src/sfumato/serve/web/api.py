@@ -6,6 +6,7 @@ service, who asks, and what was sent: the body and the names in the path, held t
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -132,13 +133,25 @@ async def _find_job(service: Service, user: User, given: Given) -> Given:
 
 async def _follow_job(service: Service, user: User, given: Given) -> Response:
     await service.job(user, given["number"])  # who may not see it hears so before the stream begins
-    events = _tell_events(service.watch_job(user, given["number"]))
+    events = _tell_events(service, service.watch_job(user, given["number"]))
     return StreamingResponse(events, media_type="text/event-stream")
 
 
-async def _tell_events(records: AsyncIterator[Given]) -> AsyncIterator[str]:
-    async for record in records:
-        yield f"data: {json.dumps(to_plain(record))}\n\n"
+async def _tell_events(service: Service, records: AsyncIterator[Given]) -> AsyncIterator[str]:
+    """The records as server-sent events, to their end or that of the server."""
+    following = asyncio.ensure_future(anext(records, None))
+    try:
+        while not service.is_closing:
+            await asyncio.wait({following}, timeout=1)
+            if not following.done():
+                continue
+            record = following.result()
+            if record is None:
+                break
+            yield f"data: {json.dumps(to_plain(record))}\n\n"
+            following = asyncio.ensure_future(anext(records, None))
+    finally:
+        following.cancel()
     yield "event: end\ndata: {}\n\n"
 
 

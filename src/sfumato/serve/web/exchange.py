@@ -162,9 +162,9 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
         sent = json.loads(body, parse_constant=_refuse_constant)
         if b"\\u" in body:
             json.dumps(sent, ensure_ascii=False).encode()  # half a surrogate pair is no text
-        return sent
     except (ValueError, RecursionError):
         raise HTTPException(400, "the request is no JSON") from None
+    return sent
 
 
 async def read_json(request: Request, schema: Mapping[str, Any]) -> dict[str, Any]:

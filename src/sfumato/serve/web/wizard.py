@@ -76,11 +76,11 @@ WAYS = {
 class Facts:
     """What a steward has stated so far, as typed; `columns` has the way and the words for each column.
 
-    Of a `table` that is served already only `by` and `epsilon` are asked.
+    Of a table that is `served` already only `by` and `epsilon` are asked.
     """
 
     source: str
-    table: bool
+    served: bool
     name: str
     unit: str
     max_records: str
@@ -145,7 +145,7 @@ async def _conclude(
 ) -> Response:
     """The last step: a preview, one of the files, or the release itself, which is then a job."""
     service = find_service(request)
-    served = facts.table
+    served = facts.served
     files = "" if served else write_project_file(facts, kinds), write_recipe_file(facts)
     described = service.project if served else await run_in_threadpool(_parse, files[0], service.project)
     if step == "release":
@@ -232,7 +232,7 @@ def _read_facts(
     }
     return Facts(
         source=source,
-        table=name is not None,
+        served=name is not None,
         name=name or field(form, "name") or plain,
         unit=field(form, "unit"),
         max_records=field(form, "max_records"),
@@ -325,26 +325,30 @@ def _write_domain(way: str, words: str, kind: str) -> list[str]:
 
 def _split_list(words: str) -> list[str]:
     """Entries between commas or line breaks; quotes keep a comma inside one."""
-    rows = csv.reader(words.splitlines(), skipinitialspace=True)
+    try:
+        rows = list(csv.reader(words.splitlines(), skipinitialspace=True))
+    except csv.Error:
+        raise SchemaError(
+            "the list cannot be read; close every quote, and put a long one into a file"
+        ) from None
     return [each.strip() for row in rows for each in row if each.strip()]
 
 
 def _split_ends(words: str) -> list[str]:
-    found = re.fullmatch(r"\s*(-?[\d.]*\d)\s*(?:\.\.|,|to)\s*(-?[\d.]*\d)\s*", words)
+    found = re.fullmatch(r"\s*(\S+?)\s*(?:\.\.|,|\bto\b)\s*(\S+)\s*", words)
     if found is None:
         raise SchemaError("write the first and the last, such as 0..99")
     return [_number(end, "an end") for end in found.groups()]
 
 
 def _number(text: str, name: str) -> str:
-    try:
-        return str(Decimal(text)) if "e" not in text.lower() else format_exact(Fraction(text))
-    except (ArithmeticError, ValueError):
-        raise SchemaError(f"{name} must be a number, got {text[:40]!r}") from None
+    if not re.fullmatch(r"-?\d{1,30}(\.\d{1,30})?([eE]-?\d{1,2})?", text, re.ASCII):
+        raise SchemaError(f"{name} must be a number, got {text[:40]!r}")
+    return format_exact(Fraction(text))
 
 
 def _whole(text: str, name: str, *, low: int | None = 1) -> str:
-    if not re.fullmatch(r"-?\d{1,15}", text) or (low is not None and int(text) < low):
+    if not re.fullmatch(r"-?\d{1,15}", text, re.ASCII) or (low is not None and int(text) < low):
         raise SchemaError(f"{name} must be a whole number, got {text[:40]!r}")
     return str(int(text))
 
@@ -352,7 +356,7 @@ def _whole(text: str, name: str, *, low: int | None = 1) -> str:
 def write_recipe_file(facts: Facts) -> str:
     """The recipe file of the first release: counts of every combination of the chosen columns."""
     by = list(facts.by)
-    for place, column in enumerate(by if not facts.table else ()):
+    for place, column in enumerate(by if not facts.served else ()):
         way = facts.columns[column][0]
         if way in ("", "bounds"):
             raise SchemaError(f"column {column!r}: to count by it, list its values, intervals or a range")
@@ -393,7 +397,7 @@ def _send_file(step: str, facts: Facts, files: tuple[str, str]) -> Response:
 def _list_fields(facts: Facts) -> list[tuple[str, str]]:
     """The facts as fields of a form, to be sent again."""
     return [
-        ("table", facts.name) if facts.table else ("source", facts.source),
+        ("table", facts.name) if facts.served else ("source", facts.source),
         ("name", facts.name),
         ("unit", facts.unit),
         ("max_records", facts.max_records),

@@ -202,7 +202,7 @@ class WireServer:
             raise Refusal("28000", "connect with TLS: sslmode=require", fatal=True)
         await self._authenticate(stream, name, host=host)
         user = await asyncio.to_thread(self._service.find_user, name)
-        if user is None:  # removed since it was made
+        if user is None:  # removed a moment ago
             raise _wrong(name)
         self._service.note_login(name, origin=host, door="wire", known=True)
         stream.send(message(b"R", struct.pack("!i", 0)))
@@ -222,8 +222,6 @@ class WireServer:
         return Session(stream, asker=asker, settings=settings, limits=self._limits)
 
     async def _authenticate(self, stream: Stream, name: str, *, host: str) -> None:
-        if not self._service.may_log_in(name, origin=host):
-            raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
         binding = self._binding if stream.tls is not None else None
         mechanisms = ([MECHANISM_PLUS] if binding else []) + [MECHANISM]
         stream.send(message(b"R", struct.pack("!i", 10), *map(cstring, mechanisms), b"\0"))
@@ -238,7 +236,11 @@ class WireServer:
         exchange = Exchange(verifier, mechanism=mechanism, binding=binding)
         stream.send(message(b"R", struct.pack("!i", 11), exchange.begin(first)))
         await stream.flush()
-        last = exchange.finish(await _read_login(stream))
+        proof = await _read_login(stream)
+        # Asked only now, so that many logins that were begun at once are not many tries.
+        if not self._service.may_log_in(name, origin=host):
+            raise Refusal("28000", "too many wrong passwords for this name; wait a minute", fatal=True)
+        last = exchange.finish(proof)
         if last is None:
             self._service.note_login(name, origin=host, door="wire", known=False)
             await asyncio.sleep(self._limits.pause_seconds)

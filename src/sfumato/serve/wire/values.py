@@ -166,20 +166,24 @@ def _write(value: Any, oid: int) -> str:  # noqa: ANN401 - any value of any type
         case Decimal():
             return format(value, "f") if value.is_finite() else str(value)
         case datetime():
-            zone = "+00" if oid == TIMESTAMPTZ else ""
-            return (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None).isoformat(
-                " "
-            ) + zone
+            plain = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None)
+            return _trim(plain.isoformat(" ")) + ("+00" if oid == TIMESTAMPTZ else "")
+        case time():
+            return _trim(value.isoformat())
         case date():
             return value.isoformat() + (" 00:00:00" if oid == TIMESTAMP else "")
         case timedelta():
             days, rest = divmod(value, timedelta(days=1))
-            return f"{days} days {(_EPOCH + rest).time().isoformat()}"
+            return f"{days} days {_trim((_EPOCH + rest).time().isoformat())}"
         case bytes():
             return "\\x" + value.hex()
         case dict() | list() | tuple():
             return json.dumps(value, default=str)
     return str(value)
+
+
+def _trim(text: str) -> str:
+    return text.rstrip("0") if "." in text else text
 
 
 def _quote(item: str) -> str:
