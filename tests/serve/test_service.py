@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from fractions import Fraction
 
 import pytest
@@ -276,6 +277,44 @@ def test_too_many_requests_and_too_many_wrong_passwords_wait(make_service, run):
         service.check_password("ana", "ana's password", origin="here")
     assert service.check_password("ana", "ana's password", origin="elsewhere") == ANA
     assert "password" not in json.dumps(service.events)
+
+
+def test_what_is_kept_of_a_wrong_name_is_short(make_service):
+    service = make_service()
+    for number in range(20):
+        name = f"{number}" + "x" * 100_000
+        assert service.check_password(name, "wrong password", origin="here") is None
+    assert len(json.dumps(service.events)) < 20_000
+    assert sum(map(len, service._failed)) < 20_000
+
+
+def test_when_a_reading_ended_shows_nowhere(make_service, run, monkeypatch):
+    service = make_service(reply_every=0.4)
+    engine = type(service.curator._engine)
+    ended, original = [], engine.aggregate
+
+    def aggregate(*given, **named):
+        found = original(*given, **named)
+        ended.append(time.monotonic())
+        return found
+
+    monkeypatch.setattr(engine, "aggregate", aggregate)
+
+    async def ask():
+        begun = time.monotonic()
+        asked = [asyncio.create_task(service.ask(user, COUNT)) for user in (ANA, SUE)]
+        while not ended:
+            await asyncio.sleep(0.01)
+        while time.monotonic() < begun + 0.3:
+            assert not (await service.explain(ANA, COUNT))["stored"]
+            assert not any(charge["answered"] for charge in await service.history(ANA))
+            assert service.metrics()["running"] == 2
+            await asyncio.sleep(0.02)
+        await asyncio.gather(*asked)
+        return time.monotonic() - begun
+
+    assert run(ask()) >= 0.4
+    assert ended[0]
 
 
 def test_a_steward_link_works_once(make_service):

@@ -58,3 +58,20 @@ def test_reply_times_lie_on_a_grid_that_does_not_depend_on_the_work(elapsed):
     assert reply >= elapsed
     assert min(abs(reply - each) for each in grid) < 1e-6
     assert reply <= max(0.05, elapsed * 2**0.5 + 1e-9)
+
+
+def test_a_new_token_takes_the_place_of_the_old_one_as_a_password_too(tmp_path):
+    state = State(tmp_path / "serve.db")
+    old = state.add_user("ana", "analyst")
+    state.add_user("ben", "analyst", password="correct horse")
+    session = state.open_session("ana")
+    new = state.new_token("ana")
+    assert state.find_token(old) is None
+    assert not state.find_verifier("ana").fits(old)
+    assert state.find_verifier("ana").fits(new)
+    assert state.find_session(session) is None
+    state.new_token("ben")
+    assert state.find_verifier("ben").fits("correct horse")
+    state.set_password("ana", "battery staple")
+    state.new_token("ana")
+    assert state.find_verifier("ana").fits("battery staple")

@@ -239,13 +239,15 @@ class Curator:
         asked_by: str | None = None,
         at_most: Fraction | None = None,
         progress: Callable[[str], None] = lambda _: None,
+        pace: Callable[[], None] = lambda: None,
     ) -> Answer:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
 
         `epsilon` is what a plain SELECT of private tables may spend, which without it is refused;
         `parameters` are the values of `$1`, `$2`, ...; they are bound to the parsed statement, never to text.
         `asked_by` is who asks, recorded with the charge and held to their share; `at_most` is the most
-        epsilon that it may cost; `progress` is called with each stage.
+        epsilon that it may cost; `progress` is called with each stage. `pace` is called when a reading has
+        ended, and returns when that may be seen: nothing of its answer is stored or told before.
 
         Privacy: the sensitivity of every measure follows from the plan and the bounds that the engine
         enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its
@@ -266,6 +268,7 @@ class Curator:
             at_most=at_most,
             epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
             parameters=parameters,
+            pace=pace,
         )
 
     def describe(

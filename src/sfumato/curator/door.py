@@ -161,17 +161,23 @@ def answer_under_charge(
     pack: Callable[[Noisy], bytes],
     unpack: Callable[[bytes], Noisy],
     progress: Callable[[str], None],
+    pace: Callable[[], None] = lambda: None,
 ) -> tuple[Noisy, bool]:
     """The noisy answer to a question that is asked at once, and whether it was charged now.
 
     It was not if it is stored, or if a charge was made whose answer nobody has seen: that one is finished.
     `bill`, `ledger`, `noise`, `prepare` and `progress` are those of `open_charge`, `read` and `draw` those of
-    `measure`. The ledger keeps what `pack` makes of the answer; `unpack` is its inverse.
+    `measure`. The ledger keeps what `pack` makes of the answer; `unpack` is its inverse. `pace` is called
+    when the reading has ended, well or not, and returns when that may be seen.
     """
     with open_charge(bill, ledger=ledger, noise=noise, prepare=prepare, progress=progress) as charge:
         if charge.answer is not None:
             return unpack(charge.answer), False
-        noisy = charge.measure(read, draw)
+        try:
+            noisy = charge.measure(read, draw)
+        finally:
+            # Here, because whoever waits for the same, or looks whether it is stored, sees what comes next.
+            pace()
         try:
             charge.store(pack(noisy))
         except LedgerError as error:

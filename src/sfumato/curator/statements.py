@@ -44,6 +44,7 @@ from sfumato.sql import (
     kinds_of_parameters,
     label_counts,
     least_epsilon,
+    list_constants,
     list_labels,
     normalize,
     note_counts,
@@ -97,13 +98,14 @@ def answer_statement(
     at_most: Fraction | None = None,
     epsilon: Fraction | None = None,
     parameters: Sequence[object] = (),
+    pace: Callable[[], None] = lambda: None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
     opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
-    `asked_by` is who asks, `at_most` the most epsilon that it may cost.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door.
     """
     desk = _Desk(
         project=project,
@@ -114,6 +116,7 @@ def answer_statement(
         noise=noise,
         asked_by=asked_by,
         at_most=at_most,
+        pace=pace,
     )
     return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
 
@@ -156,6 +159,7 @@ class _Desk:
     noise: NoiseSource | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
+    pace: Callable[[], None] = lambda: None
 
     def answer(
         self,
@@ -213,9 +217,9 @@ class _Desk:
 
     def _schema(self, statement: Statement, catalog: Catalog) -> pa.Schema:
         """The schema of the answer, from the plan alone."""
-        if statement.explain and statement.mode == "private":
-            return pa.schema([("plan", pa.string())])
         free = self._answer_free(statement, catalog)
+        if statement.explain and (statement.mode == "private" or free is not None):
+            return pa.schema([("plan", pa.string())])
         if free is not None:
             return free.schema
         if statement.mode == "public":
@@ -230,7 +234,7 @@ class _Desk:
 
     def _answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
         """The answer to a question that public facts answer, None for any other."""
-        if not self._named(statement) or statement.explain:
+        if not self._named(statement):
             return None
         if any(is_probe(query) for query in (statement.query, *(each.rows for each in statement.around))):
             priced = replace(statement, mode="private", epsilon=statement.epsilon or Fraction(1))
@@ -239,11 +243,15 @@ class _Desk:
             if priced.within is not None and priced.within.relative:
                 priced = replace(priced, within=None)
             return rehearse_query(self._plan_statement(priced, catalog)).empty_table()
-        return list_labels(statement, catalog)
+        constants = list_constants(statement) if statement.plain else None
+        return list_labels(statement, catalog) if constants is None else constants
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         catalog = self._catalog(statement)
         free = self._answer_free(statement, catalog)
+        if free is not None and statement.explain:
+            text = "public facts answer this: no record is read, and nothing is spent"
+            return Answer(table=pa.table({"plan": [text]}), explanation=text, public=True)
         if free is not None:
             return Answer(table=free, public=True)
         if statement.mode == "public":
@@ -281,11 +289,12 @@ class _Desk:
             if statement.explain:
                 more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
                 return self._explain((plan,), more=more)
-            report = self.report()
-            beyond = self.at_most is not None and spent + plan.epsilon > self.at_most
-            if last is not None and (beyond or not admits(report.budget, report.sums, plan.costs)):
+            try:
+                noisy, cost = self._answer(plan, spent=spent, progress=progress)
+            except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
+                if last is None:
+                    raise
                 return _finish(*last, spent)
-            noisy, cost = self._answer(plan, spent=spent, progress=progress)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)
@@ -355,6 +364,7 @@ class _Desk:
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, plan),
             progress=progress,
+            pace=self.pace,
         )
         return noisy, plan.epsilon if charged else Fraction(0)
 

@@ -60,6 +60,7 @@ _MAY: dict[Role, frozenset[str]] = {
 _KEPT = "the answer could not be given; the charge is kept, because a refund would tell about the records"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
+_LONGEST_NAME = 64  # one more than a name may have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +129,11 @@ class Service:
 
     def may_log_in(self, name: str, *, origin: str) -> bool:
         """Whether `origin` has not sent too many wrong passwords for `name` in the last minute."""
-        return len(_recent(self._failed, f"{name} {origin}")) < _LOGINS
+        return len(_recent(self._failed, f"{name[:_LONGEST_NAME]} {origin}")) < _LOGINS
 
     def note_login(self, name: str, *, origin: str, door: str, known: bool) -> None:
         """Records a login; one that failed counts against the name, from that address."""
+        name = name[:_LONGEST_NAME]  # who has not logged in yet may send any
         if not known:
             _recent(self._failed, f"{name} {origin}").append(time.monotonic())
         self._counts["logins" if known else "logins_refused"] += 1
@@ -219,25 +221,19 @@ class Service:
         begun = time.monotonic()
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
 
-        stages: list[str] = []  # none if nothing is charged or read: a stored answer, say
-
-        def work() -> tuple[Reply | SfumatoError, float]:
-            started = time.monotonic()
+        def work() -> Reply | SfumatoError:
             try:
                 ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
-                return self._buy(ask, progress=stages.append), started
+                return self._buy(ask, started=time.monotonic())
             except ChargeKept:
-                return ChargeKept(_KEPT), started
+                return ChargeKept(_KEPT)
             except SfumatoError as error:
-                return error, started
+                return error
             except Exception as error:
                 self.note("error", user.name, kind=type(error).__name__)
-                return ChargeKept(_KEPT), started
+                return ChargeKept(_KEPT)
 
-        reply, started = await self.run(work)
-        if isinstance(reply, ChargeKept) or (stages and isinstance(reply, Reply)):
-            elapsed = time.monotonic() - started
-            await asyncio.sleep(next_reply(elapsed, first=self.settings.reply_every) - elapsed)
+        reply = await self.run(work)
         self._count_reply(user, reply, time.monotonic() - begun, digest.hexdigest()[:16])
         if isinstance(reply, SfumatoError):
             raise reply
@@ -452,7 +448,13 @@ class Service:
 
     # In workers
 
-    def _buy(self, ask: _Question, *, progress: Callable[[str], None]) -> Reply:
+    def _buy(self, ask: _Question, *, started: float) -> Reply:
+        def pace() -> None:
+            # In the worker, and before the answer is stored: nobody can see when the reading has ended, not
+            # by asking the same meanwhile, nor by asking whether it is there.
+            elapsed = time.monotonic() - started
+            time.sleep(next_reply(elapsed, first=self.settings.reply_every) - elapsed)
+
         user, limit, above = ask.user, ask.at_most, self.settings.approve_above
         approved = above is None or user.role == "steward" or self.state.is_approved(user.name, ask.digest)
         if not approved and above is not None:
@@ -464,7 +466,7 @@ class Service:
             parameters=ask.parameters,
             asked_by=user.name,
             at_most=limit,
-            progress=progress,
+            pace=pace,
         )
         if answer.spent and above is not None:
             self.state.use_approval(user.name, ask.digest)

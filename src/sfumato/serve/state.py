@@ -30,6 +30,7 @@ ITERATIONS = 4096  # as PostgreSQL has it: each client computes as many at every
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@-]{0,62}")
 _SESSION_SECONDS = 12 * 3600
 _LINK_SECONDS = 24 * 3600
+_OF_TOKEN = "token"  # marks the verifier of a password that is the person's token
 _LAYOUT = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS people (
@@ -110,7 +111,7 @@ class State:
         if password is not None and len(password) < 8:
             raise AccessDenied("a password has at least 8 characters")
         token = f"sf_{secrets.token_urlsafe(32)}"
-        verifier = _pack(make_verifier(password or token))
+        verifier = _pack(make_verifier(password or token), of_token=not password)
         with self._open() as connection:
             try:
                 connection.execute(
@@ -130,12 +131,19 @@ class State:
             connection.execute("DELETE FROM links WHERE person = ?", (name,))
 
     def new_token(self, name: str) -> str:
-        """A token in place of the one that the person had."""
+        """A token in place of the one that the person had; as a password, too, if that was the token."""
         token = f"sf_{secrets.token_urlsafe(32)}"
+        verifier = _pack(make_verifier(token), of_token=True)
         with self._open() as connection:
             found = connection.execute("UPDATE people SET token = ? WHERE name = ?", (_digest(token), name))
             if not found.rowcount:
                 raise AccessDenied(f"there is no user {name!r}")
+            connection.execute(
+                "UPDATE people SET verifier = ? WHERE name = ? AND verifier LIKE ?",
+                (verifier, name, f"%:{_OF_TOKEN}"),
+            )
+            # Who held the old one may have opened them.
+            connection.execute("DELETE FROM sessions WHERE person = ?", (name,))
         return token
 
     def set_password(self, name: str, password: str) -> None:
@@ -320,12 +328,13 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _pack(verifier: Verifier) -> str:
+def _pack(verifier: Verifier, *, of_token: bool = False) -> str:
     parts = (verifier.salt, verifier.stored_key, verifier.server_key)
-    return f"{verifier.iterations}:{':'.join(part.hex() for part in parts)}"
+    mark = f":{_OF_TOKEN}" if of_token else ""
+    return f"{verifier.iterations}:{':'.join(part.hex() for part in parts)}{mark}"
 
 
 def _unpack(text: str) -> Verifier:
-    iterations, *parts = text.split(":")
+    iterations, *parts = text.removesuffix(f":{_OF_TOKEN}").split(":")
     salt, stored_key, server_key = map(bytes.fromhex, parts)
     return Verifier(salt=salt, iterations=int(iterations), stored_key=stored_key, server_key=server_key)

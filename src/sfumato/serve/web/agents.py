@@ -93,16 +93,16 @@ async def answer_agent(request: Request) -> Response:
     if not any(kind in accepted for kind in ("application/json", "application/*", "*/*")):
         raise HTTPException(406, "accept application/json")
     version = request.headers.get("mcp-protocol-version", VERSIONS[0])
+    asker = await find_asker(request)
+    if asker is None or asker.csrf is not None:
+        headers = {"WWW-Authenticate": "Bearer"}
+        raise HTTPException(401, "send `Authorization: Bearer TOKEN`", headers=headers)
     try:
         message = parse_json(await read_body(request))
     except HTTPException as error:
         return _fail(None, -32700, error.detail, status=error.status_code)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return _fail(None, -32600, "send one JSON-RPC 2.0 message, no batch", status=400)
-    asker = await find_asker(request)
-    if asker is None or asker.csrf is not None:
-        headers = {"WWW-Authenticate": "Bearer"}
-        raise HTTPException(401, "send `Authorization: Bearer TOKEN`", headers=headers)
     number, method, given = message.get("id"), message.get("method"), message.get("params", {})
     if number is None or method is None:
         return Response(status_code=202)  # a notification, or a reply to what was never asked

@@ -35,14 +35,16 @@ _NAV = {
         ("/people", "People"),
         ("/releases", "Releases"),
         ("/wizard", "New table"),
+        ("/connect", "Connect"),
     ),
     "analyst": (
         ("/ask", "Ask"),
         ("/tables", "Tables"),
         ("/history", "History"),
         ("/releases", "Releases"),
+        ("/connect", "Connect"),
     ),
-    "viewer": (("/releases", "Releases"),),
+    "viewer": (("/releases", "Releases"), ("/connect", "Connect")),
 }
 
 
@@ -118,7 +120,9 @@ async def _login(request: Request) -> Response:
     user = await run_in_threadpool(service.check_password, name, password, origin=origin)
     if user is None:
         message = "This name and password do not belong together."
-        return await show(request, None, "login.html", status=401, onward=onward, name=name, message=message)
+        return await show(
+            request, None, "login.html", status=401, onward=onward, name=name[:64], message=message
+        )
     inside = onward.startswith("/") and not onward.startswith(("//", "/\\"))
     return _begin(request, await run_in_threadpool(service.open_session, user), onward if inside else "/")
 
