@@ -31,7 +31,7 @@ PROBES = {
 }
 OF_TEXT = {
     "number": [
-        "LENGTH(v)",
+        *("LENGTH(v)", "POSITION('5' IN v)"),
         *(f"CAST(v AS {kind})" for kind in NUMBER_TYPES),
         *(f"{part}(CAST(v AS TIMESTAMP))" for part in DATE_PARTS),
         *(f"EXTRACT({part} FROM CAST(v AS DATE))" for part in ("dow", "isodow", "year")),
@@ -63,13 +63,17 @@ OF_NUMBER = {
     "number": [
         *(f"v {sign} 3" for sign in ("+", "-", "*", "/", "//", "%")),
         *("v + v", "v * v", "v - v", "v / v", "v // 0", "v % 0", "3 % v", "1 / v", "-v"),
-        *(f"{name}(v)" for name in ("ABS", "ROUND", "FLOOR", "CEIL", "SIGN", "SQRT", "LN", "LOG", "EXP")),
+        *(
+            f"{name}(v)"
+            for name in ("ABS", "ROUND", "FLOOR", "CEIL", "TRUNC", "SIGN", "SQRT", "LN", "LOG", "EXP")
+        ),
         *("ROUND(v, 1)", "POW(v, 2)", "POW(v, 0.5)", "POW(2, v)", "GREATEST(v, 5)", "LEAST(v, 5)"),
         *("COALESCE(v, 5)", "NULLIF(v, 5)", "CASE WHEN v > 1 THEN v ELSE 5 END", "IF(v > 1, v, 5)"),
         *(f"CAST(v AS {kind})" for kind in NUMBER_TYPES),
         *(f"CAST(CAST(v AS VARCHAR) AS {kind})" for kind in ("INT", "DOUBLE")),
     ],
     "text": ["CAST(v AS VARCHAR)", "CAST(v AS VARCHAR) || 'a'"],
+    "date": ["TO_TIMESTAMP(v)", "CAST(TO_TIMESTAMP(v * 1000) AS DATE)"],
     "condition": [
         "v = 5",
         "v > 1",

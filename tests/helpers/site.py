@@ -173,7 +173,7 @@ class Site:
 
     def spent(self):
         """What was charged in all."""
-        return self.call("GET", "/api/budget", by="ada").json["spent"]
+        return float(self.service.curator.budget().spent)
 
 
 async def send_scope(app, scope, body=b""):

@@ -14,7 +14,7 @@ import sfumato as sf
 
 PROJECT = """
 [budget]
-epsilon = 100000000
+epsilon = 999999999
 delta = 1e-6
 [tables.visits]
 source = "visits.parquet"
@@ -35,7 +35,7 @@ range = ["2025-01-01", "2025-12-31"]
 public = true
 source = "clinics.csv"
 """
-MUCH = "1000000"  # so much epsilon that no noise is left after rounding
+MUCH = "999999"  # so much epsilon that no noise is left after rounding
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,22 @@ KEYS = [
     "fee > 20.0",
     "month",
     "CASE WHEN '20' < fee THEN 'dear' ELSE 'cheap' END",
+    "FLOOR((fee / 10.0)) * 10.0",
+    "FLOOR(((fee - 0.0) / 12.5)) * 12.5 + 0.0",
+    "ROUND(fee)",
+    "CEIL(fee / 3)",
+    "CAST(fee AS INTEGER)",
+    "CAST(FLOOR(fee / 10) AS INTEGER) * 10",
+    "TRUNC(fee / 10)",
+    "upper(clinic)",
+    "lower(clinic) || ' clinic'",
+    "left(clinic, 1)",
+    "CAST(month AS VARCHAR)",
+    "month % 3",
+    "(month - 1) // 3 + 1",
+    "to_timestamp(floor(extract(epoch from at)/3600)*3600)::timestamp",
+    "strftime(at, '%A')",
+    "strftime(at, '%H:00')",
 ]
 
 
@@ -176,6 +192,81 @@ def test_a_condition_cuts_a_public_range(curator):
 )
 def test_the_ends_of_the_calendar_limit_nothing(curator, where):
     assert curator.sql(f"DP-SELECT 0.01 COUNT(*) AS n FROM visits WHERE {where}").table.num_rows == 1
+
+
+INNER = [
+    "DATE_TRUNC('month', at)",
+    "DATE_TRUNC('week', at)",
+    "CAST(at AS DATE)",
+    "CAST(DATE_TRUNC('quarter', visited) AS DATE)",
+    "DATE_TRUNC('week', at + INTERVAL '1 day') - INTERVAL '1 day'",
+    "EXTRACT(year FROM at)",
+    "strftime(at, '%Y-%m')",
+    "fee > 20",
+    "CASE WHEN fee > 50 THEN 2 WHEN fee > 20 THEN 1 ELSE 0 END",
+    "floor(fee / 10)",
+    "upper(clinic)",
+]
+
+
+@pytest.mark.parametrize("key", INNER)
+def test_groups_that_an_inner_query_computes(curator, exact, key):
+    inner = f"SELECT {key} AS k FROM visits WHERE fee > 3"
+    text = f"SELECT k, COUNT(*) AS n FROM ({inner}) AS q GROUP BY k ORDER BY k"
+    found = told(curator.sql(text, epsilon=MUCH).table)
+    known = told(exact.sql(quote(text)).to_arrow_table())
+    assert {k: n for k, n in found if n} == {
+        str(k).lower() if isinstance(k, bool) else k: n for k, n in known
+    }
+
+
+def test_the_least_and_the_largest_date(curator):
+    table = curator.sql(
+        "SELECT MIN(visited) AS a, MAX(visited) AS b, MEDIAN(at) AS c FROM visits", epsilon=MUCH
+    ).table
+    assert [str(kind) for kind in table.schema.types[::3]] == ["date32[day]", "date32[day]", "timestamp[us]"]
+    (row,) = table.to_pylist()
+    # One of 1025 steps of the range, and it aims a little inside.
+    assert abs((row["a"] - date(2025, 1, 1)).days) <= 2
+    assert abs((row["b"] - date(2025, 12, 31)).days) <= 2
+    assert abs((row["c"] - datetime(2025, 7, 2)).days) <= 2
+    assert row["a_low"] <= date(2025, 1, 1) <= row["a_high"]
+    with pytest.raises(sf.UnsupportedQuery, match="by itself"):
+        curator.sql("SELECT MAX(visited) - MIN(visited) AS d FROM visits", epsilon=1)
+
+
+def test_labels_are_searched_for_nothing(curator):
+    for where, found in [
+        ("clinic LIKE '%r%'", ["Harbour", "North"]),
+        ("clinic ILIKE 'h_R%' OR clinic = 'South'", ["Harbour", "South"]),
+        ("lower(clinic) LIKE '%or%' AND clinic IS NOT NULL", ["North"]),
+        ("NOT (clinic IN ('North'))", ["Harbour", "South"]),
+    ]:
+        answer = curator.sql(f"SELECT DISTINCT clinic FROM visits WHERE {where} LIMIT 10")
+        assert (answer.spent, answer.table["clinic"].to_pylist()) == (0, found)
+    explained = curator.sql("EXPLAIN SELECT DISTINCT clinic FROM visits", epsilon=1)
+    assert "nothing is spent" in str(explained)
+    assert curator.sql("SELECT 1 FROM visits LIMIT 1").table.to_pydict() == {"1": [1]}
+
+
+def test_columns_of_which_nothing_may_be_told_are_empty(curator):
+    answer = curator.sql("SELECT t.* FROM public.visits t LIMIT 20", epsilon=1)
+    assert answer.synthetic
+    assert answer.table.column_names == [
+        "person",
+        "clinic",
+        "visited",
+        "at",
+        "fee",
+        "ward",
+        "written",
+        "month",
+    ]
+    empty = {
+        name for name in answer.table.column_names if answer.table[name].null_count == answer.table.num_rows
+    }
+    assert empty == {"person", "at", "ward", "written"}
+    assert "person" in answer.notes[0]
 
 
 def test_too_many_periods_are_refused(curator):

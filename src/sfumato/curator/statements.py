@@ -44,6 +44,7 @@ from sfumato.sql import (
     kinds_of_parameters,
     label_counts,
     least_epsilon,
+    list_constants,
     list_labels,
     normalize,
     note_counts,
@@ -221,9 +222,9 @@ class _Desk:
 
     def _schema(self, statement: Statement, catalog: Catalog) -> pa.Schema:
         """The schema of the answer, from the plan alone."""
-        if statement.explain and statement.mode == "private":
-            return pa.schema([("plan", pa.string())])
         free = self._answer_free(statement, catalog)
+        if statement.explain and (statement.mode == "private" or free is not None):
+            return pa.schema([("plan", pa.string())])
         if free is not None:
             return free.schema
         if statement.mode == "public":
@@ -238,7 +239,7 @@ class _Desk:
 
     def _answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
         """The answer to a question that public facts answer, None for any other."""
-        if not self._named(statement) or statement.explain:
+        if not self._named(statement):
             return None
         if any(is_probe(query) for query in (statement.query, *(each.rows for each in statement.around))):
             priced = replace(statement, mode="private", epsilon=statement.epsilon or Fraction(1))
@@ -247,11 +248,15 @@ class _Desk:
             if priced.within is not None and priced.within.relative:
                 priced = replace(priced, within=None)
             return rehearse_query(self._plan_statement(priced, catalog)).empty_table()
-        return list_labels(statement, catalog)
+        constants = list_constants(statement) if statement.plain else None
+        return list_labels(statement, catalog) if constants is None else constants
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         catalog = self._catalog(statement)
         free = self._answer_free(statement, catalog)
+        if free is not None and statement.explain:
+            text = "public facts answer this: no record is read, and nothing is spent"
+            return Answer(table=pa.table({"plan": [text]}), explanation=text, public=True)
         if free is not None:
             return Answer(table=free, public=True)
         if statement.mode == "public":

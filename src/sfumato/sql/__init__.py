@@ -34,7 +34,7 @@ from sfumato.sql.plan import (
     least_epsilon,
 )
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
-from sfumato.sql.probes import is_probe, list_labels, probe_rows
+from sfumato.sql.probes import is_probe, list_constants, list_labels, probe_rows
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.settle import parameter_type
@@ -73,6 +73,7 @@ __all__ = [
     "kinds_of_parameters",
     "label_counts",
     "least_epsilon",
+    "list_constants",
     "list_labels",
     "normalize",
     "note_counts",

@@ -18,9 +18,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.schema import Label
-from sfumato.sql.check import DATE_PARTS, check_scalar, is_top, refuse
+from sfumato.sql.calendar import to_microseconds
+from sfumato.sql.check import check_scalar, finite_labels, is_top, refuse
 from sfumato.sql.dates import read_labels
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
+from sfumato.sql.settle import is_day, kind_of
 
 CELLS = 1024
 """Steps between the bounds of a column among which a private quantile chooses."""
@@ -102,11 +104,15 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """An aggregate as written: how it follows from its measures."""
+    """An aggregate as written: how it follows from its measures.
+
+    With a `type`, it is a date, measured in days from 1970, or a moment, in seconds.
+    """
 
     measures: tuple[Measure, ...]
     kind: Literal["measure", "average", "variance", "deviation", "mode"] = "measure"
     sample: bool = False
+    type: pa.DataType | None = None
 
 
 def name_item(item: exp.Expr, text: str, *, plain: bool = False) -> str:
@@ -181,7 +187,7 @@ def read_keys(query: exp.Select, relation: Relation) -> tuple[Key, ...]:
 def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> Key:
     """The key that groups by `node`; `where` is what a refusal calls the place."""
     tree = qualify(node, relation, where=where)
-    labels = _finite_labels(tree)
+    labels = finite_labels(tree)
     if isinstance(tree, exp.Column):
         alias, field = relation.find(tree)
         if field.is_unit:
@@ -195,9 +201,9 @@ def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> 
     elif relation.uses_unit(tree):
         raise refuse("GROUP BY computes with the unit, which would single out individuals")
     if labels is None:
-        dated = read_labels(tree, relation)
-        if dated is not None:
-            return Key(node=tree, labels=dated[0], tree=dated[1], type=dated[2])
+        found = read_labels(tree, relation)
+        if found is not None:
+            return Key(node=tree, labels=found[0], tree=found[1], type=found[2])
         return Key(node=tree, tree=exp.cast(tree, "VARCHAR"), labels=None)
     shown = tuple(str(each).lower() if isinstance(each, bool) else each for each in labels)
     return Key(node=tree, tree=_code_of(tree, labels), labels=shown)
@@ -220,6 +226,8 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     if isinstance(node, exp.WithinGroup):
         target, where, share = _read_within_group(node)
     operand = _read_operand(target, relation, where)
+    if kind_of(operand, relation) == "date" and not isinstance(node, (exp.Sum, exp.Avg)):
+        return _read_date(node, operand, relation, condition, where, share)
     low, high = _require_bounds(operand, relation, where)
     tree = _when(condition, operand)
     whole = is_whole(operand, relation)
@@ -243,27 +251,36 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     return Aggregate(measures=(Measure(statistic="quantile", tree=tree, low=low, high=high, quantile=share),))
 
 
-def _finite_labels(tree: exp.Expr) -> tuple[Label | bool, ...] | None:
-    """The values that the form of an expression allows, if they are few and public."""
-    if isinstance(tree, exp.Paren):
-        return _finite_labels(tree.this)
-    if isinstance(tree, (exp.Predicate, exp.And, exp.Or, exp.Not)):
-        return (False, True)
-    part = tree.name if isinstance(tree, exp.Extract) else tree.key
-    if DATE_PARTS.get(part.upper()):
-        return tuple(DATE_PARTS[part.upper()])
-    if isinstance(tree, exp.Case):
-        results = [branch.args["true"] for branch in tree.args["ifs"]]
-        default = tree.args.get("default")
-        results += [default] if default is not None and not isinstance(default, exp.Null) else []
-        if all(isinstance(result, exp.Literal) for result in results):
-            values = [
-                str(result.this) if result.is_string else int(result.this) if result.is_int else None
-                for result in results
-            ]
-            if None not in values and len({type(value) for value in values}) == 1:
-                return tuple(dict.fromkeys(value for value in values if value is not None))
-    return None
+def _read_date(
+    node: exp.Expr,
+    operand: exp.Expr,
+    relation: Relation,
+    condition: exp.Expr | None,
+    where: str,
+    share: Fraction | None,
+) -> Aggregate:
+    """MIN, MAX and other quantiles of a column of dates with a public range, in days or seconds."""
+    column = operand.find(exp.Column)
+    first, stop = (relation.field(column).moments if column is not None else None) or (None, None)
+    if first is None or stop is None or not isinstance(operand, exp.Column):
+        raise refuse(
+            f"{where} of dates needs a column with a public range; declare it in the project file: "
+            'range = ["2019-01-01", "2025-12-31"]'
+        )
+    if first >= stop:
+        raise refuse(f"WHERE leaves no moment of the public range of {operand.name!r}")
+    days = is_day(operand, relation)
+    step = 86_400 * 10**6 if days else 10**6
+    count = exp.Anonymous(this="epoch_us", expressions=[operand.copy()])
+    low, high = Fraction(to_microseconds(first), step), Fraction(to_microseconds(stop), step)
+    measure = Measure(
+        statistic="quantile",
+        tree=_when(condition, exp.Div(this=count, expression=exp.Literal.number(step))),
+        low=low,
+        high=high,
+        quantile=_quantile_of(node) if share is None else share,
+    )
+    return Aggregate(measures=(measure,), type=pa.date32() if days else pa.timestamp("us"))
 
 
 def _code_of(tree: exp.Expr, labels: Sequence[Label | bool]) -> exp.Expr:

@@ -43,13 +43,15 @@ _TOKENS = {
     "PM": "%p",
     "HH": "%I",
     "TZH": None,
+    "Q": "%q",
 }
 _TOKEN = re.compile(
-    r'"[^"]*"|' + "|".join(sorted(_TOKENS, key=len, reverse=True)) + r"|Q|MS|[^A-Za-z\"]|T|Z",
+    r'"[^"]*"|' + "|".join(sorted(_TOKENS, key=len, reverse=True)) + r"|MS|[^A-Za-z\"]|T|Z",
     re.IGNORECASE,
 )
 _FINEST: dict[str, str] = {
     **dict.fromkeys("Yy", "year"),
+    "q": "quarter",
     **dict.fromkeys("mbB", "month"),
     **dict.fromkeys("GV", "week"),
     **dict.fromkeys("djaAuw", "day"),
@@ -72,7 +74,7 @@ def read_format(form: str) -> str:
             raise ValueError
         token = match[0]
         known = _TOKENS.get(token.upper(), token.strip('"').replace("%", "%%"))
-        if known is None or (token.upper() in ("Q", "MS") and token.upper() not in _TOKENS):
+        if known is None or token.upper() == "MS":
             raise ValueError
         written.append(known)
         place = match.end()
@@ -96,6 +98,11 @@ def format_unit(form: str) -> str:
     for other in units[1:]:
         unit = common_unit(unit, other)
     return unit
+
+
+def write_moment(moment: datetime, form: str) -> str:
+    """A moment by a format of strftime, in which %q is the quarter."""
+    return moment.strftime(form.replace("%q", str((moment.month - 1) // 3 + 1)))
 
 
 def common_unit(one: str, other: str) -> str:

@@ -89,7 +89,7 @@ _ALLOWED: _Nodes = (
     *(exp.DPipe, exp.Concat, exp.Lower, exp.Upper, exp.Trim, exp.Length, exp.Substring, exp.Left, exp.Right),
     *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute, exp.Extract),
     *(exp.Week, exp.WeekOfYear, exp.DayOfYear, exp.Second, exp.TimestampTrunc, exp.TimeToStr, exp.Interval),
-    *(exp.RegexpLike, exp.RegexpILike),
+    *(exp.RegexpLike, exp.RegexpILike, exp.StrPosition, exp.Trunc, exp.UnixToTime),
 )
 _AGGREGATES: _Nodes = (
     *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Mode),
@@ -210,6 +210,29 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
         yield from find_aggregates(child)
 
 
+def finite_labels(tree: exp.Expr) -> tuple[int | str | bool, ...] | None:
+    """The values that the form of an expression allows, if they are few and public."""
+    if isinstance(tree, exp.Paren):
+        return finite_labels(tree.this)
+    if isinstance(tree, (exp.Predicate, exp.And, exp.Or, exp.Not)):
+        return (False, True)
+    part = tree.name if isinstance(tree, exp.Extract) else tree.key
+    if DATE_PARTS.get(part.upper()):
+        return tuple(DATE_PARTS[part.upper()])
+    if isinstance(tree, exp.Case):
+        results = [branch.args["true"] for branch in tree.args["ifs"]]
+        default = tree.args.get("default")
+        results += [default] if default is not None and not isinstance(default, exp.Null) else []
+        if all(isinstance(result, exp.Literal) for result in results):
+            values = [
+                str(result.this) if result.is_string else int(result.this) if result.is_int else None
+                for result in results
+            ]
+            if None not in values and len({type(value) for value in values}) == 1:
+                return tuple(dict.fromkeys(value for value in values if value is not None))
+    return None
+
+
 def is_top(node: object) -> bool:
     """Whether `node` is TOP(column, k), which the parser does not know.
 
@@ -243,6 +266,12 @@ def _check_details(part: exp.Expr, where: str) -> None:
         raise refuse(f"{where} truncates to {part.text('unit')[:40]!r}; known: {', '.join(TRUNCATED)}")
     elif isinstance(part, exp.TimeToStr) and not part.args["format"].is_string:
         raise refuse(f"{where} writes dates by a format that is no text in quotes")
+    elif isinstance(part, exp.UnixToTime) and part.args.get("scale") is not None:
+        raise refuse(f"{where} reads moments by a format, which is for constants; use CAST")
+    elif isinstance(part, exp.StrPosition) and (part.args.get("position") or part.args.get("occurrence")):
+        raise refuse(f"{where} uses POSITION with a place to begin at")
+    elif isinstance(part, exp.Trunc) and part.args.get("decimals") is not None:
+        raise refuse(f"{where} uses TRUNC with decimals; use ROUND")
     elif isinstance(part, exp.Interval) and not isinstance(part.this, exp.Literal):
         raise refuse(f"{where} uses an INTERVAL that is no constant")
     elif isinstance(part, exp.Column) and part.args.get("db"):

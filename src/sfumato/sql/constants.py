@@ -245,6 +245,8 @@ def _fold(node: exp.Expr, now: datetime) -> Value:
             return _read_span(node)
         case exp.Cast():
             return _convert(_fold(node.this, now), node.to.this.name)
+        case exp.DPipe():
+            return _spell(_fold(node.this, now)) + _spell(_fold(node.expression, now))
         case exp.Add() | exp.Sub():
             return _add(_fold(node.this, now), _fold(node.expression, now), minus=isinstance(node, exp.Sub))
         case exp.Mul():
@@ -313,7 +315,17 @@ def _parse(text: exp.Expr, form: exp.Expr, translate: Callable[[str], str]) -> d
     return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo is not None else moment
 
 
+def _spell(value: Value) -> str:
+    if isinstance(value, Fraction) and value.denominator == 1:
+        return str(value.numerator)
+    if not isinstance(value, str):
+        raise NotConstant
+    return value
+
+
 def _convert(value: Value, kind: str) -> Value:
+    if kind == "INTERVAL" and isinstance(value, str):
+        return _read_span(exp.Interval(this=exp.Literal.string(value)))
     if kind not in ("DATE", "TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ"):
         raise NotConstant
     if isinstance(value, str):

@@ -1,8 +1,10 @@
-"""Groups of dates: a period, a part or a text of one column of dates, over a public range of it.
+"""Groups that are computed of one column: of dates over a public range, of labels, of bounded numbers.
 
-A range comes from the project file, or from constants in the statement's own WHERE. It is cut into periods so
-short that the key has one value in each. What that value is, Python computes from the calendar; the engine
-only computes the number of the period that a record is in, in whole numbers.
+A range of dates comes from the project file, or from constants in the statement's own WHERE. It is cut into
+periods so short that the key has one value in each. What that value is, Python computes from the calendar;
+the engine only computes the number of the period that a record is in, in whole numbers. What is computed of a
+column with public labels is computed of the labels, and what rounds a bounded number takes the whole numbers
+between.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.errors import UnsupportedQuery
+from sfumato.schema import IntegerRange, Period, Values
 from sfumato.sql.calendar import (
     EPOCH,
     MONTHS,
@@ -29,6 +33,7 @@ from sfumato.sql.calendar import (
     to_days,
     to_microseconds,
     truncate,
+    write_moment,
 )
 from sfumato.sql.check import refuse
 from sfumato.sql.constants import NotConstant, Span, fold, read_moment, write
@@ -52,6 +57,9 @@ _PARTS = (
     *(exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfWeek, exp.Hour, exp.Minute),
     *(exp.Week, exp.WeekOfYear, exp.DayOfYear, exp.Second),
 )
+_LISTED = (Values, IntegerRange, Period)
+_ROUNDING = (exp.Floor, exp.Ceil, exp.Round, exp.Trunc, exp.Cast)
+_WHOLE_TYPES = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.DPipe, exp.Concat, exp.Mod)
 
 
@@ -78,57 +86,156 @@ def narrow_moments(condition: exp.Expr, relation: Relation) -> Relation:
 def read_labels(
     tree: exp.Expr, relation: Relation
 ) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
-    """Labels, the tree of their codes, and their type if they are dates; None if the groups are not public.
+    """Labels, the tree of their codes, and their type if they have one; None if the groups are not public.
 
     `tree` is a checked expression of one column.
     """
+    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
+    if len(columns) != 1 or relation.field(columns[0]).is_unit:
+        return None
+    column, field = columns[0], relation.field(columns[0])
+    try:
+        if field.kind == "date":
+            return _read_dates(tree, column, relation)
+        if tree is column or isinstance(tree, exp.Column):
+            return None
+        return _read_mapped(tree, column, relation) or _read_rounded(tree, column, relation)
+    except UnsupportedQuery:
+        raise
+    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+        return None
+
+
+def derive_period(tree: exp.Expr, relation: Relation) -> Field | None:
+    """The field of an expression that gives days, or beginnings of periods, of one column of dates."""
     columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
     if len(columns) != 1 or relation.field(columns[0]).kind != "date":
         return None
     try:
         unit = _unit_of(tree, relation)
-    except (_NoCalendar, ValueError, NotConstant):
+        low, stop = relation.field(columns[0]).moments or (None, None)
+        if unit == _MOMENT or low is None or stop is None or low >= stop:
+            return None
+        cells = _list(low, stop, unit) if _count(low, stop, unit) <= _MOST_LISTED else iter(())
+        begins = [_apply(tree, cell) for cell in cells]
+    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
         return None
-    first, stop = relation.field(columns[0]).moments or (None, None)
+    if not begins or not all(isinstance(begin, date) for begin in begins) or isinstance(unit, int):
+        return None
+    days = not isinstance(begins[0], datetime)
+    moments = [_moment(begin) for begin in begins]
+    first, last = min(moments), max(moments)
+    # The period of a moved or nested one may begin anywhere; then only days tell all beginnings apart.
+    aligned = all(truncate(moment, unit) == moment for moment in moments)
+    return replace(
+        relation.field(columns[0]),
+        type=pa.date32() if days else pa.timestamp("us"),
+        moments=(first, last + (_DAY if days else _TICK)),
+        period=unit if aligned else "day" if all(each.time() == time() for each in moments) else None,
+    )
+
+
+def _read_dates(
+    tree: exp.Expr, column: exp.Column, relation: Relation
+) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
+    unit = _unit_of(tree, relation)
+    first, stop = relation.field(column).moments or (None, None)
     if unit == _MOMENT or first is None or stop is None:
         return None
     if first >= stop:
-        raise refuse(f"WHERE leaves no moment of the public range of {columns[0].name!r}")
+        raise refuse(f"WHERE leaves no moment of the public range of {column.name!r}")
     if _count(first, stop, unit) > _MOST_PERIODS:
         raise refuse(
-            f"GROUP BY of {columns[0].name!r} by so short a period makes more than {_MOST_PERIODS:,} groups; "
+            f"GROUP BY of {column.name!r} by so short a period makes more than {_MOST_PERIODS:,} groups; "
             "use a longer one, or bound it in WHERE"
         )
-    try:
-        by_day = is_day(columns[0], relation)
-        cells = (moment.date() if by_day else moment for moment in _list(first, stop, unit))
-        values = [_apply(tree, cell) for cell in cells]
-    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+    by_day = is_day(column, relation)
+    cells = (moment.date() if by_day else moment for moment in _list(first, stop, unit))
+    values = [_apply(tree, cell) for cell in cells]
+    inside = exp.and_(
+        exp.GTE(this=column.copy(), expression=_bound(first)),
+        exp.LT(this=column.copy(), expression=_bound(stop)),
+    )
+    found = _number_values(values, _place(column, first, unit), column)
+    return None if found is None else (found[0], exp.Case().when(inside, found[1]), found[2])
+
+
+def _read_mapped(
+    tree: exp.Expr, column: exp.Column, relation: Relation
+) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
+    """What is computed of a column with public labels: it is computed of each of them."""
+    alias, field = relation.find(column)
+    if field.column is None or field.column.extras or not isinstance(field.column.domain, _LISTED):
         return None
+    if field.column.size > _MOST_LISTED:
+        return None
+    values = [
+        _apply(tree, Fraction(label) if isinstance(label, int) else label) for label in field.column.labels
+    ]
+    code = exp.column(f"code of {field.name}", table=alias, quoted=True)
+    return _number_values(values, code, column)
+
+
+def _read_rounded(
+    tree: exp.Expr, column: exp.Column, relation: Relation
+) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
+    """What is computed of a bounded number that is rounded: of each whole number between the bounds."""
+    rounded = [node for node in tree.find_all(*_ROUNDING) if _rounds(node)]
+    # The innermost; what is rounded again is computed of whole numbers.
+    rounded = [node for node in rounded if not any(_rounds(each) for each in node.this.find_all(*_ROUNDING))]
+    if len(rounded) != 1 or any(
+        True for each in tree.find_all(exp.Column) if each is not rounded[0].find(exp.Column)
+    ):
+        return None
+    bounds = relation.bounds(rounded[0].this)
+    if bounds is None or bounds[1] - bounds[0] > _MOST_LISTED:
+        return None
+    low, high = Fraction(bounds[0]).__floor__(), Fraction(bounds[1]).__ceil__()
+    if isinstance(rounded[0], exp.Floor):
+        high = Fraction(bounds[1]).__floor__()
+    mark = exp.column("whole", table="rounded")
+    shape = tree.copy().transform(lambda node: mark.copy() if node == rounded[0] else node)
+    values = [_apply(shape, Fraction(number)) for number in range(low, high + 1)]
+    whole = rounded[0].copy()
+    inside = exp.Between(this=whole, low=write(Fraction(low)), high=write(Fraction(high)))
+    since = exp.Sub(this=exp.paren(whole.copy()), expression=exp.paren(write(Fraction(low))))
+    place = exp.Cast(this=exp.paren(since), to=exp.DataType.build("BIGINT"))
+    found = _number_values(values, place, column)
+    return None if found is None else (found[0], exp.Case().when(inside, found[1]), found[2])
+
+
+def _rounds(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Cast):
+        return node.to.this.name in _WHOLE_TYPES
+    return not (isinstance(node, exp.Round) and node.args.get("decimals") is not None)
+
+
+def _number_values(
+    values: list[object], place: exp.Expr, column: exp.Column
+) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
+    """The labels of `values`, each once and in order, and the tree of the code of the one at `place`."""
     codes: dict[object, int] = {}
     for value in values:
         codes.setdefault(value, len(codes))
     labels, kind = _label_values(list(codes))
     if labels is None:
         return None
-    place = _place(columns[0], first, unit)
-    if len(codes) < len(values):
-        if len(values) > _MOST_LISTED:
-            raise refuse(
-                f"GROUP BY of {columns[0].name!r}: its groups are made of more than {_MOST_LISTED:,} "
-                "periods; bound it in WHERE, or use a period that is not shorter than needed"
-            )
-        # One node, however many numbers are listed.
-        listed = exp.var(f"[{', '.join(str(codes[value]) for value in values)}]")
-        place = exp.Anonymous(
-            this="list_extract",
-            expressions=[listed, exp.Add(this=exp.paren(place), expression=exp.Literal.number(1))],
+    if len(codes) == len(values):
+        return labels, place, kind
+    for period in (7, 24, 1440):
+        if len(values) > period and values == (values[:period] * (len(values) // period + 1))[: len(values)]:
+            place = exp.Mod(this=exp.paren(place), expression=exp.Literal.number(period))
+            values = values[:period]
+            break
+    if len(values) > _MOST_LISTED:
+        raise refuse(
+            f"GROUP BY of {column.name!r}: its groups are made of more than {_MOST_LISTED:,} "
+            "periods; bound it in WHERE, or use a period that is not shorter than needed"
         )
-    inside = exp.and_(
-        exp.GTE(this=columns[0].copy(), expression=_bound(first)),
-        exp.LT(this=columns[0].copy(), expression=_bound(stop)),
-    )
-    return labels, exp.Case().when(inside, place), kind
+    # One node, however many numbers are listed.
+    listed = exp.var(f"[{', '.join(str(codes[value]) for value in values)}]")
+    after = exp.Add(this=exp.paren(place), expression=exp.Literal.number(1))
+    return labels, exp.Anonymous(this="list_extract", expressions=[listed, after]), kind
 
 
 def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
@@ -152,6 +259,9 @@ def _limits(
     if not isinstance(part, (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)):
         return
     node, by_day = part.this, False
+    if isinstance(node, exp.Extract) and node.name.upper() == "EPOCH":
+        yield from _epoch_limits(part, node.expression, relation)
+        return
     while isinstance(node, (exp.Paren, exp.Cast)):
         if isinstance(node, exp.Cast):
             if node.to.this.name not in ("DATE", "TIMESTAMP"):
@@ -182,10 +292,26 @@ def _limits(
     yield node, low, stop, stands
 
 
+def _epoch_limits(
+    part: exp.Expr, node: exp.Expr, relation: Relation
+) -> Iterator[tuple[exp.Column, datetime | None, datetime | None, bool]]:
+    """The same of EXTRACT(epoch FROM column)."""
+    try:
+        seconds = fold(part.expression, EPOCH)
+    except NotConstant:
+        return
+    if isinstance(seconds, Fraction) and abs(seconds) < 10**11:
+        moment = EPOCH + timedelta(microseconds=int(seconds * 10**6))
+        yield from _limits(type(part)(this=node.copy(), expression=write(moment)), relation)
+
+
 def _unit_of(node: exp.Expr, relation: Relation) -> str | int:
     """The longest period in which an expression stays the same; a number is one of so many seconds."""
     match node:
         case exp.Column():
+            period = relation.field(node).period
+            if period is not None:
+                return period
             return "day" if is_day(node, relation) else _MOMENT
         case exp.Paren():
             return _unit_of(node.this, relation)
@@ -203,7 +329,7 @@ def _unit_of(node: exp.Expr, relation: Relation) -> str | int:
             return _within_step(_unit_of(seconds[0], relation), seconds[1], seconds[0])
         case exp.IntDiv() if (seconds := _epoch_step(node)) is not None:
             return _within_step(_unit_of(seconds[0], relation), seconds[1], seconds[0])
-        case exp.Floor() | exp.Ceil() | exp.Round():
+        case exp.Floor() | exp.Ceil() | exp.Round() | exp.UnixToTime() | exp.Trunc():
             return _unit_of(node.this, relation)
     if isinstance(node, _PARTS):
         return _within(_unit_of(node.this, relation), part_unit(node.key), node.this)
@@ -274,8 +400,8 @@ def _epoch_step(node: exp.Expr) -> tuple[exp.Expr, int] | None:
     return top.expression, int(seconds)
 
 
-def _apply(node: exp.Expr, moment: date) -> object:
-    """The value of an expression at a moment."""
+def _apply(node: exp.Expr, moment: object) -> object:
+    """The value of an expression whose column has the value `moment`."""
     match node:
         case exp.Column():
             return moment
@@ -286,14 +412,27 @@ def _apply(node: exp.Expr, moment: date) -> object:
         case exp.TimestampTrunc():
             return truncate(_moment(_apply(node.this, moment)), node.text("unit").lower())
         case exp.TimeToStr():
-            return _moment(_apply(node.this, moment)).strftime(node.args["format"].name)
+            return write_moment(_moment(_apply(node.this, moment)), node.args["format"].name)
+        case exp.UnixToTime():
+            seconds = _number(_apply(node.this, moment))
+            return EPOCH + timedelta(microseconds=int(seconds * 10**6))
+        case exp.Upper() | exp.Lower() | exp.Trim():
+            text = _text(_apply(node.this, moment))
+            if isinstance(node, exp.Trim):
+                return text.strip()
+            return text.upper() if isinstance(node, exp.Upper) else text.lower()
+        case exp.Left() | exp.Right():
+            text, count = _text(_apply(node.this, moment)), _number(_apply(node.expression, moment))
+            return text[: int(count)] if isinstance(node, exp.Left) else text[len(text) - int(count) :]
+        case exp.Coalesce():
+            return _apply(node.this, moment)
         case exp.Extract():
             return Fraction(date_part(_moment(_apply(node.expression, moment)), node.name.lower()))
-        case exp.Floor() | exp.Ceil() | exp.Round():
+        case exp.Floor() | exp.Ceil() | exp.Round() | exp.Trunc():
             number = _number(_apply(node.this, moment))
             if isinstance(node, exp.Round) and node.args.get("decimals") is not None:
                 raise _NoCalendar
-            return Fraction(round(number) if isinstance(node, exp.Round) else _step(node, number))
+            return Fraction(_step(node, number))
     if isinstance(node, _PARTS):
         return Fraction(date_part(_moment(_apply(node.this, moment)), node.key))
     if isinstance(node, (exp.DPipe, exp.Concat)):
@@ -304,10 +443,16 @@ def _apply(node: exp.Expr, moment: date) -> object:
 
 
 def _step(node: exp.Expr, number: Fraction) -> int:
-    return number.__floor__() if isinstance(node, exp.Floor) else number.__ceil__()
+    match node:
+        case exp.Floor():
+            return number.__floor__()
+        case exp.Ceil():
+            return number.__ceil__()
+        case _:
+            return int(number) if isinstance(node, exp.Trunc) else round(number)
 
 
-def _compute(node: exp.Expr, moment: date) -> object:
+def _compute(node: exp.Expr, moment: object) -> object:
     left, right = _apply(node.this, moment), _apply(node.expression, moment)
     if isinstance(left, date) and isinstance(right, Span) and isinstance(node, (exp.Add, exp.Sub)):
         return (right if isinstance(node, exp.Add) else -right).after(_moment(left))
@@ -367,8 +512,17 @@ def _label_values(values: list[object]) -> tuple[tuple[Label, ...] | None, pa.Da
         return tuple(to_microseconds(_moment(value)) for value in values), pa.timestamp("us")
     if all(isinstance(value, date) and not isinstance(value, datetime) for value in values):
         return tuple(to_days(_moment(value)) for value in values), pa.date32()
-    numbers = [value for value in values if isinstance(value, Fraction) and value.denominator == 1]
-    return (tuple(map(int, numbers)), None) if len(numbers) == len(values) else (None, None)
+    numbers = [value for value in values if isinstance(value, Fraction)]
+    if len(numbers) < len(values):
+        return None, None
+    if all(value.denominator == 1 for value in numbers):
+        return tuple(map(int, numbers)), None
+    return tuple(spell(value) for value in numbers), pa.float64()
+
+
+def spell(value: Fraction) -> str:
+    """A number as a label that reads back as the double next to it."""
+    return repr(float(value))
 
 
 def _count(first: datetime, stop: datetime, unit: str | int) -> int:

@@ -18,7 +18,7 @@ from sfumato.sql.calendar import EPOCH, to_days, to_microseconds
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.constants import NotConstant, fold, read_moment
 from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text
-from sfumato.sql.settle import MIRRORED
+from sfumato.sql.settle import MIRRORED, TYPES
 from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
 from sfumato.tables.arrays import label_array
 
@@ -54,6 +54,8 @@ def label_column(key: Key, codes: NDArray[Any]) -> pa.Array:
     labels = key.labels or ("",)
     if key.type is None:
         return label_array(codes.astype(np.int32), labels)
+    if pa.types.is_floating(key.type):
+        return pa.array(np.array([float(label) for label in labels])[codes])
     numbers = np.array(labels, np.int64)[codes]
     return pa.array(numbers.astype(np.int32) if pa.types.is_date32(key.type) else numbers).cast(key.type)
 
@@ -128,6 +130,8 @@ class Evaluator:
                 return self.texts(tree.this)
             case exp.Literal():
                 return np.full(self.rows, str(tree.this), object)
+            case exp.Cast():
+                return self._spell(tree.this)
             case exp.Case():
                 found, open_ = np.full(self.rows, None, object), np.ones(self.rows, np.bool_)
                 for branch in tree.args["ifs"]:
@@ -140,6 +144,35 @@ class Evaluator:
                     found = np.where(open_, self.texts(default), found)
                 return found
         raise refuse("text that is computed from aggregates")
+
+    def _spell(self, tree: exp.Expr) -> NDArray[np.object_]:
+        """Numbers as text; keys as their labels."""
+        if is_text(tree):
+            return self.texts(tree)
+        if is_key(tree):
+            labels = self.labels(int(tree.name), np.arange(self.rows)).to_pylist()
+            return np.array([str(label) for label in labels], object)
+        numbers = self.band(tree).value.tolist()
+        told = [None if number != number else f"{number:.15g}" for number in numbers]
+        return np.array(told, object)
+
+    def moments(self, tree: exp.Expr) -> pa.Array:
+        """A constant date or moment, for every row."""
+        value = fold(tree, EPOCH)
+        return pa.array([value] * self.rows, TYPES["date" if isinstance(value, datetime) else "day"])
+
+    def dates(self, tree: exp.Expr) -> list[pa.Array] | None:
+        """The values and ends of an aggregate that is a date, None for anything else."""
+        if not (isinstance(tree, exp.Column) and tree.table == AGGREGATE):
+            return None
+        kind = self._plan.aggregates[int(tree.name)].type
+        if kind is None:
+            return None
+        band = self.band(tree)
+        step = 1 if pa.types.is_date32(kind) else 10**6
+        stored = np.int32 if pa.types.is_date32(kind) else np.int64
+        ends = [np.floor(each * step).astype(stored) for each in (band.value, band.low, band.high)]
+        return [pa.array(each).cast(kind) for each in ends]
 
     def test(self, tree: exp.Expr) -> NDArray[np.bool_]:
         """Whether a condition holds for the noisy values of each group."""

@@ -26,6 +26,7 @@ from sfumato.sql.plan import (
     find_mode,
     half_width,
     is_key,
+    is_moment,
     is_rank,
     is_text,
     name_columns,
@@ -118,6 +119,10 @@ def _finish(plan: QueryPlan, evaluator: Evaluator) -> pa.Table:
             arrays = [pa.array(evaluator.texts(output.tree)[rows], pa.string())]
         elif is_rank(output.tree):
             arrays = [to_arrow(evaluator.places(output.tree)[rows])]
+        elif is_moment(output.tree):
+            arrays = [evaluator.moments(output.tree).take(pa.array(rows))]
+        elif (dates := evaluator.dates(output.tree)) is not None:
+            arrays = [each.take(pa.array(rows)) for each in dates]
         else:
             band = evaluator.band(output.tree)
             arrays = [to_arrow(each[rows]) for each in (band.value, band.low, band.high)]

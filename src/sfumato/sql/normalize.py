@@ -150,6 +150,14 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
         case exp.DataType() if names and node.this in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPNTZ):
             # Every moment is in UTC here.
             node.set("this", exp.DType.TIMESTAMP)
+        case exp.Date() if node.this is not None and not node.expressions:
+            node.replace(exp.Cast(this=node.this, to=exp.DataType.build("DATE")))
+        case exp.Distinct():
+            node.set("expressions", [each.unnest() for each in node.expressions])
+        case exp.Escape() if isinstance(node.this, (exp.Like, exp.ILike)) and node.expression.is_string:
+            # An escape that a pattern does not use says nothing.
+            if node.this.expression.is_string and node.expression.name not in node.this.expression.name:
+                node.replace(node.this)
         case exp.AtTimeZone() if node.args["zone"].name.upper() in _UTC:
             node.replace(node.this)
         case exp.Count() if isinstance(node.this, exp.Literal) and node.this.is_number:

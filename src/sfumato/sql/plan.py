@@ -165,12 +165,22 @@ def is_text(tree: exp.Expr) -> bool:
             return bool(tree.is_string)
         case exp.Paren():
             return is_text(tree.this)
+        case exp.Cast():
+            return tree.to.this.name in ("TEXT", "VARCHAR")
         case exp.Case():
             results = [*(branch.args["true"] for branch in tree.args["ifs"]), tree.args.get("default")]
             given = [each for each in results if each is not None and not isinstance(each, exp.Null)]
             return bool(given) and all(is_text(each) for each in given)
         case _:
             return False
+
+
+def is_moment(tree: exp.Expr) -> bool:
+    """Whether a tree is a constant date or moment."""
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    dated = isinstance(tree, exp.Cast) and tree.to.this.name in ("DATE", "TIMESTAMP")
+    return dated and isinstance(tree.this, exp.Literal)
 
 
 def is_rank(tree: exp.Expr) -> bool:
@@ -196,7 +206,7 @@ def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None
 
 def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, ...]:
     """The names of the columns that one item of the select list becomes."""
-    if is_key(output.tree) or is_text(output.tree) or is_rank(output.tree):
+    if is_key(output.tree) or is_text(output.tree) or is_rank(output.tree) or is_moment(output.tree):
         return (output.name,)
     mode = find_mode(output.tree, aggregates)
     if mode is None:

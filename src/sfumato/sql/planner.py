@@ -37,8 +37,10 @@ from sfumato.sql.plan import (
     QueryPlan,
     Stage,
     calibrate_noise,
+    find_aggregate_numbers,
     find_mode,
     is_key,
+    is_moment,
     name_columns,
     plan_selection,
 )
@@ -91,7 +93,11 @@ def prepare_query(
         raise refuse("two columns of the answer, with those of their intervals, have the same name; use AS")
     stages = _read_stages(query, statement.around, reader)
     aggregates = tuple(reader.aggregates)
-    plain = [each.tree for each in outputs if not (is_key(each.tree) or find_mode(each.tree, aggregates))]
+    plain = [
+        each.tree
+        for each in outputs
+        if not (is_key(each.tree) or find_mode(each.tree, aggregates) or is_moment(each.tree))
+    ]
     for tree in (*plain, *(tree for stage in stages for tree, _ in stage.order)):
         _check_tree(tree, aggregates, logic=False)
     for stage in stages:
@@ -209,8 +215,9 @@ class _Reader:
 
         With `aliases`, a name outside an aggregate may also be that of a column of the select list.
         """
-        for found in list(find_aggregates(node)):
-            aggregate = read_aggregate(found, self._relation)
+        # All of them are read first: reading settles constants in place, and replacing copies.
+        aggregates = [(found, read_aggregate(found, self._relation)) for found in find_aggregates(node)]
+        for found, aggregate in aggregates:
             if aggregate not in self.aggregates:
                 self.aggregates.append(aggregate)
             number = self.aggregates.index(aggregate)
@@ -251,6 +258,9 @@ def _replace(node: exp.Expr, found: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 def _check_tree(tree: exp.Expr, aggregates: tuple[Aggregate, ...], *, logic: bool) -> None:
     check_output(tree, logic=logic)
+    dated = any(aggregates[number].type is not None for number in find_aggregate_numbers(tree))
+    if dated and not (isinstance(tree, exp.Column) and not logic):
+        raise refuse("what is computed with the least or the largest date; it stands by itself")
     if any(find_mode(node, aggregates) is not None for node in tree.find_all(exp.Column)):
         raise refuse(
             "MODE and TOP stand by themselves in the select list; labels are not computed or ordered with"

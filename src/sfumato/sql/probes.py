@@ -6,6 +6,7 @@ a list of choices. Neither needs a record, so both are free.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,7 +84,7 @@ def list_labels(statement: Statement, catalog: Catalog) -> pa.Table | None:
     if query.args.get("distinct") and query.args["distinct"].args.get("on") is not None:
         return None
     where = query.args.get("where")
-    if where is not None and not _only_present(where.this, node):
+    if where is not None and {each.sql() for each in where.find_all(exp.Column)} != {node.sql()}:
         return None
     if group is not None and [_spell(each, item) for each in group.expressions] != [node]:
         return None
@@ -93,14 +94,33 @@ def list_labels(statement: Statement, catalog: Catalog) -> pa.Table | None:
         return None
     order = query.args.get("order")
     limit, offset = read_rows(query)
+    labels = label_column(key, np.arange(len(key.labels))).to_pylist()
+    kept = [place for place, label in enumerate(labels) if where is None or _holds(where.this, label)]
     ranks = []
     for each in order.expressions if order is not None else ():
         if _spell(each.this, item) != node:
             raise refuse("ORDER BY of another column than the one that is listed")
         ranks.append((np.arange(len(key.labels)), bool(each.args.get("desc"))))
-    rows = sort_rows(np.arange(len(key.labels)), ranks, limit=limit, offset=offset)
+    rows = sort_rows(np.array(kept, np.intp), ranks, limit=limit, offset=offset)
     name = name_item(item, statement.texts[0], plain=statement.plain)
     return pa.table({name: label_column(key, rows)})
+
+
+def list_constants(statement: Statement) -> pa.Table | None:
+    """The one row of `SELECT 1 FROM table LIMIT 1`, by which tools ask whether a table is there."""
+    query = statement.query
+    limit = query.args.get("limit")
+    others = ("where", "group", "having", "distinct", "offset", "joins")
+    if limit is None or limit.expression.name != "1" or any(query.args.get(name) for name in others):
+        return None
+    values = {}
+    for item, text in zip(query.expressions, statement.texts, strict=True):
+        node = item.unalias()
+        if not isinstance(node, exp.Literal):
+            return None
+        name = name_item(item, text, plain=statement.plain)
+        values[name] = [node.name if node.is_string else int(node.name) if node.is_int else float(node.name)]
+    return pa.table(values) if len(values) == len(query.expressions) else None
 
 
 def _resolve(query: exp.Select, catalog: Catalog) -> Relation:
@@ -122,11 +142,50 @@ def _spell(node: exp.Expr, item: exp.Expr) -> exp.Expr:
     return node
 
 
-def _only_present(condition: exp.Expr, node: exp.Expr) -> bool:
-    """Whether a condition only asks that the column has a value."""
-    while isinstance(condition, exp.Paren):
-        condition = condition.this
-    return condition == exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
+def _holds(condition: exp.Expr, label: object) -> bool:
+    """Whether a condition about one column holds for a label of it."""
+    match condition:
+        case exp.Paren():
+            return _holds(condition.this, label)
+        case exp.And():
+            return _holds(condition.this, label) and _holds(condition.expression, label)
+        case exp.Or():
+            return _holds(condition.this, label) or _holds(condition.expression, label)
+        case exp.Not():
+            return not _holds(condition.this, label)
+        case exp.Is() if isinstance(condition.expression, exp.Null):
+            return False
+        case exp.Like() | exp.ILike() if condition.expression.is_string:
+            parts = re.split("([%_])", condition.expression.name)
+            pattern = "".join({"%": ".*", "_": "."}.get(part, re.escape(part)) for part in parts)
+            flags = re.DOTALL | (re.IGNORECASE if isinstance(condition, exp.ILike) else 0)
+            return re.fullmatch(pattern, _text_of(condition.this, label), flags) is not None
+        case exp.In() if condition.expressions:
+            return any(_equals(condition.this, each, label) for each in condition.expressions)
+        case exp.EQ():
+            return _equals(condition.this, condition.expression, label)
+        case exp.NEQ():
+            return not _equals(condition.this, condition.expression, label)
+    raise refuse("SELECT DISTINCT with a condition other than =, IN, LIKE and IS NOT NULL of its column")
+
+
+def _text_of(node: exp.Expr, label: object) -> str:
+    match node:
+        case exp.Column():
+            return str(label)
+        case exp.Paren() | exp.Cast():
+            return _text_of(node.this, label)
+        case exp.Lower():
+            return _text_of(node.this, label).lower()
+        case exp.Upper():
+            return _text_of(node.this, label).upper()
+    raise refuse("SELECT DISTINCT with a condition that computes with its column")
+
+
+def _equals(node: exp.Expr, other: exp.Expr, label: object) -> bool:
+    if not isinstance(other, exp.Literal):
+        raise refuse("SELECT DISTINCT with a condition that is no comparison with constants")
+    return _text_of(node, label) == other.name
 
 
 def _fails(condition: exp.Expr) -> bool:

@@ -17,8 +17,16 @@ from sqlglot import exp
 
 from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
 from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, find_aggregates, refuse, refuse_clauses
-from sfumato.sql.dates import narrow_moments
+from sfumato.sql.check import (
+    CAST_KINDS,
+    Kind,
+    check_scalar,
+    find_aggregates,
+    finite_labels,
+    refuse,
+    refuse_clauses,
+)
+from sfumato.sql.dates import derive_period, narrow_moments, read_labels
 from sfumato.sql.settle import TYPES, settle
 
 UNIT = "unit of sfumato"
@@ -35,6 +43,9 @@ _COMMON_TYPES: dict[Kind, str] = {
 }
 
 
+_MOST_LABELS = 1000  # that a column of an inner query is compared with
+
+
 def code_name(name: str) -> str:
     """The name of the column that holds the code of `name`."""
     return f"code of {name}"
@@ -46,7 +57,8 @@ class Field:
 
     `column` is its description if it has a public domain, whose codes the engine offers. The `labels` of
     a column of a public table are its values. `type` is how it is stored, if that is known;
-    `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions.
+    `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions;
+    with a `period`, they are beginnings of such.
     """
 
     name: str
@@ -58,6 +70,7 @@ class Field:
     is_drafted: bool = False
     type: pa.DataType | None = None
     moments: tuple[datetime | None, datetime | None] | None = None
+    period: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +124,10 @@ class Relation:
     def field(self, node: exp.Column) -> Field:
         """The field that `node` names."""
         return self.find(node)[1]
+
+    def bounds(self, node: exp.Expr) -> Bounds | None:
+        """An interval that holds every value of an expression that is not NULL, or None if none is known."""
+        return bounds_of(node, self)
 
     def uses_unit(self, node: exp.Expr) -> bool:
         """Whether an expression is the unit, or is computed with it."""
@@ -173,6 +190,11 @@ def qualify(node: exp.Expr, relation: Relation, *, where: str) -> exp.Expr:
     """
     check_scalar(node, where=where)
     node = settle(node, relation)
+    for test in list(node.find_all(exp.Is)):
+        column = test.this.unnest()
+        unit = isinstance(column, exp.Column) and relation.field(column).is_unit and not relation.joined
+        if unit and isinstance(test.expression, exp.Null) and test.parent is not None:
+            test.replace(exp.Boolean(this=False))  # records of nobody are left out
     for part in node.walk():
         for condition in _conditions(part):
             _require_condition(condition, relation, where=where)
@@ -431,9 +453,22 @@ def _derive(name: str, node: exp.Expr, relation: Relation) -> Field:
     """What is known of an expression: its kind, its bounds, and its domain if it is a bare column."""
     if isinstance(node, exp.Column):
         return replace(relation.field(node), name=name)
+    period = derive_period(node, relation)
+    if period is not None:
+        return replace(period, name=name)
+    labels = finite_labels(node)
+    if labels is None and not relation.uses_unit(node):
+        found = read_labels(node, relation)
+        labels = (
+            found[0] if found is not None and found[2] is None and len(found[0]) <= _MOST_LABELS else None
+        )
     bounds = bounds_of(node, relation)
     if bounds is not None:
-        return Field(name=name, kind="integer" if is_whole(node, relation) else "number", bounds=bounds)
+        kind_of_number: Kind = "integer" if is_whole(node, relation) else "number"
+        numbered = labels is not None and not any(isinstance(each, (str, bool)) for each in labels)
+        return Field(name=name, kind=kind_of_number, bounds=bounds, labels=labels if numbered else None)
+    if labels is not None and not isinstance(labels[0], bool):
+        return Field(name=name, kind="text" if isinstance(labels[0], str) else "integer", labels=labels)
     kind: Kind = "unknown"
     if isinstance(node, (exp.Predicate, exp.And, exp.Or, exp.Not)):
         kind = "boolean"

@@ -156,7 +156,7 @@ def _selected(
     the unit, is empty then; DP-SELECT refuses it.
     """
     query = statement.query
-    starred = any(isinstance(item, exp.Star) for item in query.expressions)
+    starred = any(item.find(exp.Star) is not None for item in query.expressions)
     items, blanks, order = [], {}, []
     for item in expand_star(query, relation):
         node, name = item.unalias(), item.alias_or_name or item.sql()
@@ -164,6 +164,8 @@ def _selected(
             found = relation.field(node)
             untold = found.column is None and found.bounds is None
             hidden = found.is_unit or (untold and found.moments is None)
+            if not hidden and untold and not found.is_drafted:
+                hidden = read_key(node, relation).is_open  # moments by themselves are no groups
             if statement.plain and hidden and (found.is_drafted or found.is_unit or found.labels is None):
                 blanks[name] = field_type(found)
                 order.append(name)

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,8 @@ from helpers.catalog_queries import TABLES, fill, make_catalog, read_queries
 from helpers.describe_postgres import describe
 from helpers.postgres_server import USER, Server, why_missing
 from sfumato.errors import UnsupportedQuery
+from sfumato.schema import parse_project
+from sfumato.serve.catalog import Catalog
 from sfumato.serve.catalog.tables import _read
 from sfumato.serve.results import Column
 
@@ -140,7 +143,7 @@ def test_the_description_is_that_of_postgresql(server):
         ("SELECT typinput, typname::text FROM pg_type", {"typinput": 24, "typname": 25}),
         ("SELECT oid::regtype, min(typlen) FROM pg_type GROUP BY oid", {"oid": 2206, "min": 21}),
         ("SELECT now(), CAST('x' AS VARCHAR(60))", {"now": 1184, "varchar": 1043}),
-        ("SELECT '{1}'::int2[]", {"int2": 1005}),
+        ("SELECT '{1}'::int2[], 'a'::char, 'b'::\"char\"", {"int2": 1005, "bpchar": 1042, "char": 18}),
         ("SELECT current_setting('server_version_num')::int / 100 AS v", {"v": 23}),
         ("SHOW server_version", {"server_version": 25}),
     ],
@@ -174,11 +177,27 @@ def test_public_facts_are_shown_as_types_and_comments(catalog):
         ("person", "bigint", "names the individual whom answers protect"),
         ("clinic", "text", "one of North, South"),
         ("visited", "timestamp without time zone", None),
-        ("fee", "double precision", None),
+        ("fee", "double precision", "from 0 to 100"),
         ("ward", "text", None),
         ("regular", "boolean", None),
-        ("month", "bigint", "month"),
+        ("month", "bigint", "month of visited"),
     ]
+
+
+def test_domains_drafted_from_records_are_not_shown():
+    columns = {
+        "clinic": {"values": ["North", "Secret"], "drafted_from_data": True},
+        "rooms": {"range": [3, 77], "drafted_from_data": True},
+        "ward": {"values": ["a"], "drafted_from_data": True, "accept_drafted": True},
+    }
+    table = {"source": "t.parquet", "unit": "row", "columns": columns}
+    project = parse_project({"budget": {"epsilon": 1}, "tables": {"t": table}}, folder=Path("/nowhere"))
+    catalog = Catalog(project, stored={"t": {"clinic": "text", "rooms": "text", "ward": "text"}})
+    text = (
+        "SELECT a.attname, format_type(atttypid, -1), col_description(attrelid, attnum) FROM pg_attribute a "
+    )
+    rows = ask(catalog, text + "WHERE attrelid = 't'::regclass ORDER BY attnum").rows
+    assert rows == [("clinic", "text", None), ("rooms", "text", None), ("ward", "text", "one of a")]
 
 
 def test_a_session_is_told_of_itself(catalog):

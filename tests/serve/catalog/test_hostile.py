@@ -1,13 +1,13 @@
 """What must not be had from the catalog: files, functions of DuckDB, long work, words about this machine."""
 
 import os
+import random
 import re
-import time
 from contextlib import suppress
 
 import pytest
 
-from helpers.catalog_queries import make_catalog
+from helpers.catalog_queries import make_catalog, read_queries
 from sfumato.errors import UnsupportedQuery
 
 REFUSED = [
@@ -49,6 +49,31 @@ REFUSED = [
     "SELECT string_agg(a.relname || b.attname, ',') FROM pg_class a, pg_attribute b, pg_attribute c",
     "WITH x AS (DELETE FROM pg_class RETURNING *) SELECT * FROM x",
     "SELECT * INTO t FROM pg_class",
+    "SELECT * FROM (SELECT oid FROM pg_class) t TABLESAMPLE SYSTEM (50)",
+    "SELECT * FROM (SELECT oid FROM pg_class) t PIVOT (getenv('HOME') FOR oid IN (1, 2))",
+    "SELECT * FROM pg_class PIVOT (max(pg_sleep(9)) FOR relname IN ('a'))",
+    "SELECT * FROM (SELECT oid FROM pg_class) t UNPIVOT (x FOR y IN (oid))",
+    "SELECT * FROM (SELECT oid FROM pg_class QUALIFY getenv('HOME') = 'x') t",
+    "SELECT * FROM pg_class MATCH_RECOGNIZE (PATTERN (a) DEFINE a AS getenv('HOME') = 'x')",
+    "SELECT oid FROM pg_class UNION SELECT * FROM read_text('/etc/passwd')",
+    "SELECT oid FROM pg_class ORDER BY getenv('HOME')",
+    "SELECT oid FROM pg_class LIMIT (SELECT length(getenv('HOME')))",
+    "SELECT count(*) FILTER (WHERE getenv('HOME') = 'x') FROM pg_class",
+    "SELECT sum(oid) OVER (PARTITION BY getenv('HOME')) FROM pg_class",
+    "SELECT sum(oid) OVER w FROM pg_class WINDOW w AS (ORDER BY getenv('HOME'))",
+    "SELECT DISTINCT ON (getenv('HOME')) oid FROM pg_class",
+    "SELECT array_agg(oid ORDER BY getenv('HOME')) FROM pg_class",
+    "SELECT * FROM pg_class JOIN (VALUES (getenv('HOME'))) v(x) ON true",
+    "SELECT * FROM pg_class a JOIN pg_class b USING (oid) WHERE a.oid IN (SELECT getenv('HOME'))",
+    "SELECT * FROM pg_class, LATERAL (SELECT getenv('HOME')) x",
+    "SELECT CASE WHEN true THEN getenv('HOME') END FROM pg_class",
+    "SELECT relname[getenv('HOME')] FROM pg_class",
+    "SELECT 'a' LIKE 'b' ESCAPE getenv('HOME') FROM pg_class",
+    "SELECT extract(epoch FROM getenv('HOME')) FROM pg_class",
+    "SELECT (getenv('HOME')).x FROM pg_class",
+    "SELECT x.getenv('HOME') FROM pg_class x",
+    "SELECT relname.upper() FROM pg_class",
+    "SELECT oid FROM pg_class GROUP BY ROLLUP (getenv('HOME'))",
     "SELECT * FROM pg_class FOR UPDATE",
     "SELECT * FROM pg_class TABLESAMPLE SYSTEM (1)",
     "SELECT $1 FROM pg_class WHERE @x",
@@ -86,6 +111,12 @@ NOT_COVERED = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    """Statements end after half a second in place of five."""
+    monkeypatch.setattr("sfumato.serve.catalog._LONGEST", 0.5)
+
+
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory):
     return make_catalog(tmp_path_factory.mktemp("secret"))
@@ -106,13 +137,11 @@ def check_words(message):
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_not_of_the_catalog_is_refused(catalog, text):
-    began = time.process_time()
     with pytest.raises(UnsupportedQuery) as refused:
         ask(catalog, text)
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
     check_words(str(refused.value))
-    assert time.process_time() - began < 30  # the limit of a statement is 5 s of the clock
     with suppress(UnsupportedQuery):  # or names and types, without running anything
         catalog.describe(text)
 
@@ -165,7 +194,6 @@ def test_texts_that_grow_stay_short(catalog, step):
     ids=lambda text: text[:40],
 )
 def test_work_and_answers_are_bounded(catalog, text):
-    began = time.process_time()
     try:
         found = ask(catalog, text)
     except UnsupportedQuery as refused:
@@ -175,7 +203,6 @@ def test_work_and_answers_are_bounded(catalog, text):
         assert all(
             len(value) <= 10_000 for row in found.rows for value in row if isinstance(value, str | list)
         )
-    assert time.process_time() - began < 30  # of what takes hours without bounds
 
 
 @pytest.mark.parametrize(
@@ -189,6 +216,31 @@ def test_parameters_and_literals_stay_values(catalog, value):
     assert ask(catalog, "SELECT relname FROM pg_class WHERE relname = $1", value).rows == []
     quoted = '"' + (value or "x").replace('"', '""') + '"'
     assert ask(catalog, f"SELECT 1 AS {quoted} FROM pg_class LIMIT 1").columns[0].name == (value or "x")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_statements_in_disorder_are_answered_or_refused(catalog, seed):
+    chance = random.Random(seed)
+    known = [re.findall(r"'(?:[^']|'')*'|\w+|\S", query.text) for query in read_queries()]
+    words = [word for text in known for word in text]
+    for _ in range(100):
+        text = list(chance.choice(known))[:200]
+        for _ in range(chance.randint(1, 6)):
+            place, other = chance.randrange(len(text)), chance.randrange(len(text))
+            match chance.randrange(3):
+                case 0:
+                    text[place] = chance.choice(words)
+                case 1:
+                    text[place], text[other] = text[other], text[place]
+                case 2:
+                    text[place:place] = text[other : other + 20]
+        statement = " ".join(text)
+        try:
+            if catalog.covers(statement):
+                _, parameters = catalog.describe(statement)
+                ask(catalog, statement, *[None] * len(parameters))
+        except UnsupportedQuery as refused:
+            check_words(str(refused))
 
 
 def test_nothing_can_be_set_or_read_on_the_database_itself(catalog):

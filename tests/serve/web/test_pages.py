@@ -114,6 +114,10 @@ def test_a_steward_adds_and_removes_people(site, ada):
     token = re.search(r"<pre[^>]*>(sf_\S+)</pre>", added.text)[1]
     assert site.call("GET", "/api/budget", by=token).json["share"]["total"] == 0.5
     assert site.call("POST", "/people", cookie=ada, form=form).status in (403, 409)
+    changed = {"csrf": csrf, "action": "share", "name": "cy", "share": "0.75"}
+    assert site.call("POST", "/people", cookie=ada, form=changed).status == 303
+    assert site.call("GET", "/api/budget", by=token).json["share"]["total"] == 0.75
+    assert site.call("POST", "/people", cookie=ada, form={**changed, "share": "-1"}).status == 422
     assert (
         site.call("POST", "/people", cookie=ada, form={**form, "name": "d", "share": "<much>"}).status == 422
     )
@@ -136,6 +140,7 @@ def test_each_role_sees_its_own_pages(site, ana, ada):
         "/history": (200, 200, 403),
         "/ledger": (200, 403, 403), "/people": (200, 403, 403), "/wizard": (200, 403, 403),
         "/releases": (200, 200, 200),
+        "/connect": (200, 200, 200),
     }.items():  # fmt: skip
         assert tuple(site.call("GET", path, cookie=each).status for each in (ada, ana, vic)) == seen, path
     assert site.call("GET", "/releases/none", cookie=vic).status == 404
@@ -177,6 +182,18 @@ def test_the_wizard_ends_in_a_release_that_viewers_read(site, ada):
     shown = site.call("GET", "/releases/first", cookie=vic).text
     assert "/api/reports/first" in shown
     assert "certificate.json" in shown
+
+
+def test_everybody_renews_their_own_token(site):
+    old = site.people["vic"]
+    cookie = site.login("vic")
+    page = site.call("GET", "/connect", cookie=cookie)
+    assert f"{site.url}/api/releases" in page.text
+    made = site.call("POST", "/connect", cookie=cookie, form={"csrf": page.csrf})
+    site.people["vic"] = re.search(r"<pre[^>]*>(sf_\S+)</pre>", made.text)[1]
+    assert site.call("GET", "/api/releases", by=old).status == 401
+    assert site.call("GET", "/api/releases", by="vic").status == 200
+    assert "user=ana dbname" in site.call("GET", "/connect", cookie=site.login("ana")).text
 
 
 def test_the_ledger_page_draws_who_spent_what(site, ana, ada):

@@ -28,8 +28,10 @@ __all__ = ["SETTINGS", "Catalog"]
 
 SETTINGS = {
     "application_name": "",
+    "bytea_output": "hex",
     "client_encoding": "UTF8",
     "datestyle": "ISO, MDY",
+    "default_table_access_method": "heap",
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "on",
     "extra_float_digits": "1",
@@ -194,6 +196,8 @@ def _remember(text: str) -> Written | UnsupportedQuery | None:
         return None if tree is None or not is_about_system(tree) else write_statement(tree)
     except UnsupportedQuery as refused:
         return UnsupportedQuery(str(refused))  # without the frames that it came through
+    except (AttributeError, IndexError, KeyError, TypeError):  # of nonsense the parser makes odd trees
+        return UnsupportedQuery("the catalog cannot read this statement")
 
 
 def _find(text: str) -> Written:

@@ -6,7 +6,7 @@ function that is known here, and what DuckDB gets is written from the tree anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -21,14 +21,33 @@ from sfumato.serve.catalog.grammar import (
     find_relation,
     fold,
     name_column,
-    read_list,
     read_type,
     refuse,
     unescape,
 )
+from sfumato.serve.catalog.pieces import (
+    Columns,
+    Scope,
+    as_list,
+    call_own,
+    call_plain,
+    cast_to,
+    common,
+    compare_list,
+    cut,
+    element_of,
+    expand,
+    find_given,
+    list_of,
+    make_alias,
+    make_list,
+    quote_name,
+    quoted,
+    rename_columns,
+    unroll,
+)
 from sfumato.serve.catalog.tables import kept_as, read_functions
 
-_MOST_TEXT = 10_000  # of what `||` and its like make, so that doubling leads nowhere
 # What is put into a text many times is short, and so is the text: DuckDB makes the whole of thousands of rows
 # before it cuts them, and is not interrupted meanwhile.
 _CUT = {
@@ -40,6 +59,7 @@ _CUT = {
 MOST_ROWS = 50_000
 _MOST_TABLES = 80  # a client names 61 at most; plans of many more take long
 _MOST_PARTS = 30_000
+_MOST_NESTED = 12
 
 _LISTS = read_functions()
 _REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))
@@ -48,6 +68,8 @@ _RETURNS = {
     **{name: type_ for type_ in ("name", "timestamptz") for name in _LISTS[type_]},
     **{f"to_{type_}": type_ for type_ in _REG},
     "current_schemas": "_name",
+    "current_setting": "text",
+    "set_config": "text",
     "inet_server_addr": "inet",
     "inet_client_addr": "inet",
     "pg_advisory_unlock_all": "void",
@@ -65,6 +87,14 @@ _NODES = (
     exp.Slice, exp.Star, exp.StrPosition, exp.Sub, exp.Substring, exp.Trim, exp.Tuple, exp.Var, exp.Where,
     exp.Window, exp.WindowSpec,
 )  # fmt: skip
+_CLAUSES = ("where", "group", "having", "order", "limit", "offset", "distinct")
+# What may stand in the statement for DuckDB besides, and the functions in it.
+_OUTPUT = frozenset((
+    *_NODES, exp.Cast, exp.Column, exp.CTE, exp.DataType, exp.DataTypeParam, exp.Dot, exp.DPipe, exp.Except,
+    exp.From, exp.Identifier, exp.IntDiv, exp.Intersect, exp.Interval, exp.Join, exp.Lateral, exp.Placeholder,
+    exp.Select, exp.Subquery, exp.TableAlias, exp.Union, exp.Values, exp.With,
+))  # fmt: skip
+_WRITTEN = _LISTS["allowed"] | _LISTS["inner"] | {"json_object", "list_concat", "list_contains", "unnest"}
 _TRUTHS = (
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Like,
     exp.ILike, exp.Exists, exp.Between, exp.RegexpLike, exp.RegexpILike, exp.Boolean,
@@ -92,15 +122,26 @@ def write_statement(tree: exp.Query) -> Written:
         parameters = tuple(writer.parameters.get(number) or "text" for number in range(1, count + 1))
         for node in list(tree.find_all(exp.Placeholder)):
             # A value may come as text, whatever its type is.
-            node.replace(_as(exp.Placeholder(this=node.name), parameters[int(node.name) - 1]))
+            node.replace(cast_to(exp.Placeholder(this=node.name), parameters[int(node.name) - 1]))
+        _check(tree)
         sql = tree.sql("duckdb", comments=False)
     except RecursionError:
         raise UnsupportedQuery("this statement is too deeply nested for the catalog") from None
     return Written(sql, tuple(name for name, _ in types), tuple(type_ for _, type_ in types), parameters)
 
 
-Columns = list[tuple[str, str | None]]
-Scope = dict[str, dict[str, str | None]]
+def _check(tree: exp.Query) -> None:
+    """Refuses what was not written here: a part that was passed over, such as PIVOT, and any name in it."""
+    ctes = {cte.alias for cte in tree.find_all(exp.CTE)}
+    for node in tree.walk():
+        if isinstance(node, exp.Table):
+            known = node.db in ("sys", "inf") or (not node.db and node.name in ctes)
+        elif isinstance(node, exp.Anonymous):
+            known = node.name.strip('"') in _WRITTEN
+        else:
+            known = type(node) in _OUTPUT
+        if not known:
+            raise refuse(f"{type(node).__name__.upper()} is not part of what the catalog answers")
 
 
 @dataclass(slots=True)
@@ -111,6 +152,7 @@ class _Writer:
     tables: int = 0
     size: int = 0
     factor: int = 1
+    depth: int = 0
 
     # Queries
 
@@ -122,11 +164,11 @@ class _Writer:
         with_ = node.args.get("with_")
         if with_ is not None:
             if with_.args.get("recursive"):
-                _unroll(with_)
+                unroll(with_)
             for cte in with_.expressions:
                 found = self.query(cte.this, ctes, outer)
                 cte.set("materialized", value=True)  # planned once, however often it is named
-                ctes[fold(cte.args["alias"].this)] = _rename(found, cte.args["alias"])
+                ctes[fold(cte.args["alias"].this)] = rename_columns(found, cte.args["alias"])
         match node:
             case exp.Subquery():
                 columns = self.query(node.this, ctes, outer, outermost=outermost)
@@ -136,7 +178,7 @@ class _Writer:
                 others = self.query(node.right, ctes, outer, outermost=outermost)
                 if len(columns) == len(others):
                     pairs = zip(columns, others, strict=True)
-                    columns = [(name, _common((one, two))) for (name, one), (_, two) in pairs]
+                    columns = [(name, common((one, two))) for (name, one), (_, two) in pairs]
                 self.clauses(node, {"": dict(columns)}, ctes)
             case exp.Select():
                 columns = self.select(node, ctes, outer, outermost=outermost)
@@ -160,27 +202,14 @@ class _Writer:
     def select(
         self, node: exp.Select, ctes: Mapping[str, Columns], outer: Scope, *, outermost: bool
     ) -> Columns:
-        allowed = {
-            "with_",
-            "expressions",
-            "from_",
-            "joins",
-            "where",
-            "group",
-            "having",
-            "order",
-            "limit",
-            "offset",
-        }
-        allowed |= {"distinct", "windows"}
-        if _given(node) - allowed:
+        if find_given(node) - {"with_", "expressions", "from_", "joins", "windows", *_CLAUSES}:
             raise refuse("this form of SELECT is not part of what the catalog answers")
         inner: Scope = {}
         scope: Scope = dict(outer)
         if node.args.get("from_") is not None:
             self.source(node.args["from_"].this, ctes, scope, inner)
         self.joins(node, ctes, scope, inner)
-        for key in ("where", "group", "having", "order", "limit", "offset", "distinct"):
+        for key in _CLAUSES:
             if isinstance(node.args.get(key), exp.Expr):
                 # An alias of the select list may be named in ORDER BY and in GROUP BY.
                 node.set(key, self.write(node.args[key], scope, ctes)[0])
@@ -193,21 +222,16 @@ class _Writer:
         )
         for each in node.expressions:
             if each.is_star:
-                if _given(each) - {"this", "table", "db"} or (each.this and _given(each.this)):
+                if find_given(each) - {"this", "table", "db"} or (each.this and find_given(each.this)):
                     raise refuse("of stars, * and t.* are answered")
-                found = _expand(each, inner)
+                found = expand(each, inner)
                 columns += [(name, type_) for _, name, type_ in found]
-                # Named one by one, unless columns of two tables are merged into one.
-                projections += (
-                    [exp.Star()]
-                    if merged
-                    else [
-                        self.project(
-                            exp.column(_identifier(name), table=_identifier(table)), name, type_, outermost
-                        )
-                        for table, name, type_ in found
-                    ]
-                )
+                if merged:  # columns of two tables are one
+                    projections.append(exp.Star())
+                    continue
+                for table, name, type_ in found:
+                    column = exp.column(quoted(name), table=quoted(table))
+                    projections.append(self.project(column, name, type_, outermost))
                 continue
             name = fold(each.args["alias"]) if isinstance(each, exp.Alias) else name_column(each)
             value, type_ = self.write(each.this if isinstance(each, exp.Alias) else each, scope, ctes)
@@ -219,7 +243,7 @@ class _Writer:
     def project(self, value: exp.Expr, name: str, type_: str | None, outermost: bool) -> exp.Expr:  # noqa: FBT001
         """A column of a select list; in the answer itself, numbers of objects are shown as names."""
         if outermost and type_ in _REG:
-            value = _call("named", exp.Literal.string(type_), value)
+            value = call_own("named", exp.Literal.string(type_), value)
         return exp.alias_(value, name, quoted=True)
 
     def joins(self, node: exp.Expr, ctes: Mapping[str, Columns], scope: Scope, inner: Scope) -> None:
@@ -228,8 +252,8 @@ class _Writer:
             if join.args.get("on") is not None:
                 join.set("on", self.write(join.args["on"], scope, ctes)[0])
             for identifier in join.args.get("using") or []:
-                _quote(identifier)
-            if _given(join) - {"this", "on", "using", "side", "kind", "method"}:
+                quote_name(identifier)
+            if find_given(join) - {"this", "on", "using", "side", "kind", "method"}:
                 raise refuse("this form of JOIN is not part of what the catalog answers")
 
     def source(self, node: exp.Expr, ctes: Mapping[str, Columns], scope: Scope, inner: Scope) -> None:
@@ -239,24 +263,24 @@ class _Writer:
             raise refuse(f"a statement about the catalog names at most {_MOST_TABLES} tables")
         alias = node.args.get("alias")
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            if _given(node) - {"this", "db", "catalog", "alias", "joins", "only"}:
+            if find_given(node) - {"this", "db", "catalog", "alias", "joins", "only"}:
                 raise refuse("this form of FROM is not part of what the catalog answers")
             node.set("only", None)
             name = fold(node.this)
             if not node.db and name in ctes:
-                columns, target = ctes[name], exp.Table(this=_identifier(name))
+                columns, target = ctes[name], exp.Table(this=quoted(name))
             else:
                 relation = find_relation(node)
                 if relation is None:
                     raise refuse("a system table beside another one; ask about system tables alone")
                 columns = [*relation.columns.items()]
                 schema = "sys" if relation.schema == "p" else "inf"
-                target = exp.Table(this=_identifier(relation.name), db=_identifier(schema))
+                target = exp.Table(this=quoted(relation.name), db=quoted(schema))
                 # Every row of a system table knows its table; these columns are not among those of `*`.
                 scope["\x00" + (fold(alias.this) if alias else name)] = {"tableoid": str(relation.oid)}
             shown = fold(alias.this) if alias and alias.this else name
-            columns = _rename(columns, alias)
-            target.set("alias", _alias(shown, alias))
+            columns = rename_columns(columns, alias)
+            target.set("alias", make_alias(shown, alias))
             joins = node.args.get("joins")
             node.set("joins", None)
             node.replace(target)
@@ -268,15 +292,15 @@ class _Writer:
             self.source(node.this, ctes, scope, inner)
             self.joins(node, ctes, scope, inner)
         elif isinstance(node, exp.Subquery | exp.Values):
-            columns = _rename(self.query(node, ctes, scope), alias)
+            columns = rename_columns(self.query(node, ctes, scope), alias)
             shown = fold(alias.this) if alias and alias.this else f"unnamed {len(inner)}"
-            node.set("alias", _alias(shown, alias))
+            node.set("alias", make_alias(shown, alias))
             self.add(shown, columns, scope, inner)
             self.joins(node, ctes, scope, inner)
         elif isinstance(node, exp.Lateral) and isinstance(node.this, exp.Subquery):
-            columns = _rename(self.query(node.this, ctes, scope), alias)
+            columns = rename_columns(self.query(node.this, ctes, scope), alias)
             shown = fold(alias.this) if alias else f"unnamed {len(inner)}"
-            node.set("alias", _alias(shown, alias))
+            node.set("alias", make_alias(shown, alias))
             self.add(shown, columns, scope, inner)
         else:
             self.rows(node, ctes, scope, inner)
@@ -299,22 +323,22 @@ class _Writer:
             titles.append(fold(offset))
         if name in EMPTY:
             parts: list[tuple[exp.Expr, str | None, str]] = [
-                (_as(exp.null(), "text"), "text", each) for each in EMPTY[name]
+                (cast_to(exp.null(), "text"), "text", each) for each in EMPTY[name]
             ]
             if name == "pg_get_keywords":
-                parts[0] = (_plain("unnest", _make_list(KEYWORDS)), "text", "word")
+                parts[0] = (call_plain("unnest", make_list(KEYWORDS)), "text", "word")
         elif name == "unnest":
             written = [self.write(each, scope, ctes) for each in call.expressions]
-            parts = [(_plain("unnest", value), _element(type_), shown) for value, type_ in written]
+            parts = [(call_plain("unnest", value), element_of(type_), shown) for value, type_ in written]
             if offset:
-                numbers = _call("generate_subscripts", written[0][0].copy(), exp.Literal.number(1))
-                parts.append((_plain("unnest", numbers), "int8", "ordinality"))
+                numbers = call_own("generate_subscripts", written[0][0].copy(), exp.Literal.number(1))
+                parts.append((call_plain("unnest", numbers), "int8", "ordinality"))
         elif name in _LISTS["rows"] and isinstance(call, exp.Anonymous):
             value, type_ = self.write(call, scope, ctes)
             parts = [(value, type_, shown)]
             if name == "_pg_expandarray":
                 parts = [
-                    (exp.Dot(this=exp.paren(value.copy()), expression=_identifier(key)), None, key)
+                    (exp.Dot(this=exp.paren(value.copy()), expression=quoted(key)), None, key)
                     for key in ("x", "n")
                 ]
         elif isinstance(call, exp.Anonymous):
@@ -331,7 +355,7 @@ class _Writer:
         )
         if name in EMPTY and name != "pg_get_keywords":
             query = query.where(exp.false(), copy=False)
-        node.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=_identifier(shown))))
+        node.replace(exp.Subquery(this=query, alias=exp.TableAlias(this=quoted(shown))))
         self.add(
             shown, [(title, type_) for title, (_, type_, _) in zip(names, parts, strict=False)], scope, inner
         )
@@ -343,6 +367,20 @@ class _Writer:
         self.size += self.factor
         if self.size > _MOST_PARTS:
             raise refuse("this statement is too long for the catalog")
+        if isinstance(node, exp.Cast | exp.Anonymous):
+            # Each may look up a name, and plans of lookups within lookups grow by powers.
+            self.depth += 1
+            if self.depth > _MOST_NESTED:
+                raise refuse("calls and casts are nested too deeply for the catalog")
+            written = self.write_inner(node, scope, ctes)
+            self.depth -= 1
+            return written
+        return self.write_inner(node, scope, ctes)
+
+    def write_inner(
+        self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]
+    ) -> tuple[exp.Expr, str | None]:
+        """As `write`, for one node whose size and depth are counted."""
         match node:
             case exp.Column():
                 return self.column(node, scope)
@@ -369,11 +407,11 @@ class _Writer:
                 columns = self.query(node, ctes, scope)
                 return node, columns[0][1] if columns else None
             case exp.Identifier():
-                return _identifier(fold(node)), None
+                return quoted(fold(node)), None
         if isinstance(node, WORDS):
             return self.call(exp.Anonymous(this=node.sql_name().lower()), scope, ctes)
         if isinstance(node, exp.CurrentDate):
-            return exp.cast(_call("now"), "DATE"), "date"
+            return exp.cast(call_own("now"), "DATE"), "date"
         if not isinstance(node, _NODES) or (isinstance(node, exp.Var) and not node.name.isalpha()):
             raise refuse(f"{type(node).__name__.upper()} is not part of what the catalog answers")
         return self.parts(node, scope, ctes)
@@ -385,10 +423,10 @@ class _Writer:
         pairs = [self.write(each, scope, ctes) for each in node.iter_expressions()]
         lists = [type_ for _, type_ in pairs if type_ is not None and type_.startswith("_")]
         if lists:
-            return _cut(_plain("list_concat", *(value for value, _ in pairs))), lists[0]
+            return cut(call_plain("list_concat", *(value for value, _ in pairs))), lists[0]
         if isinstance(node, exp.Concat):  # 'a' 'b', two literals
-            return _cut(_plain("concat", *(value for value, _ in pairs))), "text"
-        return _cut(exp.DPipe(this=pairs[0][0], expression=pairs[1][0])), "text"
+            return cut(call_plain("concat", *(value for value, _ in pairs))), "text"
+        return cut(exp.DPipe(this=pairs[0][0], expression=pairs[1][0])), "text"
 
     def parts(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
         """Writes all parts of a node that keeps its meaning; the type that follows from theirs."""
@@ -408,7 +446,7 @@ class _Writer:
         match node:
             case exp.Filter() | exp.Window() if node.this.meta.get("cut"):
                 node.set("this", node.this.this.this)
-                return _cut(node), first
+                return cut(node), first
             case exp.Any() | exp.All() | exp.Paren() | exp.Filter() | exp.Window() | exp.Neg() | exp.Order():
                 return node, first
             case exp.Distinct():
@@ -416,14 +454,14 @@ class _Writer:
             case exp.If():
                 return node, types["true"][0]
             case exp.Case():
-                return node, _common([*types.get("default", ["unknown"]), *types["ifs"]])
+                return node, common([*types.get("default", ["unknown"]), *types["ifs"]])
             case exp.Bracket():
                 if first in ("int2vector", "oidvector"):  # counted from 0, unlike lists
                     node.set("expressions", [exp.paren(each + 1) for each in node.expressions])
                 sliced = any(isinstance(each, exp.Slice) for each in node.expressions)
-                return node, first if sliced else _element(first)
+                return node, first if sliced else element_of(first)
             case exp.Array():
-                return node, _list_of(_common(types.get("expressions", [])))
+                return node, list_of(common(types.get("expressions", [])))
             case exp.Substring() | exp.Trim():
                 return node, "text"
             case exp.Null():
@@ -433,14 +471,14 @@ class _Writer:
                     node.name
                 ) < 10 else None
         if isinstance(node, exp.Binary | exp.In | exp.Between):
-            sides = [pair for key in types for pair in zip(_listed(node.args[key]), types[key], strict=True)]
+            sides = [pair for key in types for pair in zip(as_list(node.args[key]), types[key], strict=True)]
             self.infer(sides)
         if isinstance(node, exp.Div) and {*types["this"], *types["expression"]} <= _WHOLE:
-            return exp.IntDiv(this=node.this, expression=node.expression), _common(
+            return exp.IntDiv(this=node.this, expression=node.expression), common(
                 (first, types["expression"][0])
             )
         if isinstance(node, exp.EQ | exp.NEQ) and isinstance(node.expression, exp.Any | exp.All):
-            return _compare_list(node), "bool"
+            return compare_list(node), "bool"
         return node, "bool" if isinstance(node, _TRUTHS) else None
 
     def infer(self, sides: list[tuple[exp.Expr, str | None]]) -> None:
@@ -454,7 +492,7 @@ class _Writer:
                 side = side.this
             if isinstance(side, exp.Placeholder) and self.parameters.get(int(side.name)) is None:
                 plain = "oid" if known in _REG else known
-                self.parameters[int(side.name)] = _list_of(plain) if listed else plain
+                self.parameters[int(side.name)] = list_of(plain) if listed else plain
 
     def column(self, node: exp.Column, scope: Scope) -> tuple[exp.Expr, str | None]:
         name = fold(node.this)
@@ -464,16 +502,16 @@ class _Writer:
             and name in ("user", "current_role")
             and not any(name in columns for columns in scope.values())
         ):
-            return _call(name), "name"
+            return call_own(name), "name"
         if name in ("tableoid", "xmin", "xmax", "cmin", "cmax", "ctid"):
             for shown in reversed(scope):
                 found = scope[shown]
                 if shown.startswith("\x00") and table in (None, shown[1:]):
                     number = found["tableoid"] if name == "tableoid" else "0"
-                    return _as(exp.Literal.number(str(number)), "oid"), "oid"
+                    return cast_to(exp.Literal.number(str(number)), "oid"), "oid"
                 if table in (None, shown) and name in found:
                     break
-        written = exp.Column(this=_identifier(name), table=None if table is None else _identifier(table))
+        written = exp.Column(this=quoted(name), table=None if table is None else quoted(table))
         for shown in reversed(scope):
             if table in (None, shown) and name in scope[shown]:
                 return written, scope[shown][name]
@@ -495,7 +533,7 @@ class _Writer:
             if isinstance(node.expression, exp.Identifier):
                 value, _ = self.write(node.this, scope, ctes)
                 return exp.Dot(
-                    this=exp.paren(value, copy=False), expression=_identifier(fold(node.expression))
+                    this=exp.paren(value, copy=False), expression=quoted(fold(node.expression))
                 ), None
             raise refuse("this form of a name is not part of what the catalog answers")
         name = node.name.lower()
@@ -506,28 +544,32 @@ class _Writer:
             return self.parts(exp.All(this=exp.paren(node.expressions[0])), scope, ctes)
         if name not in _LISTS["allowed"]:
             raise refuse(f"function {node.name[:60]!r} is not part of what the catalog answers")
-        pairs = [self.write(each, scope, ctes) for each in node.expressions]
+        numbered = name in ("pg_get_userbyid", "format_type")
+        pairs = [
+            self.parameter(each, "oid" if numbered and place == 0 else None)
+            if isinstance(each, exp.Parameter)
+            else self.write(each, scope, ctes)
+            for place, each in enumerate(node.expressions)
+        ]
         values = [value for value, _ in pairs]
         first = pairs[0][1] if pairs else None
-        if name in ("pg_get_userbyid", "format_type") and isinstance(node.expressions[0], exp.Parameter):
-            self.parameters[find_number(node.expressions[0])] = "oid"
-        type_ = _common([each for _, each in pairs]) if name in _LISTS["same"] else _RETURNS.get(name)
+        type_ = common([each for _, each in pairs]) if name in _LISTS["same"] else _RETURNS.get(name)
         if name == "array_agg":
-            return _cut(_plain(name, *values)), _list_of(first)
+            return cut(call_plain(name, *values)), list_of(first)
         if name == "unnest":
-            return _plain("unnest", *values), _element(first)
+            return call_plain("unnest", *values), element_of(first)
         if name in _LISTS["rows"]:
-            return _plain("unnest", _call(name, *values)), _RETURNS.get(name)
+            return call_plain("unnest", call_own(name, *values)), _RETURNS.get(name)
         if name == "json_build_object":
-            keys = [_as(value, "text") if place % 2 == 0 else value for place, value in enumerate(values)]
-            return _cut(_as(_plain("json_object", *keys), "text")), "json"
+            keys = [cast_to(value, "text") if place % 2 == 0 else value for place, value in enumerate(values)]
+            return cut(cast_to(call_plain("json_object", *keys), "text")), "json"
         for place, most in _CUT.get(name, {}).items():
-            values[place : place + 1] = [_cut(_as(each, "text"), most) for each in values[place : place + 1]]
+            values[place : place + 1] = [cut(cast_to(each, "text"), most) for each in values[place : place + 1]]
         if name in _LISTS["text"]:
-            return _cut(_plain(name, *values)), "text"
+            return cut(call_plain(name, *values)), "text"
         if name in _LISTS["long"]:
-            return _cut(_call(name, *values)), type_ or "text"
-        return (_plain if name in _LISTS["plain"] else _call)(name, *values), type_
+            return cut(call_own(name, *values)), type_ or "text"
+        return (call_plain if name in _LISTS["plain"] else call_own)(name, *values), type_
 
     def cast(self, node: exp.Cast, scope: Scope, ctes: Mapping[str, Columns]) -> tuple[exp.Expr, str | None]:
         to = read_type(node.to)
@@ -541,13 +583,13 @@ class _Writer:
             value, from_ = self.write(node.this, scope, ctes)
         if to in _REG:
             if from_ in ("oid", "int4", "int8", *_REG):
-                return _as(value, "oid"), to
-            return _call("numbered", exp.Literal.string(to), exp.cast(value, "VARCHAR")), to
+                return cast_to(value, "oid"), to
+            return call_own("numbered", exp.Literal.string(to), exp.cast(value, "VARCHAR")), to
         if from_ in _REG and kept_as(to) == "VARCHAR":
-            return _call("named", exp.Literal.string(from_), value), to
+            return call_own("named", exp.Literal.string(from_), value), to
         if isinstance(inner, exp.Literal | exp.ByteString) and kept_as(to).endswith("[]"):
-            value = _make_list(inner.name)
-        return _as(value, to), to
+            value = make_list(inner.name)
+        return cast_to(value, to), to
 
     def operator(
         self, node: exp.Operator, scope: Scope, ctes: Mapping[str, Columns]
@@ -574,135 +616,3 @@ class _Writer:
             raise refuse(f"operator {sign!r} is not part of what the catalog answers")
         written, type_ = self.write(simple[plain](this=node.this, expression=node.expression), scope, ctes)
         return (exp.Not(this=exp.paren(written)) if plain != sign else written), type_
-
-
-def _unroll(with_: exp.With) -> None:
-    """Writes asyncpg's search for types within types, the one recursion that is answered, as three steps."""
-    cte = with_.expressions[0]
-    name, alias, union = cte.alias, cte.args["alias"], cte.this
-    if (
-        name not in ("typeinfo_tree", "typebases")
-        or len(with_.expressions) > 1
-        or not isinstance(union, exp.Union)
-    ):
-        raise refuse("WITH RECURSIVE is not part of what the catalog answers")
-    steps = [exp.CTE(this=union.left.copy(), alias=_step(alias, 0))]
-    for number in range(1, 3):
-        step = union.right.copy()
-        for table in step.find_all(exp.Table):
-            if table.name == name:
-                table.set("alias", table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(name)))
-                table.set("this", exp.to_identifier(f"{name}_{number - 1}"))
-        steps.append(exp.CTE(this=step, alias=_step(alias, number)))
-    whole: exp.Expr = exp.select("*").from_(f"{name}_0")
-    for number in range(1, 3):
-        whole = exp.Union(this=whole, expression=exp.select("*").from_(f"{name}_{number}"), distinct=False)
-    with_.set("recursive", None)
-    with_.set("expressions", [*steps, exp.CTE(this=whole, alias=alias.copy())])
-
-
-def _step(alias: exp.TableAlias, number: int) -> exp.TableAlias:
-    copy = alias.copy()
-    copy.set("this", exp.to_identifier(f"{alias.name}_{number}"))
-    return copy
-
-
-def _compare_list(node: exp.Expr) -> exp.Expr:
-    """`x = ANY (list)` and `x <> ALL (list)`; what compares with a query stays as it is."""
-    inner = node.expression.this
-    while isinstance(inner, exp.Paren):
-        inner = inner.this
-    if isinstance(inner, exp.Query):
-        return node
-    wanted = exp.Any if isinstance(node, exp.EQ) else exp.All
-    if not isinstance(node.expression, wanted):
-        raise refuse("of lists, `= ANY` and `<> ALL` are answered")
-    if isinstance(inner, exp.Literal) and inner.is_string:
-        inner = _make_list(inner.name)
-    found = _plain("list_contains", inner, node.this)
-    return found if wanted is exp.Any else exp.Not(this=found)
-
-
-def _expand(star: exp.Expr, inner: Scope) -> list[tuple[str, str, str | None]]:
-    """The tables, names and types of the columns that a star stands for."""
-    table = fold(star.args["table"]) if isinstance(star, exp.Column) else None
-    return [
-        (shown, name, type_)
-        for shown, columns in inner.items()
-        if table in (None, shown)
-        for name, type_ in columns.items()
-    ]
-
-
-def _rename(columns: Columns, alias: exp.TableAlias | None) -> Columns:
-    titles = [fold(each) for each in (alias.args.get("columns") or [])] if alias is not None else []
-    return [
-        (titles[place] if place < len(titles) else name, type_) for place, (name, type_) in enumerate(columns)
-    ]
-
-
-def _alias(shown: str, alias: exp.TableAlias | None) -> exp.TableAlias:
-    titles = (alias.args.get("columns") or []) if alias is not None else []
-    return exp.TableAlias(this=_identifier(shown), columns=[_identifier(fold(each)) for each in titles])
-
-
-def _given(node: exp.Expr) -> set[str]:
-    return {key for key, value in node.args.items() if value}
-
-
-def _quote(node: exp.Identifier) -> None:
-    node.set("this", fold(node))
-    node.args["quoted"] = True
-
-
-def _identifier(name: str) -> exp.Identifier:
-    return exp.to_identifier(name, quoted=True)
-
-
-def _call(name: str, *values: exp.Expr) -> exp.Expr:
-    """A function of tables.sql."""
-    return exp.Dot(
-        this=exp.to_identifier("sys"), expression=exp.Anonymous(this=f'"{name}"', expressions=list(values))
-    )
-
-
-def _plain(name: str, *values: exp.Expr) -> exp.Expr:
-    return exp.Anonymous(this=name, expressions=list(values))
-
-
-def _as(node: exp.Expr, type_: str) -> exp.Expr:
-    """A value as DuckDB keeps one of a PostgreSQL type."""
-    return exp.cast(node, exp.DataType.build(kept_as(type_), dialect="duckdb"), copy=False)
-
-
-def _cut(node: exp.Expr, most: int = _MOST_TEXT) -> exp.Expr:
-    span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(most))
-    written = exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
-    written.meta["cut"] = True
-    return written
-
-
-def _make_list(text: str) -> exp.Expr:
-    return _as(exp.Array(expressions=[exp.Literal.string(each) for each in read_list(text)]), "_text")
-
-
-def _list_of(type_: str | None) -> str | None:
-    return None if type_ is None else "_text" if type_ == "unknown" else f"_{type_}"
-
-
-def _common(types: Sequence[str | None]) -> str | None:
-    """The type of values of several types, where PostgreSQL's choice is plain; None if it is not known."""
-    known = [type_ for type_ in types if type_ != "unknown"]
-    if len({*known}) > 1:
-        return known[0] if {*known} <= {"text", "name", "varchar"} else None
-    return known[0] if known else "unknown"
-
-
-def _listed(value: object) -> list[exp.Expr]:
-    return value if isinstance(value, list) else [value]  # type: ignore[list-item]
-
-
-def _element(type_: str | None) -> str | None:
-    if type_ in ("int2vector", "oidvector"):
-        return {"int2vector": "int2", "oidvector": "oid"}[type_]
-    return type_[1:] if type_ is not None and type_.startswith("_") else None

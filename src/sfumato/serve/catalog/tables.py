@@ -7,20 +7,19 @@ fills them and defines the functions that may be called.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from sfumato.schema.domain import Bins, Domain, IntegerRange, Period, Values
+from sfumato.schema.domain import Bins, IntegerRange, Period, Values
 
 if TYPE_CHECKING:
     import duckdb
 
     from sfumato.schema import Project
+    from sfumato.schema.column import Column
     from sfumato.schema.table import Table
 
 KINDS = {"integer": "int8", "number": "float8", "boolean": "bool", "date": "timestamp"}
@@ -140,15 +139,33 @@ def make_tables(project: Project, stored: Mapping[str, Mapping[str, str]]) -> du
     """
     import duckdb
 
-    description = read_description()
-    described = list(_describe_project(project, stored))
-    relations = [*description.relations.values(), *described]
     connection = duckdb.connect(":memory:", config={"threads": 1})
     connection.execute("CREATE SCHEMA sys; CREATE SCHEMA inf;")
-    connection.execute(";".join(_define(each) for each in description.relations.values()))
+    connection.execute(";".join(_define(each) for each in read_description().relations.values()))
+    facts = _list_facts(list(_describe_project(project, stored)))
+    for name, rows in facts.items():
+        # As parameters: DuckDB's other ways to take a table load half of pandas.
+        columns = ", ".join(f"unnest(${place}) AS {key}" for place, key in enumerate(rows[0], 1))
+        values = [[row[key] for row in rows] for key in rows[0]]
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns}", values)
+    connection.execute(_read("tables.sql"))
+    connection.execute(";".join(f"DROP TABLE {name}" for name in facts))
+    # From here on nothing can be read, written, loaded or set that lies outside of these tables.
+    connection.execute(
+        "SET memory_limit = '128MB'; SET enable_external_access = false; "
+        "SET autoload_known_extensions = false; SET autoinstall_known_extensions = false; "
+        "SET python_enable_replacements = false; SET lock_configuration = true;"
+    )
+    return connection
+
+
+def _list_facts(described: Sequence[Relation]) -> dict[str, list[dict[str, str | int | bool]]]:
+    """What tables.sql fills the tables from, by the names that it has there."""
+    description = read_description()
+    relations = [*description.relations.values(), *described]
     row_types = [row for each in described for row in _make_row_types(each)]
-    for name, rows in {
-        "relations": (
+    return {
+        "relations": [
             {
                 "oid": each.oid,
                 "namespace": _SCHEMAS[each.schema],
@@ -159,8 +176,8 @@ def make_tables(project: Project, stored: Mapping[str, Mapping[str, str]]) -> du
                 "remark": each.remark,
             }
             for each in relations
-        ),
-        "fields": (
+        ],
+        "fields": [
             {
                 "relation": each.oid,
                 "position": position,
@@ -171,33 +188,16 @@ def make_tables(project: Project, stored: Mapping[str, Mapping[str, str]]) -> du
             }
             for each in relations
             for position, (column, type_) in enumerate(each.columns.items(), 1)
-        ),
-        "types": (
-            {
-                **row,
-                "typrelid": row.get("typrelid", 0),
-                "typnamespace": row.get("typnamespace", 11),
-            }
-            for row in (*description.types, *row_types)
-        ),
-        "functions": ({"oid": oid, "name": name} for name, oid in description.functions.items()),
-        "ranges": (
+        ],
+        "types": [
+            {"typrelid": 0, "typnamespace": _SCHEMAS["p"], **row} for row in (*description.types, *row_types)
+        ],
+        "functions": [{"oid": oid, "name": name} for name, oid in description.functions.items()],
+        "ranges": [
             dict(zip(("rngtypid", "rngsubtype", "rngmultitypid"), row, strict=True))
             for row in description.ranges
-        ),
-    }.items():
-        connection.register(name, pa.Table.from_pylist(list(rows)))
-    connection.execute(_read("tables.sql"))
-    for name in ("relations", "fields", "types", "functions", "ranges"):
-        connection.unregister(name)
-    # From here on nothing can be read, written, loaded or set that lies outside of these tables.
-    connection.execute(
-        "SET memory_limit = '128MB'; SET enable_external_access = false; "
-        "SET autoload_known_extensions = false; "
-        "SET autoinstall_known_extensions = false; SET python_enable_replacements = false; "
-        "SET lock_configuration = true;"
-    )
-    return connection
+        ],
+    }
 
 
 def _read(name: str) -> str:
@@ -239,7 +239,8 @@ def _make_array(row: Mapping[str, str | int]) -> dict[str, str | int]:
 
 def _make_row_types(relation: Relation) -> Iterator[dict[str, str | int]]:
     """The type of a table's rows, and that of lists of them."""
-    first: list[str | int] = [relation.oid + 1, relation.name, relation.name, relation.oid + 2]
+    quoted = relation.name if re.fullmatch(r"[a-z_][a-z0-9_]*", relation.name) else f'"{relation.name}"'
+    first: list[str | int] = [relation.oid + 1, relation.name, quoted, relation.oid + 2]
     # As in the lines of postgres.txt.
     words = "-1 f c C f , d x 0 0 - record_in record_out record_recv record_send - - -"
     rest = words.split(" ")
@@ -258,7 +259,7 @@ def _describe_project(project: Project, stored: Mapping[str, Mapping[str, str]])
         if table.unit.column is not None and table.unit.column not in kinds:
             kinds = {table.unit.column: "text", **kinds}
         columns = {key: KINDS.get(kind, "text") for key, kind in kinds.items()}
-        remarks = {key: _describe_domain(column.domain) for key, column in table.columns.items()}
+        remarks = {key: _describe_column(column) for key, column in table.columns.items()}
         if table.unit.column is not None:
             remarks[table.unit.column] = "names the individual whom answers protect"
         yield Relation(
@@ -275,6 +276,8 @@ def _find_kind(table: Table, name: str, stored: Mapping[str, str]) -> str:
     """The kind of a described column: what its domain says, or as it is stored."""
     column = table.columns[name]
     kind = stored.get(column.stored[0], "text")
+    if column.drafted and not column.accepted:
+        return kind
     match column.domain:
         case Period() | IntegerRange():
             return "integer"
@@ -287,8 +290,11 @@ def _find_kind(table: Table, name: str, stored: Mapping[str, str]) -> str:
     return kind
 
 
-def _describe_domain(domain: Domain | None) -> str:
-    match domain:
+def _describe_column(column: Column) -> str:
+    """What is publicly known of a column, in a few words: nothing that was drafted from the records."""
+    if column.drafted and not column.accepted:
+        return ""
+    match column.domain:
         case Values(values):
             more = f", ... ({len(values)} values)" if len(values) > _MOST_LISTED else ""
             return "one of " + ", ".join(str(value) for value in values[:_MOST_LISTED]) + more
@@ -297,5 +303,5 @@ def _describe_domain(domain: Domain | None) -> str:
         case Bins(edges):
             return f"{len(edges) - 1} bins from {float(edges[0]):g} to {float(edges[-1]):g}"
         case Period(part):
-            return part.replace("_", " ")
-    return ""
+            return f"{part.replace('_', ' ')} of {column.stored[0]}"
+    return "" if column.bounds is None else "from {:g} to {:g}".format(*map(float, column.bounds))

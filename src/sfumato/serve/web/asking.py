@@ -304,10 +304,32 @@ def _amount(value: object) -> Fraction:
         return Fraction(0)
 
 
+async def _connect(request: Request) -> Response:
+    """How tools, programs and assistants ask as the same person; a new token is shown once."""
+    token = ""
+    if request.method == "GET":
+        asker = await require_asker(request)
+    else:
+        asker, _ = await enter_form(request)
+        token = await find_service(request).new_token(asker.user, asker.user.name)
+    settings = find_service(request).settings
+    host = request.headers["host"]
+    return await show(
+        request,
+        asker,
+        "connect.html",
+        page=f"{request.scope['scheme']}://{host}",
+        host=host.rpartition(":")[0].strip("[]") or host,
+        port=settings.pg_port,
+        token=token,
+    )
+
+
 ROUTES = [
     Route("/ask", _ask, methods=["GET", "POST"]),
     Route("/ask/price", _show_price, methods=["POST"]),
     Route("/ask/csv", _send_csv, methods=["POST"]),
     Route("/tables", _tables),
     Route("/history", _history),
+    Route("/connect", _connect, methods=["GET", "POST"]),
 ]

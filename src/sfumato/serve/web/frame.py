@@ -35,14 +35,16 @@ _NAV = {
         ("/people", "People"),
         ("/releases", "Releases"),
         ("/wizard", "New table"),
+        ("/connect", "Connect"),
     ),
     "analyst": (
         ("/ask", "Ask"),
         ("/tables", "Tables"),
         ("/history", "History"),
         ("/releases", "Releases"),
+        ("/connect", "Connect"),
     ),
-    "viewer": (("/releases", "Releases"),),
+    "viewer": (("/releases", "Releases"), ("/connect", "Connect")),
 }
 
 
