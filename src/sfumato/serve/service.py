@@ -516,9 +516,7 @@ class Service:
 
     def _price(self, text: str, epsilon: object, parameters: tuple[object, ...]) -> Answer:
         explained = text if text.lstrip().lower().startswith("explain") else f"EXPLAIN {text}"
-        return self.curator.sql(
-            explained, epsilon=epsilon, parameters=parameters, most_values=_MOST_VALUES
-        )
+        return self.curator.sql(explained, epsilon=epsilon, parameters=parameters, most_values=_MOST_VALUES)
 
     def _explain(
         self, user: User, text: str, epsilon: object, parameters: tuple[object, ...]

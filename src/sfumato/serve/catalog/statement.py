@@ -564,7 +564,9 @@ class _Writer:
             keys = [cast_to(value, "text") if place % 2 == 0 else value for place, value in enumerate(values)]
             return cut(cast_to(call_plain("json_object", *keys), "text")), "json"
         for place, most in _CUT.get(name, {}).items():
-            values[place : place + 1] = [cut(cast_to(each, "text"), most) for each in values[place : place + 1]]
+            values[place : place + 1] = [
+                cut(cast_to(each, "text"), most) for each in values[place : place + 1]
+            ]
         if name in _LISTS["text"]:
             return cut(call_plain(name, *values)), "text"
         if name in _LISTS["long"]:

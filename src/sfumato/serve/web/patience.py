@@ -1,4 +1,4 @@
-"""Connections whose next request does not arrive in time: they are closed, or a few hundred would fill the door."""
+"""Connections whose next request does not come in time: they are closed, or some hundreds fill the door."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS = 30.0
-"""How long a connection may take from its beginning, or from the first byte of a request, to its headers' end."""
+"""How long a connection may take from its beginning, or a request from its first byte, to the headers' end."""
 
 
 class PatientProtocol(H11Protocol):
