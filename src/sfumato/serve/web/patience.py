@@ -7,7 +7,7 @@ import asyncio
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS = 30.0
-"""How long a connection may take from its beginning, or a request from its first byte, to the headers' end."""
+"""How long a connection may take from its beginning, or a request from its first byte, to its headers end."""
 
 
 class PatientProtocol(H11Protocol):
