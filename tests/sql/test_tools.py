@@ -113,6 +113,7 @@ KEYS = [
     "fee > 20.0",
     "month",
     "CASE WHEN '20' < fee THEN 'dear' ELSE 'cheap' END",
+    "(CASE " + " ".join(f"WHEN fee < {n} THEN 'below {n}'" for n in range(3, 60, 3)) + " ELSE 'above' END)",
     "FLOOR((fee / 10.0)) * 10.0",
     "FLOOR(((fee - 0.0) / 12.5)) * 12.5 + 0.0",
     "ROUND(fee)",

@@ -111,9 +111,8 @@ def prepare_query(
         )
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
     _check_groups(keys, measures)
-    _check_windows(
-        keys, [*(each.tree for each in outputs), *(tree for each in stages for tree in each.trees)]
-    )
+    staged = [tree for each in stages for tree in each.trees]
+    _check_windows(keys, [*(each.tree for each in outputs), *staged])
     max_groups = statement.max_groups or unit.max_groups or unit.max_records
     max_groups = min(unit.max_records, max_groups) if keys else 1
     text = query.sql(dialect="duckdb", normalize=True)

@@ -150,9 +150,8 @@ def slide(function: exp.Expr, band: Band, frames: Frames, noise: Noise | None, s
             return found.apply(lambda numbers: np.where(count > 0, numbers / np.maximum(count, 1), np.nan))
         case exp.Min() | exp.Max():
             pick = np.minimum if isinstance(function, exp.Min) else np.maximum
-            return Band(
-                *(_pick_frames(each, first, last, pick) for each in (band.value, band.low, band.high))
-            )
+            parts = (band.value, band.low, band.high)
+            return Band(*(_pick_frames(each, first, last, pick) for each in parts))
         case exp.FirstValue() | exp.LastValue():
             source = first if isinstance(function, exp.FirstValue) else last
             return _take(band, source, count > 0)
