@@ -436,3 +436,13 @@ def test_the_price_is_known_before(make_service, run):
     run(service.ask(ANA, COUNT))
     assert run(service.explain(ANA, COUNT))["stored"]
     assert not run(service.explain(ANA, COUNT.replace("0.25", "0.9")))["admitted"]
+
+
+def test_where_a_source_is_stays_with_the_server(make_service, run, folder):
+    service = make_service()
+    (folder / "visits.parquet").rename(folder / "away.parquet")
+    for call in (service.ask(ANA, COUNT), service.explain(ANA, COUNT), service.tables(SUE)):
+        with pytest.raises(sf.SourceError, match="The server's log says which"):
+            run(call)
+    assert charges(service) == []
+    assert "visits.parquet" in json.dumps(service.events)

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import read_epsilon
 from sfumato.errors import (
     AccessDenied,
+    ChargeKept,
     RecipeError,
     ReleaseError,
     SchemaError,
     SfumatoError,
+    SourceError,
     TooManyRequests,
 )
 from sfumato.recipes import RecipeFile, parse_recipe
@@ -137,10 +139,15 @@ class Jobs:
 
     def folders(self) -> dict[str, Path]:
         """The releases that are there, by name: made by jobs, or written beside the project file."""
+        # One that has just been written shows when its job does.
+        unseen = [job.name for job in self._live.values() if job.shown["status"] in ("waiting", "running")]
+        hidden = {self._folder / name for name in unseen}
         found = {}
         for place in (self._curator.project.folder, self._folder):
             for path in sorted(place.iterdir()) if place.is_dir() else ():
-                if path.is_dir() and not path.is_symlink() and (path / "certificate.json").is_file():
+                if path in hidden or path.is_symlink() or not path.is_dir():
+                    continue
+                if (path / "certificate.json").is_file():
                     found[path.name] = path
         return found
 
@@ -238,6 +245,10 @@ class Jobs:
                 progress=stage,
             )
             job.status = "done"
+        except SourceError as error:
+            # Of what failed after a charge, and of where a source is, nothing more is told.
+            kept = "the charge is kept" if isinstance(error, ChargeKept) else "nothing was spent"
+            job.status, job.message = "failed", f"the table could not be read; {kept}"
         except SfumatoError as error:
             job.status, job.message = "failed", str(error)
         except Exception as error:

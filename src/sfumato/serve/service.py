@@ -29,6 +29,7 @@ from sfumato.errors import (
     RecipeError,
     ReleaseError,
     SfumatoError,
+    SourceError,
     TooManyRequests,
 )
 from sfumato.exact import format_exact, format_short, parse_positive
@@ -58,6 +59,7 @@ _MAY: dict[Role, frozenset[str]] = {
     "steward": frozenset(_LOOK | _ASK | _RUN),
 }
 _KEPT = "the answer could not be given; the charge is kept, because a refund would tell about the records"
+_UNREADABLE = "a table of the project cannot be read now; nothing was spent. The server's log says which"
 _FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
@@ -229,8 +231,8 @@ class Service:
             try:
                 ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
                 return self._buy(ask, started=time.monotonic(), progress=stages.append)
-            except ChargeKept:
-                return ChargeKept(_KEPT)
+            except SourceError as error:
+                return self._hide(error)
             except SfumatoError as error:
                 return error
             except Exception as error:
@@ -427,7 +429,17 @@ class Service:
         future.add_done_callback(self._running.discard)
         # An error that nobody waits for any more is no event of the loop's.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(future)
+        try:
+            return await asyncio.shield(future)
+        except SourceError as error:
+            raise self._hide(error) from None
+
+    def _hide(self, error: SourceError) -> SourceError:
+        """The error without the place of a source, which is for the log."""
+        if isinstance(error, ChargeKept):
+            return ChargeKept(_KEPT)
+        self.note("error", "", kind="SourceError", text=str(error))
+        return SourceError(_UNREADABLE)
 
     def note(self, event: str, person: str, **facts: object) -> None:
         """Adds to the audit log: who did what, when, and how it ended; never a value of a record."""
