@@ -149,7 +149,8 @@ class Browser:
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._read()
         if self.scripted:
-            self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            with contextlib.suppress(RuntimeError):  # a page that loads itself again meanwhile
+                self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def evaluate(self, expression):
         """The value of a JavaScript expression; a promise is awaited."""

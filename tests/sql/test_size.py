@@ -86,6 +86,23 @@ def test_queries_of_with_are_resolved_once(project, monkeypatch):
         curator.sql(chain(5))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT n + n AS n FROM (" * 14 + "SELECT COUNT(*) AS n FROM t" + ") AS q" * 14,
+        f"DP-SELECT 1 COUNT(*) FROM t WHERE {' || '.join(['region'] * 180)} > 'a'",
+    ],
+)
+def test_what_grows_with_every_step_is_refused_by_its_size(project, text):
+    curator = sf.open(project)
+    for statement in (text, f"EXPLAIN {text}"):
+        with pytest.raises(sf.UnsupportedQuery, match=r"deep|parts"):
+            curator.sql(statement, epsilon=1)
+    with pytest.raises(sf.UnsupportedQuery, match=r"deep|parts"):
+        curator.describe(text, epsilon=1)
+    assert not curator.has_ledger()
+
+
 def test_a_query_of_with_names_only_those_before_it(project):
     text = "WITH a AS (SELECT month FROM b), b AS (SELECT month FROM t) DP-SELECT 1 COUNT(*) FROM a"
     with pytest.raises(sf.UnsupportedQuery, match="no table 'b'"):

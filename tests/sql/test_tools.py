@@ -118,6 +118,7 @@ KEYS = [
     "ROUND(fee)",
     "CEIL(fee / 3)",
     "CAST(fee AS INTEGER)",
+    "CAST(FLOOR(fee / 10) AS INTEGER) * 10",
     "TRUNC(fee / 10)",
     "upper(clinic)",
     "lower(clinic) || ' clinic'",
@@ -243,6 +244,8 @@ def test_labels_are_searched_for_nothing(curator):
     ]:
         answer = curator.sql(f"SELECT DISTINCT clinic FROM visits WHERE {where} LIMIT 10")
         assert (answer.spent, answer.table["clinic"].to_pylist()) == (0, found)
+    explained = curator.sql("EXPLAIN SELECT DISTINCT clinic FROM visits", epsilon=1)
+    assert "nothing is spent" in str(explained)
     assert curator.sql("SELECT 1 FROM visits LIMIT 1").table.to_pydict() == {"1": [1]}
 
 

@@ -217,9 +217,9 @@ class _Desk:
 
     def _schema(self, statement: Statement, catalog: Catalog) -> pa.Schema:
         """The schema of the answer, from the plan alone."""
-        if statement.explain and statement.mode == "private":
-            return pa.schema([("plan", pa.string())])
         free = self._answer_free(statement, catalog)
+        if statement.explain and (statement.mode == "private" or free is not None):
+            return pa.schema([("plan", pa.string())])
         if free is not None:
             return free.schema
         if statement.mode == "public":
@@ -234,7 +234,7 @@ class _Desk:
 
     def _answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
         """The answer to a question that public facts answer, None for any other."""
-        if not self._named(statement) or statement.explain:
+        if not self._named(statement):
             return None
         if any(is_probe(query) for query in (statement.query, *(each.rows for each in statement.around))):
             priced = replace(statement, mode="private", epsilon=statement.epsilon or Fraction(1))
@@ -249,6 +249,9 @@ class _Desk:
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
         catalog = self._catalog(statement)
         free = self._answer_free(statement, catalog)
+        if free is not None and statement.explain:
+            text = "public facts answer this: no record is read, and nothing is spent"
+            return Answer(table=pa.table({"plan": [text]}), explanation=text, public=True)
         if free is not None:
             return Answer(table=free, public=True)
         if statement.mode == "public":

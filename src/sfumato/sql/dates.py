@@ -116,21 +116,22 @@ def derive_period(tree: exp.Expr, relation: Relation) -> Field | None:
         low, stop = relation.field(columns[0]).moments or (None, None)
         if unit == _MOMENT or low is None or stop is None or low >= stop:
             return None
-        cells = list(_list(low, stop, unit)) if _count(low, stop, unit) <= _MOST_PERIODS else []
-        ends = [_apply(tree, cell) for cell in (cells[0], cells[-1])] if cells else []
+        cells = _list(low, stop, unit) if _count(low, stop, unit) <= _MOST_LISTED else iter(())
+        begins = [_apply(tree, cell) for cell in cells]
     except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
         return None
-    if not ends or not all(isinstance(end, date) for end in ends) or isinstance(unit, int):
+    if not begins or not all(isinstance(begin, date) for begin in begins) or isinstance(unit, int):
         return None
-    days = not isinstance(ends[0], datetime)
-    first, last = _moment(ends[0]), _moment(ends[1])
+    days = not isinstance(begins[0], datetime)
+    moments = [_moment(begin) for begin in begins]
+    first, last = min(moments), max(moments)
     # The period of a moved or nested one may begin anywhere; then only days tell all beginnings apart.
-    aligned = all(truncate(_moment(end), unit) == _moment(end) for end in ends)
+    aligned = all(truncate(moment, unit) == moment for moment in moments)
     return replace(
         relation.field(columns[0]),
         type=pa.date32() if days else pa.timestamp("us"),
         moments=(first, last + (_DAY if days else _TICK)),
-        period=unit if aligned else "day" if divides("day", unit) else None,
+        period=unit if aligned else "day" if all(each.time() == time() for each in moments) else None,
     )
 
 
@@ -180,6 +181,8 @@ def _read_rounded(
 ) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
     """What is computed of a bounded number that is rounded: of each whole number between the bounds."""
     rounded = [node for node in tree.find_all(*_ROUNDING) if _rounds(node)]
+    # The innermost; what is rounded again is computed of whole numbers.
+    rounded = [node for node in rounded if not any(_rounds(each) for each in node.this.find_all(*_ROUNDING))]
     if len(rounded) != 1 or any(
         True for each in tree.find_all(exp.Column) if each is not rounded[0].find(exp.Column)
     ):

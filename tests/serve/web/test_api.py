@@ -214,6 +214,9 @@ def test_people(call):
     assert {"name": "bo", "role": "analyst"}.items() <= next(
         each for each in call("GET", "/api/users", by="ada").json["users"] if each["name"] == "bo"
     ).items()
+    assert call("POST", "/api/users/bo/share", by="ada", send={"share": "1/4"}).json["share"] == 0.25
+    assert call("GET", "/api/budget", by=token).json["share"]["left"] == 0.25
+    assert call("POST", "/api/users/bo/share", by="ana", send={"share": 9}).status == 403
     fresh = call("POST", "/api/users/bo/token", by="ada").json["token"]
     assert call("GET", "/api/budget", by=token).status == 401
     assert call("GET", "/api/budget", by=fresh).status == 200

@@ -114,6 +114,10 @@ def test_a_steward_adds_and_removes_people(site, ada):
     token = re.search(r"<pre[^>]*>(sf_\S+)</pre>", added.text)[1]
     assert site.call("GET", "/api/budget", by=token).json["share"]["total"] == 0.5
     assert site.call("POST", "/people", cookie=ada, form=form).status in (403, 409)
+    changed = {"csrf": csrf, "action": "share", "name": "cy", "share": "0.75"}
+    assert site.call("POST", "/people", cookie=ada, form=changed).status == 303
+    assert site.call("GET", "/api/budget", by=token).json["share"]["total"] == 0.75
+    assert site.call("POST", "/people", cookie=ada, form={**changed, "share": "-1"}).status == 422
     assert (
         site.call("POST", "/people", cookie=ada, form={**form, "name": "d", "share": "<much>"}).status == 422
     )

@@ -11,7 +11,7 @@ import pytest
 
 from helpers import browser as headless
 from helpers.site import write_visits
-from serve.web.test_browser import Walk
+from helpers.walk import Walk
 from sfumato.demo import write_demo
 
 

@@ -256,6 +256,17 @@ class SocketFeed:
         self.line.write(self.client.recv(2**16))
 
 
+def test_an_error_is_told_at_once_to_who_flushes_and_does_not_end_the_batch():
+    with RunningServer() as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        handshake(client)
+        parse = pack(b"P", b"\0DROP TABLE visits\0\0\0")
+        client.sendall(parse + pack(b"D", b"S\0") + pack(b"H", b""))
+        told = b""
+        while len(told) < 6:  # the statement is read, its description refused
+            told += client.recv(2**16)
+        assert told[:6] == b"1\0\0\0\4E"
+
+
 def test_silent_clients_are_left():
     with RunningServer(limits=Limits(login_seconds=0.2)) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as silent:

@@ -39,6 +39,7 @@ WORDS = (
     exp.Localtimestamp,
 )
 """Functions that are called without brackets."""
+_ONE_CHAR = "one_char"  # a spelling of "char" in quotes, which some parsers do not tell from char
 # Types that casts name otherwise than pg_type. Domains of the information schema are what they stand for.
 _TYPES = {
     "int": "int4",
@@ -53,7 +54,8 @@ _TYPES = {
     "decimal": "numeric",
     "varchar": "varchar",
     "nvarchar": "varchar",
-    "char": "bpchar",  # "char" in quotes is another type, which keeps its name
+    "char": "bpchar",
+    _ONE_CHAR: "char",
     "varbinary": "bytea",
     "timestamp without time zone": "timestamp",
     "timestamptz": "timestamptz",
@@ -66,6 +68,7 @@ _TYPES = {
 # Strings, quoted names and comments are passed over. Parameters, lists of numbered types and columns that are
 # called as a statement is get a spelling that the parser reads.
 _TOKENS = re.compile(
+    r"""(?P<char>::\s*(?:pg_catalog\s*\.\s*)?"char")|"""
     r"""(?P<kept>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/"""
     r"""|\$(?P<tag>[A-Za-z_]\w*)?\$.*?\$(?P=tag)?\$)"""
     r"""|\$(?P<number>\d{1,4})|\b(?P<type>oid|xid|reg[a-z]+|name)\s*\[\s*\]"""
@@ -160,8 +163,7 @@ def read_type(node: exp.Expr) -> str:
         name = kind.expression.name.lower()
     else:
         name = (kind.name if isinstance(kind, exp.Expr) else str(kind)).lower()
-    if not (isinstance(kind, exp.Expr) and name == "char"):
-        name = _TYPES.get(name, name)
+    name = _TYPES.get(name, name)
     if name not in read_description().oids:
         raise refuse(f"type {name[:60]!r} is not part of what the catalog answers")
     return name
@@ -219,6 +221,8 @@ def find_number(node: exp.Parameter) -> int:
 def _spell(found: re.Match[str]) -> str:
     if found["number"]:
         return f"@p{found['number']}"
+    if found["char"]:
+        return f"::{_ONE_CHAR}"
     if found["word"]:
         return f'AS "{found["word"].lower()}"'
     return f"_{found['type']}" if found["type"] else found[0]

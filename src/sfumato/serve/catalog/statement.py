@@ -51,6 +51,7 @@ from sfumato.serve.catalog.tables import kept_as, read_functions
 MOST_ROWS = 50_000
 _MOST_TABLES = 80  # a client names 61 at most; plans of many more take long
 _MOST_PARTS = 30_000
+_MOST_NESTED = 12
 
 _LISTS = read_functions()
 _REG = frozenset(("regclass", "regtype", "regproc", "regnamespace", "regrole"))
@@ -59,6 +60,8 @@ _RETURNS = {
     **{name: type_ for type_ in ("name", "timestamptz") for name in _LISTS[type_]},
     **{f"to_{type_}": type_ for type_ in _REG},
     "current_schemas": "_name",
+    "current_setting": "text",
+    "set_config": "text",
     "inet_server_addr": "inet",
     "inet_client_addr": "inet",
     "pg_advisory_unlock_all": "void",
@@ -141,6 +144,7 @@ class _Writer:
     tables: int = 0
     size: int = 0
     factor: int = 1
+    depth: int = 0
 
     # Queries
 
@@ -355,6 +359,20 @@ class _Writer:
         self.size += self.factor
         if self.size > _MOST_PARTS:
             raise refuse("this statement is too long for the catalog")
+        if isinstance(node, exp.Cast | exp.Anonymous):
+            # Each may look up a name, and plans of lookups within lookups grow by powers.
+            self.depth += 1
+            if self.depth > _MOST_NESTED:
+                raise refuse("calls and casts are nested too deeply for the catalog")
+            written = self.write_inner(node, scope, ctes)
+            self.depth -= 1
+            return written
+        return self.write_inner(node, scope, ctes)
+
+    def write_inner(
+        self, node: exp.Expr, scope: Scope, ctes: Mapping[str, Columns]
+    ) -> tuple[exp.Expr, str | None]:
+        """As `write`, for one node whose size and depth are counted."""
         match node:
             case exp.Column():
                 return self.column(node, scope)

@@ -292,9 +292,9 @@ CREATE MACRO sys.btrim(x) AS trim(x), (x, c) AS trim(x, c);
 CREATE MACRO sys.char_length(x) AS length(x);
 
 -- Several rows of one: lists here, unnested where they are called.
-CREATE MACRO sys.generate_series(a, b) AS list_transform([{'a': a, 'b': b}],
-    lambda v: if(v.b - v.a > 10000, error('long'), generate_series(v.a, v.b)))[1],
-  (a, b, s) AS list_transform([{'a': a, 'b': b, 's': s}],
-    lambda v: if((v.b - v.a) / v.s > 10000, error('long'), generate_series(v.a, v.b, v.s)))[1];
+CREATE MACRO sys.generate_series(a, b) AS list_transform([[a::BIGINT, b::BIGINT]],
+    lambda v: if(v[2] - v[1] > 10000, error('long'), generate_series(v[1], v[2])))[1],
+  (a, b, s) AS list_transform([[a::BIGINT, b::BIGINT, s::BIGINT]],
+    lambda v: if((v[2] - v[1]) / v[3] > 10000, error('long'), generate_series(v[1], v[2], v[3])))[1];
 CREATE MACRO sys.generate_subscripts(a, d) AS range(1, len(a) + 1);
 CREATE MACRO sys._pg_expandarray(a) AS list_transform(a, lambda v, i: {'x': v, 'n': i::INTEGER});

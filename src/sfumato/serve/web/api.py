@@ -191,6 +191,12 @@ async def _renew_token(service: Service, user: User, given: Given) -> Given:
     return {"name": given["name"], "token": await service.new_token(user, given["name"])}
 
 
+async def _set_share(service: Service, user: User, given: Given) -> Given:
+    share = _read_amount(given, "share")
+    await service.set_share(user, given["name"], share)
+    return {"name": given["name"], "share": to_plain(share)}
+
+
 async def _list_approvals(service: Service, user: User, _: Given) -> Given:
     return {"approvals": await service.approvals(user)}
 
@@ -259,6 +265,7 @@ ENDPOINTS = (
     Endpoint("POST", "/api/users", add_user, "Add a user; for stewards", "NewUser", "User", 201),
     Endpoint("DELETE", "/api/users/{name}", _remove_user, "Remove a user; for stewards", "Removed"),
     Endpoint("POST", "/api/users/{name}/token", _renew_token, "A new token for a user", "Token"),
+    Endpoint("POST", "/api/users/{name}/share", _set_share, "Change a share; for stewards", "Share", "Limit"),
     Endpoint("GET", "/api/approvals", _list_approvals, "What waits for a steward", "Approvals"),
     Endpoint("POST", "/api/approvals", _decide, "Decide on it; for stewards", "Decided", "Decision"),
 )

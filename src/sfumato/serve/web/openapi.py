@@ -64,6 +64,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "NewUser": _record("name", "token", name=_TEXT, role=_ROLE, token=_TEXT),
     "Token": _record("name", "token", name=_TEXT, token=_TEXT),
+    "Limit": _record("share", share=_EPSILON),
+    "Share": _record("name", "share", name=_TEXT, share={"type": ["number", "null"]}),
     "Removed": _record("removed", removed=_TEXT),
     "Approvals": _record("approvals", approvals=_RECORDS),
     "Decision": _record("number", "approve", number=_WHOLE, approve=_FLAG),

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from sfumato.errors import SfumatoError
+from sfumato.exact import parse_positive
 from sfumato.pages.answers import Spending, draw_timeline
 from sfumato.serve.web import api
 from sfumato.serve.web.asking import MOST_SHOWN, describe_charge, describe_request
@@ -123,6 +124,8 @@ async def _change_people(service: Service, user: User, form: dict[str, list[str]
             return str(added["token"])
         case "token":
             return await service.new_token(user, name)
+        case "share":
+            await service.set_share(user, name, parse_positive(field(form, "share"), name="share"))
         case "remove":
             await service.remove_user(user, name)
         case "approve" | "decline" as action:

@@ -173,7 +173,7 @@ class Session:
             self._end_implicit()
             self._ready()
             await self._stream.flush()
-        elif self._stream.is_full:
+        elif self._skipping or self._stream.is_full:  # errors are not kept for a Flush, which is skipped
             await self._stream.flush()
 
     def _ready(self) -> None:
