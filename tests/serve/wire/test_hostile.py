@@ -257,7 +257,10 @@ class SocketFeed:
 
 
 def test_an_error_is_told_at_once_to_who_flushes_and_does_not_end_the_batch():
-    with RunningServer() as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+    with (
+        RunningServer() as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=20) as client,
+    ):
         handshake(client)
         parse = pack(b"P", b"\0DROP TABLE visits\0\0\0")
         client.sendall(parse + pack(b"D", b"S\0") + pack(b"H", b""))
