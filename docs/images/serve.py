@@ -42,12 +42,10 @@ class Visitor:
         """Opens a page."""
         self._browser.visit(self._page + path, width=width, dark=dark)
 
-    def fill(self, **fields: str) -> None:
-        """Writes into the fields of these names."""
+    def fill(self, form: str, **fields: str) -> None:
+        """Writes into the fields of these names, in the form within `form`."""
         for name, text in fields.items():
-            field = (
-                f"[...document.querySelectorAll('main [name={name}]')].find(each => each.type != 'hidden')"
-            )
+            field = f"document.querySelector('{form} [name={name}]')"
             self._browser.evaluate(f"{field}.value = {json.dumps(text)}")
 
     def check(self, column: str) -> None:
@@ -62,7 +60,7 @@ class Visitor:
         """Signs in as somebody else."""
         self._browser.call("Network.clearBrowserCookies")
         self.go("/login")
-        self.fill(name=name, password=f"{name} password")
+        self.fill("main", name=name, password=f"{name} password")
         self.press("button.primary")
 
     def keep(self, name: str, *, height: int) -> None:
@@ -81,7 +79,7 @@ def take_pictures(visitor: Visitor, link: str) -> None:
         ("vic", "viewer", ""),
     ):
         visitor.go("/people")
-        visitor.fill(name=name, password=f"{name} password", role=role, share=share)
+        visitor.fill("#add", name=name, password=f"{name} password", role=role, share=share)
         visitor.press("[value=add]")
     for name, statement in OTHERS:
         visitor.login(name)
@@ -112,15 +110,18 @@ def main() -> None:
         write_demo(folder)
         command = [sys.executable, "-m", "sfumato", "serve", "--json", "--http-port", "0", "--pg-port", "0"]
         with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            text = ""
-            while not text.rstrip().endswith("}"):
-                text += server.stdout.readline()
-            addresses = json.loads(text)
-            link = addresses["steward"].removeprefix(addresses["page"])
-            take_pictures(Visitor(browser, addresses["page"]), link)
-            server.send_signal(signal.SIGTERM)
-            server.stdout.read()
+            try:
+                assert server.stdout is not None
+                text = ""
+                while not text.rstrip().endswith("}"):
+                    line = server.stdout.readline()
+                    assert line, "the server has gone"
+                    text += line
+                addresses = json.loads(text)
+                link = addresses["steward"].removeprefix(addresses["page"])
+                take_pictures(Visitor(browser, addresses["page"]), link)
+            finally:
+                server.send_signal(signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -127,6 +127,20 @@ def test_what_fails_after_the_charge_says_one_thing(make_service, run, folder, m
     assert "17" not in json.dumps(service.events)
 
 
+def test_what_fails_unforeseen_before_the_charge_says_that_nothing_was_spent(make_service, run, monkeypatch):
+    service = make_service()
+
+    def fail(*_, **__):
+        raise RuntimeError
+
+    monkeypatch.setattr(type(service.curator._engine), "bind", fail)
+    with pytest.raises(sf.SfumatoError, match="nothing was spent"):
+        run(service.ask(ANA, COUNT))
+    with pytest.raises(sf.UnsupportedQuery, match="too large"):
+        run(service.ask(ANA, "DP-SELECT 0.1 COUNT(*) FROM visits WHERE fee > $1", parameters=(10**400,)))
+    assert charges(service) == []
+
+
 def test_what_was_charged_is_finished_after_the_client_left(make_service, run):
     service = make_service()
 
@@ -201,6 +215,26 @@ def test_what_does_not_fit_into_a_share_waits_for_nobody(make_service, run):
     with pytest.raises(BudgetExceeded, match="epsilon 1 is left to you"):
         run(service.ask(ANA, dear))
     assert run(service.approvals(SUE)) == []
+
+
+def test_an_approval_pays_for_one_purchase_of_the_price_that_was_shown(make_service, run):
+    service = make_service(approve_above="0.001")
+    closer = "DP-SELECT WITHIN 1% clinic, COUNT(*) FROM visits GROUP BY clinic"
+
+    async def ask():
+        for statement in (closer, COUNT):
+            with pytest.raises(ApprovalNeeded) as caught:
+                await service.ask(ANA, statement)
+            await service.decide(SUE, caught.value.number, approve=True)
+        first = (await service.ask(ANA, closer)).spent
+        with pytest.raises(BudgetExceeded):  # what buys nothing uses nothing up
+            await service.ask(ANA, COUNT, at_most=Fraction(1, 10**6))
+        assert (await service.ask(ANA, COUNT)).spent
+        assert [each["status"] for each in await service.approvals(ANA)] == ["used", "used"]
+        return first
+
+    # It begins with 0.01, which is what was approved, and would have gone on to more.
+    assert run(ask()) == Fraction(1, 100)
 
 
 def test_a_release_is_a_job_that_others_can_look_at(make_service, run, folder):

@@ -113,6 +113,7 @@ KEYS = [
     "fee > 20.0",
     "month",
     "CASE WHEN '20' < fee THEN 'dear' ELSE 'cheap' END",
+    "(CASE " + " ".join(f"WHEN fee < {n} THEN 'below {n}'" for n in range(3, 60, 3)) + " ELSE 'above' END)",
     "FLOOR((fee / 10.0)) * 10.0",
     "FLOOR(((fee - 0.0) / 12.5)) * 12.5 + 0.0",
     "ROUND(fee)",
@@ -405,3 +406,43 @@ def test_statements_of_known_tools_are_answered(curator, shared):
             continue
         assert described.schema.equals(answer.table.schema), text
     assert not refused
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (
+            "SELECT date_trunc('minute', at), clinic, SUM(COUNT(*)) OVER (ORDER BY COUNT(*)) FROM visits "
+            "WHERE at >= '2025-01-01' AND at < '2025-03-01' GROUP BY 1, 2",
+            "a window over more than",
+        ),
+        (
+            "SELECT date_trunc('minute', at), "
+            + ", ".join(f"SUM(COUNT(*)) OVER (ORDER BY COUNT(*)) AS w{n}" for n in range(30))
+            + " FROM visits WHERE at >= '2025-01-01' AND at < '2025-03-01' GROUP BY 1",
+            "30 windows over 84,960 groups",
+        ),
+        ("SELECT ROUND(COUNT(*), 99999999999999999999) FROM visits", "too large"),
+        ("SELECT CAST(COUNT(*) AS DECIMAL(38, 99999999999999999999)) FROM visits", "too large"),
+        ("SELECT COUNT(*), NTILE(99999999999999999999) OVER (ORDER BY COUNT(*)) FROM visits", "too large"),
+        ("SELECT clinic, LAG(COUNT(*), 99999999999999999999) OVER () FROM visits GROUP BY 1", "too large"),
+    ],
+)
+def test_what_would_fail_in_the_end_is_refused_before_the_charge(curator, statement, words):
+    spent = curator.budget().spent
+    with pytest.raises(sf.UnsupportedQuery, match=words):
+        curator.sql(statement, epsilon=1)
+    assert curator.budget().spent == spent
+
+
+def test_extremes_over_windows_are_those_of_their_frames(curator):
+    found = curator.sql(
+        "SELECT month, COUNT(*) AS n, "
+        "MIN(COUNT(*)) OVER (ORDER BY month ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING)"
+        " AS least, MAX(COUNT(*)) OVER (ORDER BY month) AS most FROM visits GROUP BY month ORDER BY month",
+        epsilon=MUCH,
+    ).table.to_pydict()
+    for place, (least, most) in enumerate(zip(found["least"], found["most"], strict=True)):
+        before = found["n"][max(0, place - 2) : place]
+        assert least == min(before) if before else least is None or math.isnan(least)
+        assert most == max(found["n"][: place + 1])

@@ -58,6 +58,7 @@ _MAY: dict[Role, frozenset[str]] = {
     "steward": frozenset(_LOOK | _ASK | _RUN),
 }
 _KEPT = "the answer could not be given; the charge is kept, because a refund would tell about the records"
+_FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
 _LONGEST_NAME = 64  # one more than a name may have
@@ -221,17 +222,19 @@ class Service:
         begun = time.monotonic()
         digest = hashlib.sha256(json.dumps([text, str(epsilon), [str(p) for p in parameters]]).encode())
 
+        stages: list[str] = []  # none until something is charged
+
         def work() -> Reply | SfumatoError:
             try:
                 ask = _Question(user, text, epsilon, at_most, tuple(parameters), digest.hexdigest())
-                return self._buy(ask, started=time.monotonic())
+                return self._buy(ask, started=time.monotonic(), progress=stages.append)
             except ChargeKept:
                 return ChargeKept(_KEPT)
             except SfumatoError as error:
                 return error
             except Exception as error:
                 self.note("error", user.name, kind=type(error).__name__)
-                return ChargeKept(_KEPT)
+                return ChargeKept(_KEPT) if stages else SfumatoError(_FAILED)
 
         reply = await self.run(work)
         self._count_reply(user, reply, time.monotonic() - begun, digest.hexdigest()[:16])
@@ -448,7 +451,7 @@ class Service:
 
     # In workers
 
-    def _buy(self, ask: _Question, *, started: float) -> Reply:
+    def _buy(self, ask: _Question, *, started: float, progress: Callable[[str], None]) -> Reply:
         def pace() -> None:
             # In the worker, and before the answer is stored: nobody can see when the reading has ended, not
             # by asking the same meanwhile, nor by asking whether it is there.
@@ -456,20 +459,30 @@ class Service:
             time.sleep(next_reply(elapsed, first=self.settings.reply_every) - elapsed)
 
         user, limit, above = ask.user, ask.at_most, self.settings.approve_above
-        approved = above is None or user.role == "steward" or self.state.is_approved(user.name, ask.digest)
-        if not approved and above is not None:
-            self._refuse_unapproved(ask, above)
-            limit = above if limit is None else min(limit, above)
-        answer = self.curator.sql(
-            ask.text,
-            epsilon=ask.epsilon,
-            parameters=ask.parameters,
-            asked_by=user.name,
-            at_most=limit,
-            pace=pace,
-        )
-        if answer.spent and above is not None:
-            self.state.use_approval(user.name, ask.digest)
+        if user.role == "steward":
+            above = None
+        # Taken before the purchase, so that two at once are not paid by one approval.
+        approved = None if above is None else self.state.use_approval(user.name, ask.digest)
+        spent = Fraction(0)
+        try:
+            if above is not None:
+                if approved is None:
+                    self._refuse_unapproved(ask, above)
+                most = above if approved is None else max(above, Fraction(approved))
+                limit = most if limit is None else min(limit, most)
+            answer = self.curator.sql(
+                ask.text,
+                epsilon=ask.epsilon,
+                parameters=ask.parameters,
+                asked_by=user.name,
+                at_most=limit,
+                progress=progress,
+                pace=pace,
+            )
+            spent = answer.spent
+        finally:
+            if approved is not None and not spent:
+                self.state.return_approval(user.name, ask.digest)
         left = self._left(user)
         return Reply(
             table=answer.table,

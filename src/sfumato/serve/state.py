@@ -236,15 +236,22 @@ class State:
             )
             return int(inserted.lastrowid or 0)
 
-    def is_approved(self, person: str, digest: str) -> bool:
-        """Whether a steward approved it, and it was not bought since."""
-        query = "SELECT 1 FROM approvals WHERE person = ? AND digest = ? AND status = 'approved'"
+    def use_approval(self, person: str, digest: str) -> str | None:
+        """The epsilon up to which a steward approved it, once: an approval pays for one purchase."""
+        query = (
+            "UPDATE approvals SET status = 'used' WHERE number = (SELECT min(number) FROM approvals WHERE"
+            " person = ? AND digest = ? AND status = 'approved') RETURNING epsilon"
+        )
         with self._open() as connection:
-            return connection.execute(query, (person, digest)).fetchone() is not None
+            found = connection.execute(query, (person, digest)).fetchone()
+        return None if found is None else str(found[0])
 
-    def use_approval(self, person: str, digest: str) -> None:
-        """An approval pays for one purchase."""
-        query = "UPDATE approvals SET status = 'used' WHERE person = ? AND digest = ? AND status = 'approved'"
+    def return_approval(self, person: str, digest: str) -> None:
+        """Gives an approval back that nothing was bought under."""
+        query = (
+            "UPDATE approvals SET status = 'approved' WHERE number = (SELECT max(number) FROM approvals WHERE"
+            " person = ? AND digest = ? AND status = 'used')"
+        )
         with self._open() as connection:
             connection.execute(query, (person, digest))
 

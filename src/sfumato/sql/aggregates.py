@@ -33,6 +33,7 @@ Statistic = Literal["records", "present", "individuals", "distinct", "sum", "squ
 _FINEST = 2**20
 _SQUARES = 2**16
 _FINEST_SHARE = 10**6
+_MANY_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,11 +286,26 @@ def _read_date(
 
 def _code_of(tree: exp.Expr, labels: Sequence[Label | bool]) -> exp.Expr:
     """A CASE that gives the position of the label that `tree` takes, NULL if it takes none."""
+    bare = tree.unnest()
+    if isinstance(bare, exp.Case) and len(labels) > _MANY_LABELS:
+        return _code_results(bare, labels)
     case = exp.Case()
     for index, label in enumerate(labels):
         literal = exp.convert(label)
         case = case.when(exp.EQ(this=exp.paren(tree.copy()), expression=literal), exp.Literal.number(index))
     return case
+
+
+def _code_results(tree: exp.Case, labels: Sequence[Label | bool]) -> exp.Expr:
+    """The same CASE with the positions of its results in their place, written once for all labels."""
+    codes = {str(label): exp.Literal.number(place) for place, label in enumerate(labels)}
+    coded = tree.copy()
+    for branch in coded.args["ifs"]:
+        branch.set("true", codes[branch.args["true"].name].copy())
+    default = coded.args.get("default")
+    if default is not None and not isinstance(default, exp.Null):
+        coded.set("default", codes[default.name].copy())
+    return coded
 
 
 def _read_mode(node: exp.Expr, relation: Relation, condition: exp.Expr | None) -> Aggregate:

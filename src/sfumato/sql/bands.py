@@ -23,6 +23,8 @@ from sfumato.sql.plan import Noise, half_width, normal_width
 if TYPE_CHECKING:
     from sfumato.sql.aggregates import Aggregate
 
+_BLOCK = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class Band:
@@ -67,21 +69,24 @@ def aggregate_band(
     return _spread(parts, share, sample=aggregate.sample, root=aggregate.kind == "deviation")
 
 
-def sum_width(noise: Noise, share: float, count: int) -> float:
-    """A width that the sum of `count` independent noises exceeds with a probability of at most `share`.
+def sum_widths(noise: Noise, share: float, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For each count a width that the sum of so many noises exceeds with a probability of at most `share`.
 
     Chernoff's bound for Laplace noise, P(|sum| > w) <= 2 exp(-tw) / (1 - t^2 b^2)^count for every t below
     1 / b; normal noise adds up to normal noise.
     """
-    if count <= 1:
-        return half_width(noise, share)
     scale = float(noise.scale)
     if noise.kind == "gaussian":
-        return normal_width(share) * scale * math.sqrt(count)
-    rates = np.linspace(0.001, 0.999, 999)
-    widths = (math.log(2 / share) - count * np.log1p(-(rates**2))) / rates
-    # Discrete noise has no larger moments: sinh(t / 2) <= tb sinh(1 / 2b), as sinh(x) / x grows.
-    return float(widths.min()) * scale
+        found = normal_width(share) * scale * np.sqrt(counts)
+    else:
+        rates = np.linspace(0.001, 0.999, 999)
+        falls, begin = -np.log1p(-(rates**2)) / rates, math.log(2 / share) / rates
+        found = np.empty(counts.size)
+        for start in range(0, counts.size, _BLOCK):
+            some = counts[start : start + _BLOCK]
+            # Discrete noise has no larger moments: sinh(t / 2) <= tb sinh(1 / 2b), as sinh(x) / x grows.
+            found[start : start + _BLOCK] = (begin + some[:, None] * falls).min(axis=1) * scale
+    return np.where(counts <= 1, half_width(noise, share), found)
 
 
 def absolute(inner: Band) -> Band:

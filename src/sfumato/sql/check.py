@@ -123,7 +123,7 @@ def refuse(reason: str) -> UnsupportedQuery:
 
 
 def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
-    """`plan`, which refuses what is nested deeper than Python can follow, before anything is charged."""
+    """`plan`, which refuses what is deeper or larger than Python can follow, before anything is charged."""
 
     @wraps(plan)
     def planned(*arguments: _Given.args, **options: _Given.kwargs) -> _Planned:
@@ -131,6 +131,8 @@ def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
             return plan(*arguments, **options)
         except RecursionError:
             raise refuse("a statement that is nested too deep") from None
+        except OverflowError:
+            raise refuse("a statement with a number that is too large to be computed with") from None
 
     return planned
 

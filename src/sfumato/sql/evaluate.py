@@ -19,7 +19,7 @@ from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.constants import NotConstant, fold, read_moment
 from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text
 from sfumato.sql.settle import MIRRORED, TYPES
-from sfumato.sql.windows import MOST_ROWS, check_window, find_frames, rank_rows, single_noise, slide
+from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
 from sfumato.tables.arrays import label_array
 
 if TYPE_CHECKING:
@@ -268,8 +268,6 @@ class Evaluator:
         check_window(tree)
         function, stage = tree.this, tree.meta.get(STAGE, 0)
         rows = self._seen.get(stage, np.arange(self.rows))
-        if rows.size > MOST_ROWS:
-            raise refuse(f"a window over more than {MOST_ROWS:,} groups")
         frames = find_frames(tree, rows, self.sort_key)
         placed = rows[frames.order]
         if isinstance(function, RANKS):

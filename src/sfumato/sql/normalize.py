@@ -14,7 +14,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from sfumato.sql.calendar import read_format
-from sfumato.sql.check import refuse
+from sfumato.sql.check import refuse, refuse_deep
 from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_number, write
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -36,6 +36,7 @@ def count_parameters(query: exp.Select) -> int:
     return max(numbers, default=0)
 
 
+@refuse_deep
 def bind_parameters(query: exp.Select, values: Sequence[object]) -> None:
     """Puts constants in the places of `$1`, `$2`, ...: into the tree, so that no quote of a text matters."""
     _bind(query, [from_python(value) for value in values])

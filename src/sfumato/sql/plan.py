@@ -78,6 +78,11 @@ class Stage:
     limit: int | None = None
     offset: int = 0
 
+    @property
+    def trees(self) -> tuple[exp.Expr, ...]:
+        """All trees of it."""
+        return (*(() if self.having is None else (self.having,)), *(tree for tree, _ in self.order))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NoisyAggregates:

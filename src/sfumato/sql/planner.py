@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ from sfumato.sql.plan import (
 )
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
 from sfumato.sql.settle import settle
+from sfumato.sql.windows import MOST_ROWS
 
 if TYPE_CHECKING:
     from sfumato.sql.statement import Statement
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _LARGEST_ANSWER = 2**24
 _LARGEST_QUANTILES = 2**25
+_MOST_PLACES = 2_000_000
 
 
 def plan_query(
@@ -109,6 +111,8 @@ def prepare_query(
         )
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
     _check_groups(keys, measures)
+    staged = [tree for each in stages for tree in each.trees]
+    _check_windows(keys, [*(each.tree for each in outputs), *staged])
     max_groups = statement.max_groups or unit.max_groups or unit.max_records
     max_groups = min(unit.max_records, max_groups) if keys else 1
     text = query.sql(dialect="duckdb", normalize=True)
@@ -276,6 +280,16 @@ def _check_groups(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
         raise refuse(f"the answer would have {groups:,} groups; group by fewer columns")
     if by_choice and groups * CELLS > _LARGEST_QUANTILES:
         raise refuse(f"quantiles, MODE or TOP of {groups:,} groups; group by fewer columns")
+
+
+def _check_windows(keys: tuple[Key, ...], trees: Sequence[exp.Expr]) -> None:
+    """Refuses windows over more rows than are looked at, which is known beforehand for public groups."""
+    windows = sum(1 for tree in trees for _ in tree.find_all(exp.Window))
+    groups = math.prod(len(key.labels) for key in keys if key.labels is not None)
+    if windows and groups > MOST_ROWS:
+        raise refuse(f"a window over more than {MOST_ROWS:,} groups")
+    if windows * groups > _MOST_PLACES:
+        raise refuse(f"{windows} windows over {groups:,} groups each; write fewer")
 
 
 def _check_parts(node: exp.Expr, where: str) -> None:

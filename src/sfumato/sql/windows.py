@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.sql.bands import Band, sum_width
+from sfumato.sql.bands import Band, sum_widths
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.plan import RANKS
 
@@ -139,8 +139,8 @@ def slide(function: exp.Expr, band: Band, frames: Frames, noise: Noise | None, s
         case exp.Sum() | exp.Avg():
             sums = [_sum_frames(each, first, last) for each in (band.value, band.low, band.high)]
             if noise is not None:
-                wide = {size: sum_width(noise, share, int(size)) for size in np.unique(count)}
-                reach = np.array([wide[size] for size in count]) / noise.measure.grid
+                sizes, places = np.unique(count, return_inverse=True)
+                reach = sum_widths(noise, share, sizes)[places] / noise.measure.grid
                 if noise.measure.grid == 1 and isinstance(function, exp.Sum):
                     reach = np.ceil(reach).astype(np.int64)
                 sums[1:] = [sums[0] - reach, sums[0] + reach]
@@ -149,14 +149,9 @@ def slide(function: exp.Expr, band: Band, frames: Frames, noise: Noise | None, s
                 return found
             return found.apply(lambda numbers: np.where(count > 0, numbers / np.maximum(count, 1), np.nan))
         case exp.Min() | exp.Max():
-            pick = np.min if isinstance(function, exp.Min) else np.max
-            ends = [
-                np.array(
-                    [pick(each[a : b + 1]) if a <= b else np.nan for a, b in zip(first, last, strict=True)]
-                )
-                for each in (band.value, band.low, band.high)
-            ]
-            return Band(*(each.reshape(band.value.shape) for each in ends))
+            pick = np.minimum if isinstance(function, exp.Min) else np.maximum
+            parts = (band.value, band.low, band.high)
+            return Band(*(_pick_frames(each, first, last, pick) for each in parts))
         case exp.FirstValue() | exp.LastValue():
             source = first if isinstance(function, exp.FirstValue) else last
             return _take(band, source, count > 0)
@@ -189,6 +184,21 @@ def _sum_frames(values: NDArray[Any], first: NDArray[np.intp], last: NDArray[np.
     sums = np.concatenate([np.zeros(1, values.dtype), np.cumsum(values)])
     inside = first <= last
     return np.where(inside, sums[np.where(inside, last + 1, 0)] - sums[np.where(inside, first, 0)], 0)
+
+
+def _pick_frames(
+    values: NDArray[Any], first: NDArray[np.intp], last: NDArray[np.intp], pick: np.ufunc
+) -> NDArray[Any]:
+    """The least or the largest value of every frame: of two stretches of a power of two that cover it."""
+    inside = first <= last
+    found = np.full(values.size, np.nan) if not inside.all() else values.copy()
+    powers = np.frexp(np.where(inside, last - first + 1, 1))[1] - 1
+    stretches = values
+    for power in range(int(powers.max(initial=0)) + 1):
+        here = np.flatnonzero(inside & (powers == power))
+        found[here] = pick(stretches[first[here]], stretches[last[here] + 1 - 2**power])
+        stretches = pick(stretches[: -(2**power)], stretches[2**power :])
+    return found
 
 
 def _starts(*keys: NDArray[Any]) -> NDArray[np.bool_]:

@@ -259,3 +259,22 @@ def test_nothing_can_be_set_or_read_on_the_database_itself(catalog):
     ):
         with pytest.raises(duckdb.Error):
             cursor.execute(text)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT max(length(replace('{long}' || relname, 'a', '{long}'))) FROM pg_class",
+        "SELECT max(length(regexp_replace('{long}' || relname, 'a', '{long}', 'g'))) FROM pg_class",
+        "SELECT max(length(array_to_string(string_to_array('{long}', 'a'), '{long}'))) FROM pg_class",
+        "SELECT max(length(format('%1000000000s', relname))) FROM pg_class",
+        "SELECT format('%-1000000000s|%1000000000d', 'a', 'b')",
+    ],
+)
+def test_no_text_is_made_long_before_it_is_cut(catalog, statement):
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(UnsupportedQuery):
+        catalog.answer(statement.format(long="a" * 9000), user="ana", database="visits")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000

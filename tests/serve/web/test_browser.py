@@ -66,13 +66,13 @@ def test_the_keyboard_is_enough(walk):
     walk.key("Tab")
     assert walk.ask("document.activeElement.className") == "skip"
     walk.key("Enter")
-    walk.wait("document.activeElement.id === 'main' || location.hash === '#main'")
+    walk.wait("document.activeElement?.id === 'main' || location.hash === '#main'")
     walk.key("Tab")
     assert walk.ask("document.activeElement.id") == "sql"
     walk.type("#sql", f"DP-SELECT 0.1 AVG(fee) AS mean FROM visits WHERE month < {2 + walk.dark} -- ")
     walk.wait("document.querySelector('#price [name=price]')?.value")
     walk.key("Enter", modifiers=2)
-    walk.wait("document.activeElement.id === 'answer'")
+    walk.wait("document.activeElement?.id === 'answer'")
     walk.look()
 
 

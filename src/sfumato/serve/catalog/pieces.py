@@ -121,9 +121,9 @@ def cast_to(node: exp.Expr, type_: str) -> exp.Expr:
     return exp.cast(node, exp.DataType.build(kept_as(type_), dialect="duckdb"), copy=False)
 
 
-def cut(node: exp.Expr) -> exp.Expr:
+def cut(node: exp.Expr, most: int = _MOST_TEXT) -> exp.Expr:
     """A text or list, no longer than it may grow."""
-    span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(_MOST_TEXT))
+    span = exp.Slice(this=exp.Literal.number(1), expression=exp.Literal.number(most))
     written = exp.Bracket(this=exp.paren(node, copy=False), expressions=[span])
     written.meta["cut"] = True
     return written

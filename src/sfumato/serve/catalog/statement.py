@@ -48,6 +48,14 @@ from sfumato.serve.catalog.pieces import (
 )
 from sfumato.serve.catalog.tables import kept_as, read_functions
 
+# What is put into a text many times is short, and so is the text: DuckDB makes the whole of thousands of rows
+# before it cuts them, and is not interrupted meanwhile.
+_CUT = {
+    "replace": {0: 1_000, 2: 30},
+    "regexp_replace": {0: 1_000, 2: 30},
+    "string_to_array": {0: 1_000},
+    "array_to_string": {1: 30, 2: 30},
+}
 MOST_ROWS = 50_000
 _MOST_TABLES = 80  # a client names 61 at most; plans of many more take long
 _MOST_PARTS = 30_000
@@ -555,6 +563,10 @@ class _Writer:
         if name == "json_build_object":
             keys = [cast_to(value, "text") if place % 2 == 0 else value for place, value in enumerate(values)]
             return cut(cast_to(call_plain("json_object", *keys), "text")), "json"
+        for place, most in _CUT.get(name, {}).items():
+            values[place : place + 1] = [
+                cut(cast_to(each, "text"), most) for each in values[place : place + 1]
+            ]
         if name in _LISTS["text"]:
             return cut(call_plain(name, *values)), "text"
         if name in _LISTS["long"]:

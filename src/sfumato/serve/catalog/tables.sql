@@ -153,7 +153,7 @@ CREATE VIEW inf.enabled_roles AS SELECT sys.me() AS role_name;
 --: long quote_ident quote_literal array_to_string format array_to_json
 --: rows generate_series generate_subscripts _pg_expandarray
 --: same min max coalesce nullif greatest least first_value last_value lag lead
---: inner me db named numbered may visible
+--: inner me db named numbered may visible formed
 --: name current_user session_user user current_role current_database current_catalog current_schema pg_get_userbyid
 --: name pg_encoding_to_char getdatabaseencoding pg_client_encoding
 --: timestamptz now pg_postmaster_start_time pg_conf_load_time
@@ -272,8 +272,10 @@ CREATE MACRO sys.quote_ident(x) AS list_transform([x],
   lambda v: if(regexp_full_match(v, '[a-z_][a-z0-9_$]*'), v, '"' || replace(v, '"', '""') || '"'))[1];
 CREATE MACRO sys.parse_ident(x) AS list_transform(string_split(x, '.'), lambda v: if(v[1] = '"', trim(v, '"'), lower(v)));
 CREATE MACRO sys.quote_literal(x) AS '''' || replace(x, '''', '''''') || '''';
-CREATE MACRO sys.format(f) AS replace(f, '%%', '%'), (f, a) AS printf(regexp_replace(f, '%[IL]', '%s', 'g'), a),
-  (f, a, b) AS printf(regexp_replace(f, '%[IL]', '%s', 'g'), a, b), (f, a, b, c) AS printf(regexp_replace(f, '%[IL]', '%s', 'g'), a, b, c);
+-- Without widths: they would be lengths of texts.
+CREATE MACRO sys.formed(f) AS regexp_replace(regexp_replace(f, '%[IL]', '%s', 'g'), '(%%|%s)|%', '\1', 'g');
+CREATE MACRO sys.format(f) AS replace(f, '%%', '%'), (f, a) AS printf(sys.formed(f), a),
+  (f, a, b) AS printf(sys.formed(f), a, b), (f, a, b, c) AS printf(sys.formed(f), a, b, c);
 CREATE MACRO sys.array_to_string(a, s) AS list_transform([a::VARCHAR[]],
     lambda v: if(v IS NULL, NULL, coalesce(list_aggregate(v, 'string_agg', s), '')))[1],
   (a, s, n) AS list_transform([list_transform(a::VARCHAR[], lambda v: coalesce(v, n))],

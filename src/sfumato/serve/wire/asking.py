@@ -85,6 +85,7 @@ class Asker:
         `given` are the types of parameters that the client named, 0 where it did not.
         """
         if await self._is_covered(text):
+            self._service.admit(await self._find_user(), "tables")
             return await self._in_thread(self._catalog.describe, text)
         user, epsilon = await self._find_user(), self._settings.epsilon
         kinds = tuple(map(find_arrow, given))
@@ -108,6 +109,7 @@ class Asker:
         if not await self._is_covered(text):
             reply = await self._wait(self._spend(text, parameters))
             return read_table(reply.table, columns, reply.notes)
+        self._service.admit(await self._find_user(), "tables")
         for name, value in find_set_config(text, parameters):
             self._settings.change(name, value)
         answer = partial(
