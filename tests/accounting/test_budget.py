@@ -265,3 +265,9 @@ def test_amounts_print_in_formats_as_they_print_alone():
     assert f"epsilon {left(Budget(1), add_costs(Spent(), [TENTH]))} left" == "epsilon 0.9 left"
     with pytest.raises(ValueError, match="format"):
         f"{third:Q}"
+
+
+def test_what_is_left_of_a_very_large_budget_is_found():
+    budget = Budget(10**9, Fraction(1, 10**6))
+    spent = add_costs(Spent(), (Cost(kind="laplace", scale=Fraction(2), unit="person"),))
+    assert 0 < left(budget, spent) <= 10**9

@@ -141,6 +141,16 @@ def test_what_fails_unforeseen_before_the_charge_says_that_nothing_was_spent(mak
     assert charges(service) == []
 
 
+def test_an_answer_that_no_door_could_write_out_is_refused_for_nothing(make_service, run):
+    service = make_service()
+    keys = ", ".join(f"(fee + {n}) > {n}" for n in range(21))
+    statement = f"DP-SELECT 0.01 COUNT(*) FROM visits GROUP BY {keys}"
+    for call in (service.ask, service.explain):
+        with pytest.raises(sf.UnsupportedQuery, match="2,097,152 groups"):
+            run(call(ANA, statement))
+    assert charges(service) == []
+
+
 def test_what_was_charged_is_finished_after_the_client_left(make_service, run):
     service = make_service()
 
@@ -267,6 +277,24 @@ def test_a_release_is_a_job_that_others_can_look_at(make_service, run, folder):
     assert path.read_text(encoding="utf-8").startswith("clinic,month,")
     sf.verify(folder / "releases" / "monthly", ledger=folder / "ledger.db")
     assert charges(service)[0].asked_by == "ana"
+
+
+def test_releases_do_not_pile_up_or_pass_for_others(make_service, run, folder):
+    service = make_service(approve_above="0.001")
+    (folder / "ours").mkdir()
+    (folder / "ours" / "certificate.json").write_text("{}")
+
+    async def start():
+        with pytest.raises(sf.ReleaseError, match="already"):
+            await service.start_release(ANA, RECIPE, name="ours")
+        with pytest.raises(sf.RecipeError, match="at most"):
+            await service.start_release(ANA, RECIPE + "#" * 200_000, name="long")
+        for number in range(20):
+            await service.start_release(ANA, RECIPE, name=f"r{number}")
+        with pytest.raises(TooManyRequests):
+            await service.start_release(ANA, RECIPE, name="more")
+
+    run(start())
 
 
 def test_an_interrupted_job_is_finished_at_the_next_start_without_another_charge(make_service, run, folder):

@@ -184,10 +184,8 @@ def guess_pure(limits: Limits, trail: Trail, *, most: float) -> float:
     if fits(most):
         return most
     low, high = 0.0, most
-    while high - low > 1e-7:  # it is rounded down to a millionth and then asked of the filter itself
-        middle = (low + high) / 2
-        if middle in (low, high):  # floats beyond 2^29 lie further apart than that
-            break
+    # It is rounded down to a millionth and then asked of the filter itself; large numbers lie further apart.
+    while high - low > 1e-7 and low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 

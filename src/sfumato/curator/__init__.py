@@ -240,6 +240,7 @@ class Curator:
         at_most: Fraction | None = None,
         progress: Callable[[str], None] = lambda _: None,
         pace: Callable[[], None] = lambda: None,
+        most_values: int | None = None,
     ) -> Answer:
         """The answer to one statement, charged before it is computed; docs/sql.md has the language.
 
@@ -247,7 +248,8 @@ class Curator:
         `parameters` are the values of `$1`, `$2`, ...; they are bound to the parsed statement, never to text.
         `asked_by` is who asks, recorded with the charge and held to their share; `at_most` is the most
         epsilon that it may cost; `progress` is called with each stage. `pace` is called when a reading has
-        ended, and returns when that may be seen: nothing of its answer is stored or told before.
+        ended, and returns when that may be seen: nothing of its answer is stored or told before. An answer of
+        public groups with more than `most_values` numbers is refused.
 
         Privacy: the sensitivity of every measure follows from the plan and the bounds that the engine
         enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its
@@ -269,6 +271,7 @@ class Curator:
             epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
             parameters=parameters,
             pace=pace,
+            most_values=most_values,
         )
 
     def describe(

@@ -58,6 +58,7 @@ from sfumato.sql import (
     quantile_ranks,
     quantile_scores,
     read_statement,
+    refuse,
     refuse_deep,
     refuse_large,
     rehearse_query,
@@ -99,13 +100,15 @@ def answer_statement(
     epsilon: Fraction | None = None,
     parameters: Sequence[object] = (),
     pace: Callable[[], None] = lambda: None,
+    most_values: int | None = None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
     `epsilon` is the price of a plain SELECT of private tables, `parameters` are the values of `$1`, `$2`, ...
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
     opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
-    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door.
+    `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door. An answer
+    of public groups that would have more than `most_values` numbers is refused.
     """
     desk = _Desk(
         project=project,
@@ -117,6 +120,7 @@ def answer_statement(
         asked_by=asked_by,
         at_most=at_most,
         pace=pace,
+        most_values=most_values,
     )
     return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
 
@@ -160,6 +164,7 @@ class _Desk:
     asked_by: str | None = None
     at_most: Fraction | None = None
     pace: Callable[[], None] = lambda: None
+    most_values: int | None = None
 
     def answer(
         self,
@@ -275,7 +280,14 @@ class _Desk:
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
-        return plan_at(epsilon)
+        plan = plan_at(epsilon)
+        values = plan.groups * (len(plan.noises) + 3 * len(plan.outputs))
+        if self.most_values is not None and values > self.most_values:
+            raise refuse(
+                f"the answer would have {plan.groups:,} groups of {len(plan.outputs)} columns, more than is "
+                "sent here; group by fewer columns or longer periods, or ask for fewer columns"
+            )
+        return plan
 
     def _approach(
         self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]

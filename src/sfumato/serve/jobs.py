@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting import read_epsilon
-from sfumato.errors import AccessDenied, RecipeError, ReleaseError, SchemaError, SfumatoError
+from sfumato.errors import (
+    AccessDenied,
+    RecipeError,
+    ReleaseError,
+    SchemaError,
+    SfumatoError,
+    TooManyRequests,
+)
 from sfumato.recipes import RecipeFile, parse_recipe
 from sfumato.schema import parse_toml
 from sfumato.serve.clock import next_reply
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
     from sfumato.serve.state import State
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MOST_BEGUN = 20
+_LONGEST_RECIPE = 100_000
 _FIRST_LOOK = 0.5  # seconds until a job first shows how far it is
 
 
@@ -66,9 +75,13 @@ class Jobs:
 
     def add(self, person: str, name: str, recipe: str, *, status: str) -> int:
         """The number of a new job; it waits, for its turn or for an approval."""
+        begun = [each for each in self._state.jobs() if each["status"] in ("waiting", "running", "approval")]
+        if sum(each["person"] == person for each in begun) >= _MOST_BEGUN:
+            raise TooManyRequests(f"{_MOST_BEGUN} of your releases are waiting; ask again when some are done")
         if not _NAME.fullmatch(name):
             raise RecipeError("a release is named by letters, digits and _ . -, 64 at most")
-        if (self._folder / name).exists():
+        # Also where releases stand beside the project file: one must not pass for another.
+        if (self._folder / name).exists() or name in self.folders():
             raise ReleaseError(f"there is a release {name!r} already; choose another name")
         return self._state.add_job(person, name=name, recipe=recipe, status=status)
 
@@ -234,6 +247,8 @@ class Jobs:
 
     def _read(self, recipe: str, *, files: bool) -> RecipeFile:
         """The recipe in a text; with `files` it may name public ones, in the project's folder."""
+        if len(recipe) > _LONGEST_RECIPE:
+            raise RecipeError(f"a recipe has at most {_LONGEST_RECIPE:,} characters")
         try:
             document = parse_toml(recipe, what="the recipe")
         except SchemaError as error:

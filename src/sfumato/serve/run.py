@@ -129,6 +129,8 @@ def _named(curator: Curator) -> list[str]:
 def _make_http(service: Service, settings: Settings, folder: Path) -> uvicorn.Server:
     try:
         import uvicorn
+
+        from sfumato.serve.web.patience import PatientProtocol
     except ImportError:
         raise SourceError("a server needs other packages: pip install 'sfumato[serve]'") from None
     files = {}
@@ -138,6 +140,7 @@ def _make_http(service: Service, settings: Settings, folder: Path) -> uvicorn.Se
         make_app(service),
         host=settings.host,
         port=settings.http_port,
+        http=PatientProtocol,
         log_config=None,
         access_log=False,
         server_header=False,

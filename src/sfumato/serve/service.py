@@ -61,6 +61,7 @@ _KEPT = "the answer could not be given; the charge is kept, because a refund wou
 _FAILED = "the statement could not be answered; nothing was spent. The server's log names the reason"
 _LOGINS = 10  # wrong passwords for one name in a minute, after which the name waits
 _MINUTE = 60.0
+_MOST_VALUES = 2**22  # numbers in an answer, which a door writes out as text
 _LONGEST_NAME = 64  # one more than a name may have
 
 
@@ -478,6 +479,7 @@ class Service:
                 at_most=limit,
                 progress=progress,
                 pace=pace,
+                most_values=_MOST_VALUES,
             )
             spent = answer.spent
         finally:
@@ -521,7 +523,7 @@ class Service:
 
     def _price(self, text: str, epsilon: object, parameters: tuple[object, ...]) -> Answer:
         explained = text if text.lstrip().lower().startswith("explain") else f"EXPLAIN {text}"
-        return self.curator.sql(explained, epsilon=epsilon, parameters=parameters)
+        return self.curator.sql(explained, epsilon=epsilon, parameters=parameters, most_values=_MOST_VALUES)
 
     def _explain(
         self, user: User, text: str, epsilon: object, parameters: tuple[object, ...]

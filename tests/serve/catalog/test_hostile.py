@@ -266,7 +266,8 @@ def test_nothing_can_be_set_or_read_on_the_database_itself(catalog):
     [
         "SELECT max(length(replace('{long}' || relname, 'a', '{long}'))) FROM pg_class",
         "SELECT max(length(regexp_replace('{long}' || relname, 'a', '{long}', 'g'))) FROM pg_class",
-        "SELECT max(length(array_to_string(string_to_array('{long}', 'a'), '{long}'))) FROM pg_class",
+        "SELECT max(length(array_to_string(string_to_array('{long}' || relname, 'a'), '{long}'))) "
+        "FROM pg_class",
         "SELECT max(length(format('%1000000000s', relname))) FROM pg_class",
         "SELECT format('%-1000000000s|%1000000000d', 'a', 'b')",
     ],
