@@ -32,6 +32,7 @@ from sfumato.accounting.filter import (
     choose_limits,
     find_limits,
     find_whole_limits,
+    guess_pure,
     renyi_costs,
     reserved_mu_squared,
     share_delta,
@@ -392,3 +393,9 @@ def test_thousands_of_charges_are_added_one_by_one():
             break
         spent = add_costs(spent, [cost])
     assert turn == 2999
+
+
+def test_what_a_huge_budget_has_left_is_found():
+    limits = find_limits(Fraction(10**9), MILLIONTH)
+    guess = guess_pure(limits, Trail((pure(1),), None), most=4e9)
+    assert 2**29 < guess < 4e9

@@ -216,6 +216,17 @@ def test_what_costs_much_waits_for_a_steward(make_service, run):
     assert len(charges(service)) == 2
 
 
+def test_what_does_not_fit_into_a_share_waits_for_nobody(make_service, run):
+    service = make_service(approve_above="0.2")
+    dear = COUNT.replace("0.25", "1.5")
+    text = run(service.explain(ANA, dear))["text"]
+    assert "epsilon 1 left to you; this statement does NOT fit" in text
+    assert "a steward has to approve it" in text
+    with pytest.raises(BudgetExceeded, match="epsilon 1 is left to you"):
+        run(service.ask(ANA, dear))
+    assert run(service.approvals(SUE)) == []
+
+
 def test_an_approval_pays_for_one_purchase_of_the_price_that_was_shown(make_service, run):
     service = make_service(approve_above="0.001")
     closer = "DP-SELECT WITHIN 1% clinic, COUNT(*) FROM visits GROUP BY clinic"

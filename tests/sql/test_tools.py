@@ -295,6 +295,37 @@ def test_answers_are_those_of_a_database(curator, exact, text):
 @pytest.mark.parametrize(
     ("text", "same"),
     [
+        (
+            "JOIN clinics AS c ON (visits.clinic = c.name) GROUP BY side",
+            "JOIN clinics AS c ON visits.clinic = c.name GROUP BY side",
+        ),
+        (
+            "JOIN clinics AS c ON ((visits.clinic) = (c.name)) AND ((c.name = visits.clinic)) GROUP BY side",
+            "JOIN clinics AS c ON visits.clinic = c.name GROUP BY side",
+        ),
+    ],
+)
+def test_brackets_in_the_condition_of_a_join_mean_nothing(curator, text, same):
+    bracketed, bare = (
+        curator.sql(f"SELECT side, COUNT(*) AS n FROM visits {each}", epsilon=MUCH) for each in (text, same)
+    )
+    assert told(bracketed.table) == told(bare.table)
+
+
+def test_rows_are_fetched_as_they_are_limited(curator):
+    start = "SELECT clinic, COUNT(*) AS n FROM visits GROUP BY clinic ORDER BY n DESC, clinic"
+    limited = curator.sql(f"{start} LIMIT 2", epsilon=MUCH)
+    fetched = curator.sql(f"{start} FETCH NEXT 2 ROWS ONLY", epsilon=MUCH)
+    assert told(fetched.table) == told(limited.table)
+    assert len(curator.sql(f"{start} FETCH FIRST ROW ONLY", epsilon=MUCH).table) == 1
+    for share in ("FETCH FIRST 10 PERCENT ROWS ONLY", "FETCH FIRST 2 ROWS WITH TIES"):
+        with pytest.raises(sf.UnsupportedQuery, match="FETCH takes a whole number of rows"):
+            curator.sql(f"{start} {share}", epsilon=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
         ("clinic = ANY('{North,\"South\"}')", "clinic IN ('South', 'North', 'North')"),
         ("clinic <> ALL(ARRAY['North', 'South'])", "clinic NOT IN ('North', 'South')"),
         (

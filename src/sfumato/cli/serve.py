@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.output import Json, ProjectOption, open_curator, print_json, say
+from sfumato.errors import SfumatoError
 
 
 def serve(
@@ -28,8 +29,13 @@ def serve(
     Only this machine can connect unless [serve] of the project file says otherwise. Events go to audit.jsonl,
     and with --json to stdout after the addresses.
     """
-    from sfumato.serve.run import run_server
-    from sfumato.serve.settings import read_settings
+    try:
+        from sfumato.serve.run import run_server
+        from sfumato.serve.settings import read_settings
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise SfumatoError("serving needs other packages: pip install 'sfumato[serve]'") from None
 
     curator = open_curator(project)
     settings = read_settings(curator.project, host=host, http_port=http_port, pg_port=pg_port)

@@ -111,5 +111,5 @@ def _print_token(name: str, token: str, *, password: bool, json: bool) -> None:
         print_json({"name": name, "token": token})
         return
     say(f"token {token}")
-    also = "" if password else " and as password of psql and other clients"
+    also = "" if password else ", and as password on the page and of psql and other clients"
     say(f"{name} uses it as `Authorization: Bearer`{also}; it is shown only now.")

@@ -91,4 +91,5 @@ def _list_codes(names: Iterable[object], most: int = 12) -> Markup:
 
 def _sentence(text: str) -> str:
     """`text` with a capital letter and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}."
+    stop = "" if text.endswith((".", "…", "?", "!")) else "."
+    return f"{text[:1].upper()}{text[1:]}{stop}"

@@ -29,7 +29,8 @@ _HINTS = {
     "number": "bins = [0, 10, 20, 50]   # and bounds = [0, 50] for sums",
     "text": 'values = ["a", "b"]      # or values_file = "names.csv"',
     "boolean": "values = [false, true]",
-    "date": 'period = "month"         # or year (with range), day_of_week, hour',
+    "date": 'period = "month"         # or year (with range), day_of_week, hour; '
+    'for SQL by any period: range = ["2019-01-01", "2025-12-31"]',
 }
 
 

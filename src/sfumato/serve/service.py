@@ -513,6 +513,13 @@ class Service:
         price = self._price(ask.text, ask.epsilon, ask.parameters).price
         if price is None or price.stored or price.epsilon <= above:
             return
+        left = self._left(ask.user)
+        if price.epsilon > left:
+            raise BudgetExceeded(
+                f"this costs epsilon {format_short(price.epsilon)}, and epsilon {format_short(left)} is left "
+                "to you. Nothing was spent; ask for less, or ask a steward for a larger share",
+                left=left,
+            )
         number = self.state.ask_approval(
             ask.user.name,
             kind="statement",
@@ -543,8 +550,15 @@ class Service:
                 "left": format_exact(left),
             }
         above = self.settings.approve_above
+        waits = above is not None and user.role != "steward" and price.epsilon > above
+        lines = [answer.explanation or ""]
+        if not price.stored and self.curator.share(user.name) is not None:
+            verdict = "fits" if price.epsilon <= left else "does NOT fit"
+            lines.append(f"  share        epsilon {format_short(left)} left to you; this statement {verdict}")
+        if not price.stored and waits:
+            lines.append("  approval     a steward has to approve it first")
         return {
-            "text": answer.explanation or "",
+            "text": "\n".join(lines),
             "epsilon": format_exact(price.epsilon),
             "delta": format_exact(price.delta),
             "errors": dict(price.errors),
@@ -552,7 +566,7 @@ class Service:
             "free": price.stored,
             "stored": price.stored,
             "admitted": price.stored or (price.admitted and price.epsilon <= left),
-            "approval": above is not None and user.role != "steward" and price.epsilon > above,
+            "approval": waits,
             "left": format_exact(left),
         }
 

@@ -152,6 +152,11 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             node.set("this", exp.DType.TIMESTAMP)
         case exp.Date() if node.this is not None and not node.expressions:
             node.replace(exp.Cast(this=node.this, to=exp.DataType.build("DATE")))
+        case exp.Fetch():
+            options = node.args.get("limit_options")
+            if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+                raise refuse("FETCH takes a whole number of rows, without PERCENT and WITH TIES")
+            node.replace(exp.Limit(expression=node.args.get("count") or exp.Literal.number(1)))
         case exp.Distinct():
             node.set("expressions", [each.unnest() for each in node.expressions])
         case exp.Escape() if isinstance(node.this, (exp.Like, exp.ILike)) and node.expression.is_string:

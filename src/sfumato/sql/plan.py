@@ -235,7 +235,7 @@ def plan_selection(
     open_keys = [key for key in keys if key.is_open]
     if not open_keys:
         return None, epsilon, delta
-    name = open_keys[0].node.sql()
+    name = open_keys[0].node.sql(dialect="postgres")  # as most clients write it
     if delta == 0 or reserve == 0:
         raise refuse(
             f"GROUP BY {name}: its groups are not public, so they are chosen privately, which needs delta "

@@ -539,8 +539,18 @@ def _read_pairs(
     if on is None:
         raise refuse("a join without ON or USING multiplies records without a bound")
     condition = qualify(on, joined, where="ON")
-    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
-    return [(part.this, part.expression) if isinstance(part, exp.EQ) else (part, part) for part in parts]
+    return [
+        (part.this.unnest(), part.expression.unnest()) if isinstance(part, exp.EQ) else (part, part)
+        for part in _list_conditions(condition)
+    ]
+
+
+def _list_conditions(condition: exp.Expr) -> list[exp.Expr]:
+    """What stands between the ANDs of a condition, without the brackets that some tools put around it."""
+    condition = condition.unnest()
+    if not isinstance(condition, exp.And):
+        return [condition]
+    return [part for each in condition.flatten() for part in _list_conditions(each)]
 
 
 def _matches_units(

@@ -126,6 +126,7 @@ def test_the_price_comes_before_the_purchase(call, site):
     assert price["errors"]["n"] > 0
     columns = call("POST", "/api/describe", by="ana", send={"sql": sql}).json["columns"]
     assert [each["name"] for each in columns] == ["clinic", "n", "n_low", "n_high"]
+    assert [each["type"] for each in columns[:2]] == ["string", "int64"]
     assert site.spent() == before
     refused = call("POST", "/api/sql", by="ana", send={"sql": sql, "at_most": 0.5})
     assert refused.status == 402

@@ -96,8 +96,9 @@ def test_a_price_for_plain_statements(server):
         with pytest.raises(psycopg.errors.UndefinedObject):
             connection.execute("SET sfumato.epsilom = 1")
         connection.execute("SET sfumato.epsilon TO ''")
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match="no price"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="no price") as refused:
             connection.execute("SELECT COUNT(*) FROM visits")
+        assert "SET sfumato.epsilon = 0.1" in refused.value.diag.message_hint
 
 
 def test_a_session_stops_at_its_own_budget(server):
@@ -105,8 +106,9 @@ def test_a_session_stops_at_its_own_budget(server):
         with spends(server, 2):
             for _ in range(2):
                 connection.execute(COUNTS)
-            with pytest.raises(psycopg.errors.ConfigurationLimitExceeded):
+            with pytest.raises(psycopg.errors.ConfigurationLimitExceeded) as refused:
                 connection.execute(COUNTS)
+            assert "epsilon 0.25 in all (sfumato.session_budget)" in refused.value.diag.message_hint
         connection.execute("SET sfumato.session_budget = 0.3")
         connection.execute(COUNTS)
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from sfumato._version import __version__
 from sfumato.errors import UnsupportedQuery
 from sfumato.serve.catalog.grammar import find_setting, is_about_system, read_list, read_statement
 from sfumato.serve.catalog.statement import MOST_ROWS, Written, write_statement
@@ -249,7 +248,7 @@ def _given(kind: str) -> str:
 
 
 def _split(settings: Mapping[str, str]) -> dict[str, object]:
-    version = f"PostgreSQL {settings['server_version']} (sfumato {__version__})"
+    version = f"PostgreSQL {settings['server_version']}"
     return {"names": list(settings), "settings": list(settings.values()), "version": version}
 
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -32,8 +33,6 @@ from sfumato.serve.web.exchange import find_service, list_rows, read_json, requi
 from sfumato.serve.web.openapi import SCHEMAS, describe_api
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sfumato.serve.service import Service
     from sfumato.serve.state import User
 
@@ -115,7 +114,7 @@ def check_name(name: str) -> str:
 
 async def _describe(service: Service, user: User, given: Given) -> Given:
     found = await service.describe(user, given["sql"], epsilon=_read_amount(given, "epsilon"))
-    columns = [{"name": name, "type": str(kind)} for name, kind in found.columns]
+    columns = [{"name": name, "type": _name_type(kind)} for name, kind in found.columns]
     return {"columns": columns, "parameters": [str(kind) for kind in found.parameters]}
 
 
@@ -207,7 +206,12 @@ async def _decide(service: Service, user: User, given: Given) -> Given:
 
 async def _tell_table(table: pa.Table) -> Given:
     rows = await run_in_threadpool(list_rows, table)
-    return {"columns": table.column_names, "types": [str(each) for each in table.schema.types], "rows": rows}
+    return {"columns": table.column_names, "types": list(map(_name_type, table.schema.types)), "rows": rows}
+
+
+def _name_type(kind: pa.DataType) -> str:
+    """The type of the values, however they are kept."""
+    return str(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _read_amount(given: Given, key: str) -> Any:  # noqa: ANN401 - None, or what the service takes

@@ -9,6 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sfumato.errors import BudgetExceeded, UnsupportedQuery
+from sfumato.exact import format_short
 from sfumato.serve.results import Column, Result
 from sfumato.serve.wire.answers import Rows, explain_failure, read_table
 from sfumato.serve.wire.commands import find_set_config
@@ -26,6 +28,10 @@ Shape = tuple[tuple[Column, ...] | None, tuple[int, ...]]
 """The columns of a statement, None if it has no rows, and the types of its parameters."""
 
 _MOST_ABANDONED = 8
+_UNPRICED = (
+    "give the statements of this connection a price: SET sfumato.epsilon = 0.1, or "
+    "options=-csfumato.epsilon=0.1 where it is described"
+)
 
 
 class Asker:
@@ -126,13 +132,22 @@ class Asker:
             raise Refusal("53400", "cancelled statements are still at work; wait for them")
         if budget is not None and self._abandoned:
             await asyncio.wait(self._abandoned)  # what they spend counts
-        reply = await self._service.ask(
-            await self._find_user(),
-            text,
-            epsilon=self._settings.epsilon,
-            at_most=None if budget is None else max(budget - self.spent, Fraction(0)),
-            parameters=parameters,
-        )
+        left = None if budget is None else max(budget - self.spent, Fraction(0))
+        try:
+            reply = await self._service.ask(
+                await self._find_user(),
+                text,
+                epsilon=self._settings.epsilon,
+                at_most=left,
+                parameters=parameters,
+            )
+        except BudgetExceeded as error:
+            if budget is None or error.left != left:
+                raise
+            limit = (
+                f"this connection may spend epsilon {format_short(budget)} in all (sfumato.session_budget)"
+            )
+            raise Refusal("53400", str(error), hint=limit) from None
         self.spent += reply.spent
         return reply
 
@@ -170,7 +185,10 @@ class Asker:
         try:
             return task.result()
         except Exception as error:
-            raise explain_failure(error) from None
+            refusal = explain_failure(error)
+            if isinstance(error, UnsupportedQuery) and "a plain SELECT" in str(error):
+                refusal.hint = _UNPRICED
+            raise refusal from None
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._abandoned.discard(task)
