@@ -6,6 +6,8 @@ import random
 import signal
 import threading
 import time
+import urllib.error
+import urllib.request
 from fractions import Fraction
 
 import pyarrow as pa
@@ -182,7 +184,11 @@ def test_a_replaced_table_is_a_new_question_and_a_lost_ledger_spends_nothing(fol
         with pytest.raises(psycopg.Error) as caught:
             ask(served.dsn(), "DP-SELECT 0.1 COUNT(*) FROM visits")
         assert str(folder) not in str(caught.value)
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{served.page}/readyz")
         (folder / "away.db").rename(folder / "ledger.db")
+        with urllib.request.urlopen(f"{served.page}/readyz") as ready:
+            assert ready.status == 200
         assert len(ask(served.dsn(), "DP-SELECT 0.1 COUNT(*) FROM visits")) == 1
     assert len(charges(folder)) == 3
 

@@ -132,7 +132,8 @@ class Curator:
 
     def budget(self) -> BudgetReport:
         """What the project may spend, what it has spent, and what is left. Spends nothing."""
-        if not self.has_ledger():
+        # A ledger that was there and is gone is an error, not a budget of which nothing is spent.
+        if self._opened is None and not self.has_ledger():
             return BudgetReport(budget=self._budget, sums=Spent())
         return self._ledger().report()
 

@@ -280,7 +280,9 @@ async def _tell_health(_: Request) -> Response:
 
 
 async def _tell_readiness(request: Request) -> Response:
-    await run_in_threadpool(find_service(request).find_user, "")
+    service = find_service(request)
+    await run_in_threadpool(service.find_user, "")
+    await service.run(service.curator.budget)
     return PlainTextResponse("ready\n")
 
 
