@@ -117,8 +117,9 @@ class History:
     """What a verified chain says: its entries, the budget in force, and the exact sums.
 
     `answers` maps each answered charge to the digest of its answer, `answered` a plan and a version of its
-    table to the first such charge, `units` each table to the units for which it was charged. `shares` has
-    the most epsilon that each person may spend who has a share, `spent_by` what each who asked has spent.
+    table to the first such charge; `unanswered` has the other charges. `units` maps each table to the units
+    for which it was charged. `shares` has the most epsilon that each person may spend who has a share,
+    `spent_by` what each who asked has spent.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -127,6 +128,7 @@ class History:
     neighbours: Neighbours | None = None
     answers: Mapping[int, str] = field(default_factory=dict)
     answered: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unanswered: frozenset[int] = frozenset()
     units: Mapping[str, frozenset[str]] = field(default_factory=dict)
     shares: Mapping[str, Fraction] = field(default_factory=dict)
     spent_by: Mapping[str, Spent] = field(default_factory=dict)
@@ -224,7 +226,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     if after is not None and not new:
         return after
     answers, answered, units = dict(start.answers), dict(start.answered), dict(start.units)
-    shares, spent_by = dict(start.shares), dict(start.spent_by)
+    shares, spent_by, unanswered = dict(start.shares), dict(start.spent_by), set(start.unanswered)
     whole = (*start.entries, *new)
     head, budget, spent, neighbours = start.head, start.budget, start.spent, start.neighbours
     for sequence, entry in enumerate(new, start=len(start.entries) + 1):
@@ -244,6 +246,9 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
                 answers[charge] = sha256
                 asked = whole[charge - 1]
                 answered.setdefault((asked.plan_digest, asked.table_version), charge)
+                unanswered.discard(charge)
+            if entry.kind == "charge":
+                unanswered.add(sequence)
             if entry.kind == "share":
                 person, share = _recorded_share(entry)
                 shares.pop(person, None)
@@ -266,6 +271,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
         neighbours=neighbours,
         answers=answers,
         answered=answered,
+        unanswered=frozenset(unanswered),
         units=units,
         shares=shares,
         spent_by=spent_by,

@@ -184,9 +184,8 @@ class Ledger:
     def find_progress(self, *, plan_digest: str, table_version: str) -> tuple[Entry, bytes] | None:
         """The first charge for this plan on this version that has progress and no answer yet."""
         with self._history() as (session, history):
-            for entry in history.entries:
-                named = entry.plan_digest == plan_digest and entry.table_version == table_version
-                if not named or entry.kind != "charge" or entry.sequence in history.answers:
+            for entry in (history.entries[sequence - 1] for sequence in sorted(history.unanswered)):
+                if entry.plan_digest != plan_digest or entry.table_version != table_version:
                     continue
                 stored = session.read_progress(entry.sequence)
                 if stored is not None and hashlib.sha256(stored[0]).hexdigest() == stored[1]:
