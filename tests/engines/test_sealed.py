@@ -260,15 +260,19 @@ def test_a_table_is_sealed_once_until_it_changes(tmp_path, monkeypatch):
     from sfumato.engines import duckdb as module
 
     calls = []
-    original = module.seal_table
-    monkeypatch.setattr(
-        module, "seal_table", lambda *args, **more: calls.append(more["names"]) or original(*args, **more)
-    )
+    original = module._seal
+
+    def seal(*args, rows=True):
+        if rows:  # the dry run seals a table without records
+            calls.append(args)
+        return original(*args, rows=rows)
+
+    monkeypatch.setattr(module, "_seal", seal)
 
     def count(statement):
         calls.clear()
         curator.sql(statement)
-        return len(calls) - 1  # one is the dry run, of no record
+        return len(calls)
 
     pq.write_table(pa.table({"p": [1, 2], "x": [1.0, 2.0], "y": [1, 2]}), tmp_path / "t.parquet")
     curator, noise = open_with(tmp_path, "t.parquet")

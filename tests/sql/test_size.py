@@ -133,7 +133,7 @@ def test_long_statements_that_are_not_large_are_answered(project):
     [
         "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region LIMIT 50%",
         "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region LIMIT 50 PERCENT",
-        "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region FETCH FIRST 5 ROWS ONLY",
+        "DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region FETCH FIRST 5 PERCENT ROWS ONLY",
         "DP-SELECT 1 region, month FROM t LIMIT 50%",
         "DP-SELECT 1 region, month FROM t LIMIT 5 + 5",
         "SELECT region FROM p LIMIT 50%",

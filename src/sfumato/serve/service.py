@@ -19,7 +19,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sfumato.accounting import read_epsilon
 from sfumato.errors import (
     AccessDenied,
     ApprovalNeeded,
@@ -33,15 +32,14 @@ from sfumato.errors import (
     TooManyRequests,
 )
 from sfumato.exact import format_exact, format_short, parse_positive
-from sfumato.schema import table_spec
 from sfumato.serve.clock import next_reply
+from sfumato.serve.facts import describe_tables, explain_cost, list_charges
 from sfumato.serve.jobs import Jobs
 from sfumato.serve.state import Role, State, User, Verifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sfumato.accounting import Entry
     from sfumato.curator import Curator
     from sfumato.schema import Project
     from sfumato.serve.settings import Settings
@@ -253,18 +251,18 @@ class Service:
     async def tables(self, user: User) -> list[dict[str, Any]]:
         """The tables of the project: public facts of the project file, and names and kinds of columns."""
         self.admit(user, "tables")
-        return await self.run(self._tables)
+        return await self.run(lambda: describe_tables(self.curator))
 
     async def history(self, user: User) -> list[dict[str, Any]]:
         """The charges of a person, or of everybody for a steward, the newest first."""
         self.admit(user, "history")
         mine = None if user.role == "steward" else user.name
-        return await self.run(lambda: self._charges(mine))
+        return await self.run(lambda: list_charges(self.curator, mine))
 
     async def ledger(self, user: User) -> list[dict[str, Any]]:
         """All charges, the newest first."""
         self.admit(user, "ledger")
-        return await self.run(lambda: self._charges(None))
+        return await self.run(lambda: list_charges(self.curator, None))
 
     # Releases
 
@@ -506,7 +504,7 @@ class Service:
             public=answer.public or answer.explanation is not None,
             synthetic=answer.synthetic,
             scales=dict(answer.scales),
-            notes=(*_explain_cost(answer, left), *answer.notes),
+            notes=(*explain_cost(answer, left), *answer.notes),
         )
 
     def _refuse_unapproved(self, ask: _Question, above: Fraction) -> None:
@@ -586,30 +584,6 @@ class Service:
             else {"total": str(share.total), "spent": str(share.spent), "left": str(share.left)},
         }
 
-    def _tables(self) -> list[dict[str, Any]]:
-        found = []
-        for name, table in self.project.tables.items():
-            spec = table_spec(table, tuple(table.columns))
-            stored = self.curator.describe_table(name)
-            described = {column: {"name": column, **facts} for column, facts in spec["columns"].items()}
-            for column, kind in stored.items():
-                described.setdefault(column, {"name": column})["kind"] = kind
-            found.append(
-                {
-                    "name": name,
-                    "public": False,
-                    "unit": spec["unit"],
-                    "max_records": spec["max_records"],
-                    "columns": list(described.values()),
-                }
-            )
-        for name in self.project.public:
-            columns = self.curator.describe_table(name).items()
-            found.append(
-                {"name": name, "public": True, "columns": [{"name": c, "kind": k} for c, k in columns]}
-            )
-        return found
-
     def _users(self) -> list[dict[str, Any]]:
         found = []
         for user in self.state.users():
@@ -618,16 +592,6 @@ class Service:
             spent = {} if share is None else {"spent": str(share.spent)}
             found.append({"name": user.name, "role": user.role, **limits, **spent})
         return found
-
-    def _charges(self, person: str | None) -> list[dict[str, Any]]:
-        report = self.curator.budget()
-        delta = report.budget.delta
-        answered = {entry.description["charge"] for entry in report.entries if entry.kind == "answer"}
-        return [
-            _charge_record(entry, delta, answered=entry.sequence in answered)
-            for entry in reversed(report.entries)
-            if entry.kind == "charge" and person in (None, entry.asked_by)
-        ]
 
     def _count_reply(self, user: User, reply: Reply | SfumatoError, seconds: float, digest: str) -> None:
         self._counts["asks"] += 1
@@ -675,35 +639,3 @@ def _recent(times: dict[str, deque[float]], name: str) -> deque[float]:
     while recent and recent[0] < now - _MINUTE:
         recent.popleft()
     return recent
-
-
-def _explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:
-    if answer.explanation is not None or answer.public:
-        return ()
-    if answer.repeated:
-        spent = "a stored answer: nothing was spent"
-    elif answer.spent == 0:
-        return ("nothing was spent",)
-    else:
-        spent = f"spent epsilon {format_short(answer.spent)}"
-    notes = [f"{spent}; epsilon {format_short(left)} is left to you"]
-    if answer.synthetic:
-        notes.append("the rows are synthetic: none of them is a record")
-    elif any(name.endswith("_low") for name in answer.table.column_names):
-        notes.append(
-            "_low and _high bound what the records say with 95 % confidence; the noise is between them"
-        )
-    return tuple(notes)
-
-
-def _charge_record(entry: Entry, delta: Fraction, *, answered: bool) -> dict[str, Any]:
-    epsilon = read_epsilon(entry.costs, delta)
-    return {
-        "sequence": entry.sequence,
-        "at": entry.recorded_at,
-        "asked_by": entry.asked_by,
-        "table": entry.table,
-        "subject": entry.subject,
-        "epsilon": None if epsilon is None else format_short(epsilon),
-        "answered": answered,
-    }

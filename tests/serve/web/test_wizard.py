@@ -115,7 +115,7 @@ def test_only_tables_in_the_projects_folder_are_described(site, source):
     csrf = site.call("GET", "/wizard", cookie=cookie).csrf
     got = site.call("POST", "/wizard", cookie=cookie, form={"csrf": csrf, "source": source, "step": "facts"})
     assert got.status == 422
-    assert "there is no file" in got.text
+    assert "here is no file" in got.text
 
 
 @pytest.mark.parametrize("file", ["visits.parquet", "../serve.db", "private.csv", "/etc/passwd", "serve.db"])

@@ -1,0 +1,82 @@
+"""What people are shown about a project, as plain records: its tables, its charges, what an answer cost."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from sfumato.accounting import read_epsilon
+from sfumato.exact import format_short
+from sfumato.schema import table_spec
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Entry
+    from sfumato.curator import Curator
+    from sfumato.sql import Answer
+
+
+def describe_tables(curator: Curator) -> list[dict[str, Any]]:
+    """The tables of a project: public facts of its file, and names and kinds of stored columns."""
+    found = []
+    for name, table in curator.project.tables.items():
+        spec = table_spec(table, tuple(table.columns))
+        described = {column: {"name": column, **facts} for column, facts in spec["columns"].items()}
+        for column, kind in curator.describe_table(name).items():
+            described.setdefault(column, {"name": column})["kind"] = kind
+        found.append(
+            {
+                "name": name,
+                "public": False,
+                "unit": spec["unit"],
+                "max_records": spec["max_records"],
+                "columns": list(described.values()),
+            }
+        )
+    for name in curator.project.public:
+        columns = curator.describe_table(name).items()
+        found.append({"name": name, "public": True, "columns": [{"name": c, "kind": k} for c, k in columns]})
+    return found
+
+
+def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:
+    """The charges of `person`, or of everybody for None, the newest first."""
+    report = curator.budget()
+    answered = {entry.description["charge"] for entry in report.entries if entry.kind == "answer"}
+    return [
+        _describe_charge(entry, report.budget.delta, answered=entry.sequence in answered)
+        for entry in reversed(report.entries)
+        if entry.kind == "charge" and person in (None, entry.asked_by)
+    ]
+
+
+def explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:
+    """What an answer cost, what is `left` to who asked, and how to read it, in sentences."""
+    if answer.explanation is not None or answer.public:
+        return ()
+    if answer.repeated:
+        spent = "a stored answer: nothing was spent"
+    elif answer.spent == 0:
+        return ("nothing was spent",)
+    else:
+        spent = f"spent epsilon {format_short(answer.spent)}"
+    notes = [f"{spent}; epsilon {format_short(left)} is left to you"]
+    if answer.synthetic:
+        notes.append("the rows are synthetic: none of them is a record")
+    elif any(name.endswith("_low") for name in answer.table.column_names):
+        notes.append(
+            "_low and _high bound what the records say with 95 % confidence; the noise is between them"
+        )
+    return tuple(notes)
+
+
+def _describe_charge(entry: Entry, delta: Fraction, *, answered: bool) -> dict[str, Any]:
+    epsilon = read_epsilon(entry.costs, delta)
+    return {
+        "sequence": entry.sequence,
+        "at": entry.recorded_at,
+        "asked_by": entry.asked_by,
+        "table": entry.table,
+        "subject": entry.subject,
+        "epsilon": None if epsilon is None else format_short(epsilon),
+        "answered": answered,
+    }
