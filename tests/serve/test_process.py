@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import threading
 import time
 import urllib.error
@@ -50,6 +51,20 @@ def charges(folder):
 def ask(dsn, statement=COUNT):
     with psycopg.connect(dsn, autocommit=True) as connection:
         return connection.execute(statement).fetchall()
+
+
+def leave_early(dsn, statement, *, after):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        # Its socket is cut, and not itself closed: another thread is using it.
+        line = socket.socket(fileno=os.dup(connection.fileno()))
+        cut = threading.Timer(after, line.shutdown, [socket.SHUT_RDWR])
+        cut.start()
+        try:
+            connection.execute(statement)
+        finally:
+            cut.cancel()
+            cut.join()
+            line.close()
 
 
 def test_killed_between_charge_and_answer_the_answer_is_there_after_a_restart(folder):
@@ -244,9 +259,7 @@ def test_a_while_of_mixed_load_loses_nothing(folder):
                 elif kind == 1:
                     served.post("/api/explain", {"sql": statement}, token=token)
                 elif kind == 2:  # leaves in the middle
-                    connection = psycopg.connect(served.dsn(), autocommit=True)
-                    threading.Timer(rng.random() / 10, connection.close).start()
-                    connection.execute(statement)
+                    leave_early(served.dsn(), statement, after=rng.random() / 10)
                 elif kind == 3:
                     ask(served.dsn(), "SELECT relname FROM pg_catalog.pg_class WHERE relname = 'visits'")
                 elif kind == 4:
