@@ -90,8 +90,8 @@ class Jobs:
     def start(self, number: int) -> None:
         """Begins a job that waits, or goes on with one that was interrupted."""
         record = self.find(number)
-        job = self._live[number] = _Job(number=number, name=record["name"])
-        job.shown = {"status": "waiting", "stages": [], "message": None}
+        shown: dict[str, Any] = {"status": "waiting", "stages": [], "message": None}
+        job = self._live[number] = _Job(number=number, name=record["name"], shown=shown)
         task = asyncio.get_running_loop().create_task(self._watch_over(job, record))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -140,8 +140,8 @@ class Jobs:
     def folders(self) -> dict[str, Path]:
         """The releases that are there, by name: made by jobs, or written beside the project file."""
         # One that has just been written shows when its job does.
-        unseen = [job.name for job in self._live.values() if job.shown["status"] in ("waiting", "running")]
-        hidden = {self._folder / name for name in unseen}
+        live = list(self._live.values())  # of which the loop may begin another meanwhile
+        hidden = {self._folder / job.name for job in live if job.shown["status"] in ("waiting", "running")}
         found = {}
         for place in (self._curator.project.folder, self._folder):
             for path in sorted(place.iterdir()) if place.is_dir() else ():
