@@ -91,6 +91,8 @@ class Walk:
         raise TimeoutError(expression)
 
     def look(self):
+        # A page that has just loaded itself again may be heard of before the one that was asked for.
+        self.wait("document.readyState === 'complete' && document.querySelector('h1') !== null")
         asked, faults = self.browser.heard()
         assert all(url.startswith(self.site.url) for url in asked), asked
         assert faults == []

@@ -103,9 +103,10 @@ def test_a_steward_describes_releases_and_adds_people(walk):
     walk.press("[value=preview]")
     walk.type("[name=release]", name)
     walk.browser.follow("document.querySelector('[value=release]').click()")  # it loads itself again
-    walk.wait("document.querySelector('.lead')?.textContent.includes('Finished')")
+    finished = "document.querySelector('.lead')?.textContent.includes('Finished')"
+    walk.wait(f"document.readyState === 'complete' && {finished}")
     walk.press("a.primary")
-    assert walk.ask("document.querySelector('h1').textContent") == name
+    walk.wait(f"document.querySelector('h1')?.textContent === {name!r}")
     walk.go("/people")
     walk.type("#add [name=name]", f"new-{walk.width}")
     walk.ask("document.querySelector('#add [name=role]').value = 'viewer'")

@@ -100,7 +100,8 @@ def test_three_people_and_one_command(tmp_path, browser):
         steward.press("[value=preview]")
         steward.type("[name=release]", "by-month")
         steward.browser.follow("document.querySelector('[value=release]').click()")
-        steward.wait("document.querySelector('.lead')?.textContent.includes('Finished')")
+        finished = "document.querySelector('.lead')?.textContent.includes('Finished')"
+        steward.wait(f"document.readyState === 'complete' && {finished}")
         steward.go("/ledger")
         assert steward.ask("document.querySelectorAll('.timeline .charge').length") >= 2
         viewer = analyst
