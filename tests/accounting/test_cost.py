@@ -17,7 +17,7 @@ positive = st.fractions(min_value=Fraction(1, 1000), max_value=1000)
 @st.composite
 def costs(draw):
     kind = draw(st.sampled_from(get_args(CostKind)))
-    sensitivity = draw(positive) if kind in ("laplace", "gaussian") else Fraction(1)
+    sensitivity = draw(positive) if kind in ("laplace", "gaussian", "sampled") else Fraction(1)
     delta = Fraction(0)
     if kind == "selection":
         sensitivity = Fraction(draw(st.integers(1, 50)))
@@ -26,10 +26,11 @@ def costs(draw):
         kind=kind,
         scale=draw(positive),
         sensitivity=sensitivity,
-        neighbours=draw(st.sampled_from(["add-remove", "replace"])),
+        neighbours="add-remove" if kind == "sampled" else draw(st.sampled_from(["add-remove", "replace"])),
         unit=draw(st.sampled_from(["row", "resident", "Häuser"])),
         count=draw(st.integers(1, 100)),
         delta=delta,
+        sampling=Fraction(1, 3) if kind == "sampled" else Fraction(1),
     )
 
 
@@ -75,7 +76,7 @@ def test_a_filter_costs_its_limit():
 @given(costs())
 def test_no_step_of_a_filter_has_a_higher_rate_than_its_mu_says(cost):
     # A limit on the sum of mu squared bounds the rates, too: mu-GDP implies mu^2/2-zCDP.
-    if cost.kind in ("gaussian", "filter") and cost.mu_squared is not None:
+    if cost.kind in ("gaussian", "sampled", "filter") and cost.mu_squared is not None:
         assert cost.rho <= cost.mu_squared / 2 + Fraction(1, 10**18)
 
 

@@ -135,3 +135,14 @@ def test_whole_number_laplace_noise_needs_its_own_constant():
     discrete = discrete_laplace_rho(Fraction(1), Fraction(1))
     assert float(discrete) == pytest.approx(printed("0.4621"), abs=5e-5)
     assert discrete == pure_to_rho(Fraction(1))
+
+
+def test_noise_and_steps_of_the_deep_learning_toolbox():
+    sigma, clip = 5, 0.01
+    asked = sigma * 2 * clip
+    assert (sigma * clip) ** 2 == pytest.approx(printed("0.0025"))
+    assert sigma * clip**2 == pytest.approx(printed("0.0005"))
+    assert asked / (sigma * clip) ** 2 == pytest.approx(40)
+    assert asked / (sigma * clip**2) == pytest.approx(200)
+    assert asked / (sigma * clip / 600) == pytest.approx(printed("1200"))
+    assert int(60000 / 1800 * 2400 + 1) == printed("80001")

@@ -70,6 +70,7 @@ def test_every_kind_of_cost_is_written_and_read_back(path):
         Cost(kind="permute-and-flip", scale=Fraction(1, 10)),
         Cost(kind="selection", scale=Fraction(100), delta=Fraction(1, 10**9)),
         Cost(kind="filter", scale=Fraction(1, 3), count=2),
+        Cost(kind="sampled", scale=Fraction(40), sampling=Fraction(1, 4), delta=Fraction(1, 10**10), count=9),
     )
     assert {cost.kind for cost in costs} == set(get_args(CostKind))
     charge(Ledger(path, Budget(10, "1e-6", selection="1e-8")), *costs)

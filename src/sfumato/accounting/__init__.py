@@ -1,8 +1,8 @@
 """Privacy accounting: what mechanisms cost, what a budget admits, and the ledger that enforces it.
 
-`cost` describes one use of a mechanism, `curves` converts between currencies, `filter` and `budget`
-decide whether a charge fits, `chain` seals charges one to the next, `ledger` keeps them in a `store` or
-in `postgres`.
+`cost` describes one use of a mechanism, `curves` converts between currencies, `sampling` composes noise on
+samples, `filter` and `budget` decide whether a charge fits, `parallel` adds up over disjoint parts of the
+people, `chain` seals charges one to the next, `ledger` keeps them in a `store` or in `postgres`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ from sfumato.accounting.curves import (
     rho_to_pure,
 )
 from sfumato.accounting.ledger import Ledger
+from sfumato.accounting.parallel import Parallel
+from sfumato.accounting.sampling import sampled_delta
 from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "CostKind",
     "Entry",
     "Ledger",
+    "Parallel",
     "Spent",
     "add_costs",
     "admits",
@@ -86,6 +89,7 @@ __all__ = [
     "rho_to_delta",
     "rho_to_epsilon",
     "rho_to_pure",
+    "sampled_delta",
     "selection_threshold",
     "sqrt_up",
 ]

@@ -323,11 +323,12 @@ def read_epsilon(costs: Sequence[Cost], delta: Fraction) -> Fraction | None:
     total = add_costs(Spent(), costs)
     if total.epsilon is not None:
         return total.epsilon
-    if delta == 0:
+    rest = delta - total.delta  # what may fail takes its part
+    if rest <= 0:
         return None
-    readings = [rho_to_epsilon(total.rho, delta)]
+    readings = [rho_to_epsilon(total.rho, rest)]
     if total.mu_squared is not None:
-        readings.append(mu_to_epsilon(math.sqrt(total.mu_squared), delta))
+        readings.append(mu_to_epsilon(math.sqrt(total.mu_squared), rest))
     return Fraction(min(readings))
 
 
@@ -471,7 +472,7 @@ def _sum(total: Fraction | None, amount: Fraction | None) -> Fraction | None:
 
 def _scale(cost: Cost, part: Fraction) -> Cost:
     """`cost` with `part` of its epsilon, or of its Gaussian parameter."""
-    noisy = cost.kind in ("laplace", "gaussian", "selection")
+    noisy = cost.kind in ("laplace", "gaussian", "sampled", "selection")
     return replace(cost, scale=cost.scale / part if noisy else cost.scale * part)
 
 

@@ -262,8 +262,9 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
             raise LedgerError(f"entry {sequence} has no costs or mixes relations of neighbours")
         neighbours = next(iter(relations), None)
         spent = add_costs(spent, costs)
-        if entry.asked_by is not None:
-            spent_by[entry.asked_by] = add_costs(spent_by.get(entry.asked_by, Spent()), costs)
+        asked_by = entry.asked_by
+        if asked_by is not None:
+            spent_by[asked_by] = add_costs(spent_by.get(asked_by, Spent()), costs)
     history = History(
         entries=whole,
         budget=budget,

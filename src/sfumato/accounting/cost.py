@@ -19,7 +19,9 @@ from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, format_exact, parse_exact, parse_positive, parse_whole, round_up
 from sfumato.schema.table import Neighbours
 
-CostKind = Literal["laplace", "gaussian", "exponential", "permute-and-flip", "pure", "selection", "filter"]
+CostKind = Literal[
+    "laplace", "gaussian", "sampled", "exponential", "permute-and-flip", "pure", "selection", "filter"
+]
 Norm = Literal["L1", "L2", "none"]
 
 SMOOTHING = 4
@@ -35,7 +37,7 @@ PLACES = 18
 _CONTEXT = Context(prec=160, Emin=-(10**9), Emax=10**9)
 _MARGIN = Fraction(1, 10**40)
 _RELATIVE = 1e-12  # hundreds of times the error of erf and erfc in any C library in use
-_NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2", "selection": "L1"}
+_NORMS: dict[str, Norm] = {"laplace": "L1", "gaussian": "L2", "sampled": "L2", "selection": "L1"}
 _LARGEST = 10**30
 _BITS = 1024
 _MOST = 10**9
@@ -53,14 +55,19 @@ class Cost:
 
     "selection" is the choice of groups by Laplace noise of scale b on their numbers of individuals
     and a threshold: `sensitivity` is the most groups of one individual, a whole number, and `delta`
-    the probability with which one use may fail. All other kinds never fail, and their delta is 0.
+    the probability with which one use may fail.
+
+    "sampled" is a run of `count` Gaussian mechanisms, each on a sample that every individual is drawn
+    into with the probability `sampling`, independently. Its `delta`, too, is the probability of failure
+    that one step is charged with, and may be 0: then sampling gains nothing. The run is paid as a whole:
+    its parameter is that of all steps together. All other kinds never fail, and their delta is 0.
 
     "filter" is a sequence of mechanisms that never fail, each chosen on seeing the earlier answers,
     which stops before the sum of their mu_squared exceeds scale^2.
 
     *Privacy:* `epsilon`, `rho` and `mu` hold for every choice of later queries, under
-    `neighbours`; for a selection they hold unless it fails. Proofs: docs/proofs/accounting.md,
-    docs/proofs/partition-selection.md.
+    `neighbours`; for a selection and for a sampled run they hold unless it fails. Proofs:
+    docs/proofs/accounting.md, docs/proofs/partition-selection.md, docs/proofs/network.md.
 
     >>> cost = Cost(kind="laplace", scale=Fraction(20), sensitivity=Fraction(2), unit="resident")
     >>> cost.epsilon, cost.norm, float(cost.rho) < 0.1**2 / 2
@@ -75,6 +82,7 @@ class Cost:
     unit: str = "row"
     count: int = 1
     delta: Fraction = Fraction(0)
+    sampling: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(CostKind):
@@ -95,23 +103,31 @@ class Cost:
             raise RecipeError("unit must name what is protected, such as 'resident' or 'row'")
         object.__setattr__(self, "count", parse_whole(self.count, name="count", high=_MOST))
         object.__setattr__(self, "delta", Fraction(parse_exact(self.delta, name="delta")))
+        object.__setattr__(self, "sampling", Fraction(parse_exact(self.sampling, name="sampling")))
         _check_delta(self)
+        _check_sampling(self)
 
     @property
     def epsilon(self) -> Fraction | None:
         """The exact pure epsilon of all repetitions; None for Gaussian noise and filters, without one."""
-        if self.kind in ("gaussian", "filter"):
+        if self.kind in ("gaussian", "sampled", "filter"):
             return None
         return self.count * (self.sensitivity / self.scale if self.norm == "L1" else self.scale)
 
     @property
     def rho(self) -> Fraction:
         """The zCDP rate of all repetitions, rounded up."""
+        if self.kind == "sampled":
+            plain = self.count * _rho("gaussian", self.scale, self.sensitivity)
+            squared = self.mu_squared
+            return round_up(plain if squared is None else min(plain, squared / 2), places=PLACES)
         return round_up(self.count * _rho(self.kind, self.scale, self.sensitivity), places=PLACES)
 
     @property
     def mu_squared(self) -> Fraction | None:
         """The square of `mu`, which adds up over charges."""
+        if self.kind == "sampled":
+            return _sampled_mu_squared(self)
         once = _mu_squared(self.kind, self.scale, self.sensitivity)
         return None if once is None else round_up(self.count * once, places=PLACES)
 
@@ -125,6 +141,11 @@ class Cost:
         """
         squared = self.mu_squared
         return None if squared is None else sqrt_up(squared)
+
+    @property
+    def uses(self) -> int:
+        """In how many parts it is paid: one by one, but a sampled run as a whole."""
+        return 1 if self.kind == "sampled" else self.count
 
     @property
     def failure(self) -> Fraction:
@@ -141,7 +162,7 @@ class Cost:
         >>> Cost(kind="pure", scale=Fraction(1, 2)).to_record()["scale"]
         '0.5'
         """
-        return {
+        record: dict[str, str | int] = {
             "count": self.count,
             "delta": format_exact(self.delta),
             "kind": self.kind,
@@ -151,6 +172,7 @@ class Cost:
             "sensitivity": format_exact(self.sensitivity),
             "unit": self.unit,
         }
+        return {**record, "sampling": format_exact(self.sampling)} if self.kind == "sampled" else record
 
     @classmethod
     def from_record(cls, record: Mapping[str, object]) -> Cost:
@@ -161,6 +183,8 @@ class Cost:
         True
         """
         expected = {field.name for field in fields(cls)}
+        if record.get("kind") != "sampled":
+            expected.remove("sampling")
         if set(record) != expected:
             raise RecipeError(f"a recorded cost holds exactly the fields {sorted(expected)}")
         cost = cls(**record)  # type: ignore[arg-type]  # every field is checked when it is made
@@ -317,7 +341,26 @@ def _bounded(value: object, *, name: str) -> Fraction:
     return Fraction(number)
 
 
+def _check_sampling(cost: Cost) -> None:
+    if cost.kind != "sampled":
+        if cost.sampling != 1:
+            raise RecipeError(f"kind {cost.kind} is about all individuals, so its sampling must be 1")
+        return
+    if not Fraction(1, 1000) <= cost.sampling < 1 or cost.sampling.denominator.bit_length() > 64:
+        raise RecipeError("sampling must lie between 1/1000 and below 1, with a denominator below 2^64")
+    if cost.neighbours != "add-remove":
+        raise RecipeError(
+            "what sampling gains is proved where an individual is added or removed; use all individuals"
+        )
+    if not 0 <= cost.delta < 1 or cost.delta.denominator.bit_length() > _BITS:
+        raise RecipeError(f"delta of a sampled run must lie in [0, 1) and have at most {_BITS} bits")
+    if cost.count > 10**5:
+        raise RecipeError("a sampled run has at most 100,000 steps")
+
+
 def _check_delta(cost: Cost) -> None:
+    if cost.kind == "sampled":
+        return
     if cost.kind != "selection":
         if cost.delta != 0:
             raise RecipeError(f"kind {cost.kind} never fails, so its delta must be 0")
@@ -349,6 +392,22 @@ def _rho(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fraction:
             return pure_to_rho(scale)
         case "filter":
             return scale**2 / 2
+    raise ValueError(kind)
+
+
+def _sampled_mu_squared(cost: Cost) -> Fraction | None:
+    """What all steps together cost; never more than without sampling."""
+    from sfumato.accounting.sampling import sampled_mu
+
+    variance = (cost.scale**2 - SMOOTHING) / cost.sensitivity**2
+    if variance <= 0:
+        return None
+    plain = round_up(cost.count / variance, places=PLACES)
+    if cost.delta == 0:
+        return plain
+    return min(
+        plain, round_up(sampled_mu(variance, cost.sampling, cost.count, cost.failure) ** 2, places=PLACES)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -365,6 +424,7 @@ def _mu_squared(kind: CostKind, scale: Fraction, sensitivity: Fraction) -> Fract
             return pure_to_mu(scale) ** 2
         case "filter":
             return scale**2
+    raise ValueError(kind)
 
 
 def _certain(value: Decimal) -> Fraction:

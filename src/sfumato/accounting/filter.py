@@ -207,7 +207,7 @@ def renyi_costs(cost: Cost) -> tuple[int, ...]:
 
 def reserve_costs(cost: Cost) -> tuple[int, ...] | None:
     """What one use of `cost` takes beside each of `RESERVES`, in units; None if no bound is known."""
-    once = cost if cost.count == 1 else replace(cost, count=1)
+    once = cost if cost.uses == 1 else replace(cost, count=1)
     return None if once.mu_squared is None else _reserve_costs(once.mu_squared, once.epsilon)
 
 
@@ -283,7 +283,7 @@ def _pay(before: int | None, costs: tuple[Cost, ...]) -> int | None:
         taken = reserve_costs(cost)
         if before is None or taken is None:
             return None
-        count = cost.count
+        count = cost.uses
         for reserve, price in zip(_RESERVES, taken, strict=True):
             uses = min(count, max(0, before - reserve) // price)
             before -= uses * price

@@ -1,5 +1,11 @@
 """A public room: what an adversary can learn from a privacy guarantee, in numbers, words and a picture."""
 
+from sfumato.explain.composition import (
+    Composition,
+    compare_compositions,
+    compose_optimal,
+    describe_compositions,
+)
 from sfumato.explain.explanation import Explanation, Finding, describe_explanation, explain_guarantee
 from sfumato.explain.guarantee import (
     Guarantee,
@@ -17,12 +23,16 @@ from sfumato.explain.guarantee import (
 from sfumato.explain.picture import draw_explanation
 
 __all__ = [
+    "Composition",
     "Explanation",
     "Finding",
     "Guarantee",
     "Reading",
     "belief_bounds",
     "best_guess",
+    "compare_compositions",
+    "compose_optimal",
+    "describe_compositions",
     "describe_explanation",
     "draw_explanation",
     "explain_guarantee",

@@ -11,6 +11,7 @@ from sfumato.noise.choice import (
     exponential_index,
     laplace_max_index,
     permute_and_flip_index,
+    poisson_sample,
 )
 from sfumato.noise.laws import Kind, Law, make_law
 from sfumato.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
@@ -29,4 +30,5 @@ __all__ = [
     "laplace_max_index",
     "make_law",
     "permute_and_flip_index",
+    "poisson_sample",
 ]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
-from sfumato.exact import ExactLike, parse_positive
+from sfumato.exact import ExactLike, parse_positive, parse_whole
 from sfumato.noise.entropy import BitSource, KeyStream, draw_word
 from sfumato.noise.laws import exp_bounds, make_law
 from sfumato.noise.samplers import draw
@@ -82,6 +82,23 @@ def exponential_index(scores: Sequence[int | Fraction], *, rate: ExactLike | Fra
     return _exponential(_find_losses(scores), exact, KeyStream())
 
 
+def poisson_sample(*, size: int, rate: ExactLike) -> NDArray[np.bool_]:
+    """Whether each of `size` individuals is drawn: with the probability `rate`, independently of all others.
+
+    The law is exact for every rational rate up to 1: a word is compared with the first 64 bits of the
+    rate, and a word that equals them with its further bits.
+
+    Privacy: nothing but the number of individuals enters, so that who is drawn says nothing about records.
+
+    >>> poisson_sample(size=3, rate=1).tolist()
+    [True, True, True]
+    """
+    exact = parse_positive(rate, name="rate")
+    if exact > 1:
+        raise RecipeError("individuals are drawn with a probability of at most 1")
+    return _sample(parse_whole(size, name="size", low=0), Fraction(exact), KeyStream())
+
+
 def permute_and_flip_index(scores: Sequence[int | Fraction], *, rate: ExactLike | Fraction) -> int:
     """An index, by permute-and-flip: the candidates come in random order and the first heads wins.
 
@@ -109,6 +126,21 @@ def laplace_max_index(scores: Sequence[int], *, scale: ExactLike | Fraction) -> 
     _find_losses(scores)
     source = KeyStream()
     return _largest(scores, draw(law, len(scores), source).tolist(), source)
+
+
+def _sample(size: int, rate: Fraction, source: BitSource, *, word_bits: int = _WORD) -> NDArray[np.bool_]:
+    """A coin of the exact `rate` for everybody; `word_bits` of each word are used."""
+    if rate == 1:
+        return np.ones(size, np.bool_)
+    whole, rest = divmod(rate.numerator << word_bits, rate.denominator)
+    words = np.empty(size, np.uint64)
+    source.fill(words)
+    words >>= np.uint64(_WORD - word_bits)
+    chosen = words < np.uint64(whole)
+    tied = np.flatnonzero(words == np.uint64(whole))
+    if tied.size and rest:
+        chosen[tied] = _sample(tied.size, Fraction(rest, rate.denominator), source, word_bits=word_bits)
+    return chosen
 
 
 def _choose(

@@ -88,7 +88,7 @@ def add_noise(values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDA
 
 
 class NoiseSource(Protocol):
-    """What answers are drawn with: `add_noise`, `add_sparse_noise` and `exponential_choice`, or the like.
+    """What answers are drawn with: `add_noise`, `poisson_sample` and the others, or the like.
 
     A curator that is given none, as every command and `sfumato.open` do, draws from this package. Only
     audits give one, on tables that they made up themselves.
@@ -113,6 +113,9 @@ class NoiseSource(Protocol):
 
     def exponential_choice(self, scores: NDArray[np.int64], *, rate: ExactLike) -> NDArray[np.int64]:
         """An index for every row of `scores`."""
+
+    def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
+        """Whether each of `size` individuals is drawn, with the probability `rate`."""
 
 
 def draw(law: Law, size: int, source: BitSource) -> NDArray[np.int64]:
