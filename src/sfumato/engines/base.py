@@ -10,16 +10,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from sfumato.errors import SchemaError, SourceError
+from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.questions import (
     CapChoice,
     CappedMarginal,
     ClippedMarginal,
     IndividualCounts,
     Marginal,
+    Moments,
     NormChoice,
     OccupiedCells,
+    Outcomes,
     Question,
+    Residuals,
     check_question,
 )
 from sfumato.schema import IntegerRange, Table, cap_records
@@ -76,12 +79,17 @@ class CountingEngine(ABC):
         """
         for question in questions:
             check_question(table, question)
+            check_part(table, question)
             if isinstance(question, ClippedMarginal | NormChoice):
                 refuse_large_marginals(table, (question.columns,))
         found = self._count_marginals(table, questions, progress)
         clipped = tuple(each for each in questions if isinstance(each, ClippedMarginal))
         if clipped:
             found |= zip(map(id, clipped), self._count_clipped(table, clipped, progress), strict=True)
+        moments = tuple(each for each in questions if isinstance(each, Moments | Outcomes))
+        for columns in dict.fromkeys(each.columns for each in moments):
+            asked = tuple(each for each in moments if each.columns == columns)
+            found |= zip(map(id, asked), self._add_moments(table, asked, progress), strict=True)
         for each in questions:
             if isinstance(each, CappedMarginal):
                 capped = cap_records(table, each.max_records)
@@ -92,6 +100,8 @@ class CountingEngine(ABC):
                 found[id(each)] = self._count_within(table, each, progress)
             elif isinstance(each, CapChoice):
                 found[id(each)] = self._count_lost(table, each, progress)
+            elif isinstance(each, Residuals):
+                found[id(each)] = self._sum_residuals(table, each, progress)
         return tuple(found[id(each)] for each in questions)
 
     def _count_marginals(
@@ -146,6 +156,16 @@ class CountingEngine(ABC):
         """
 
     @abstractmethod
+    def _add_moments(
+        self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        """The sums of products, or the outcomes, of bounded records, of questions about the same columns.
+
+        Privacy: one individual has at most `table.contribution` records, in units of 1 / table.grid, and a
+        record adds what the question's tables hold for its codes; proof in docs/proofs/linear.md.
+        """
+
+    @abstractmethod
     def _count_clipped(
         self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
     ) -> tuple[TrueCounts, ...]:
@@ -163,6 +183,16 @@ class CountingEngine(ABC):
 
         Privacy: one individual adds 1 to at most max_cells of the numbers, whatever the records hold; proof
         in docs/proofs/user-counts.md.
+        """
+
+    @abstractmethod
+    def _sum_residuals(
+        self, table: Table, question: Residuals, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        """The sums of clipped residuals by cell, or the answers of queries over them.
+
+        Privacy: one individual adds at most clip * table.contribution to the cells, in L1, whatever the
+        records hold; proof in docs/proofs/additive.md.
         """
 
     @abstractmethod
@@ -256,6 +286,22 @@ def refuse_reading_keys(table: Table, marginals: tuple[tuple[str, ...], ...]) ->
                 f"table {table.name!r}: column {name!r} has format, decimal, missing or missing_label, which "
                 "are read of files and by DP-SELECT; make a view on the server that holds plain values"
             )
+
+
+def check_part(table: Table, question: Question) -> None:
+    """Raises an error if `question` cannot be asked of the part of `table` that is to be asked.
+
+    Privacy: who is in a part may not depend on what is asked (docs/proofs/parallel.md).
+    """
+    part = table.part
+    if part is None:
+        return
+    if isinstance(question, ClippedMarginal | IndividualCounts | NormChoice | CapChoice):
+        raise RecipeError(f"part {part.name!r}: norms and counts of individuals are not asked of a part")
+    columns = question.known if isinstance(question, Residuals) else question.columns
+    # Records that are equal in the columns of the digest must be equal in all that is asked.
+    if table.unit.column is None and not set(columns) <= set(part.columns):
+        raise RecipeError(f"part {part.name!r} was made without a column that is asked about")
 
 
 def refuse_large_marginals(table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:

@@ -23,7 +23,20 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.engines.base import CountingEngine, TrueCounts, all_columns
-from sfumato.questions import NORM_GRID, CapChoice, ClippedMarginal, IndividualCounts, NormChoice, Queries
+from sfumato.engines.outcomes import make_tally
+from sfumato.engines.parts import encoded_columns, select_part
+from sfumato.engines.residuals import finish_sums, list_tables, residuals_query
+from sfumato.questions import (
+    NORM_GRID,
+    CapChoice,
+    ClippedMarginal,
+    IndividualCounts,
+    Moments,
+    NormChoice,
+    Outcomes,
+    Queries,
+    Residuals,
+)
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:
@@ -170,7 +183,7 @@ def bounded_query(table: Table, columns: tuple[str, ...]) -> str:
     Records with a NULL among their codes, and those of nobody, are left out.
     """
     parts = bound_records(table, columns, source="kept")
-    relations = {"kept": _kept(table, len(columns))}
+    relations = {"kept": _kept(table, columns)}
     codes = ", ".join(f"c{index}" for index in range(len(columns))) or "one"
     whole = f"{codes}, CAST({table.grid} AS BIGINT) AS w"
     rows = f"SELECT {whole} FROM ({parts.within}) AS inside"
@@ -198,7 +211,7 @@ def individuals_query(table: Table, question: IndividualCounts) -> str:
     Reads `encoded`, with the columns of `question`, and `questions` (cell, times, question), which ascend by
     cell, then by times.
     """
-    kept = _kept(table, len(question.columns))
+    kept = _kept(table, question.columns)
     cell = cell_code(table, question.columns, question.columns)
     if table.unit.column is None:
         # Every row is an individual of its own, once in one cell.
@@ -237,7 +250,7 @@ def lost_query(table: Table, choice: CapChoice) -> str:
     """One row: for every bound of `choice` the number of records that it cuts off."""
     numbers = (
         f"SELECT least(count(*), {table.unit.max_records}) AS n "
-        f"FROM ({_kept(table, len(choice.columns))}) AS kept GROUP BY u"
+        f"FROM ({_kept(table, choice.columns)}) AS kept GROUP BY u"
     )
     sums = ", ".join(
         f"CAST(coalesce(sum(greatest(n - {cap}, 0)), 0) AS BIGINT) AS k{place}"
@@ -346,6 +359,21 @@ class ServerEngine(CountingEngine):
                 answers.append(fill_counts(question.columns, question.size(table), parts))
         return tuple(answers)
 
+    def _add_moments(
+        self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        columns = questions[0].columns
+        tallies = [make_tally(table, question) for question in questions]
+        with self._ask(table, columns) as ask:
+            progress("bounding contributions")
+            progress("counting")
+            for part in ask(bounded_query(table, columns), {}):
+                *arrays, weights = part
+                codes = dict(zip(columns, arrays, strict=True))
+                for tally in tallies:
+                    tally.add(codes, weights, rows=weights.size)
+        return tuple(tally.finish() for tally in tallies)
+
     def _count_individuals(
         self, table: Table, question: IndividualCounts, progress: Callable[[str], None]
     ) -> TrueCounts:
@@ -353,6 +381,16 @@ class ServerEngine(CountingEngine):
             progress("counting individuals")
             parts = ask(individuals_query(table, question), {"questions": list_pairs(question)})
             return fill_counts(question.columns, question.rows, parts)
+
+    def _sum_residuals(
+        self, table: Table, question: Residuals, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with self._ask(table, question.known) as ask:
+            progress("adding up residuals")
+            query = residuals_query(table, question, bounded_query(table, question.known))
+            parts = ask(query, list_tables(question))
+            sums = fill_counts(question.columns, table.cells(question.columns), parts)
+            return finish_sums(question, np.array(sums.true_values))
 
     def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         return self._count_row(table, choice, within_query(table, choice.columns, choice), progress)
@@ -503,12 +541,13 @@ def _sum_by_cell(
     return ordered[starts], np.add.reduceat(counts[order], starts)
 
 
-def _kept(table: Table, columns: int) -> str:
-    codes = [f"c{index}" for index in range(columns)]
+def _kept(table: Table, columns: tuple[str, ...]) -> str:
+    codes = [f"c{index}" for index in range(len(columns))]
     if table.unit.column is not None:
         codes.insert(0, "u")
     filters = " AND ".join(f"{code} IS NOT NULL" for code in codes)
-    return f"SELECT {', '.join(codes) or '1 AS one'} FROM encoded" + (f" WHERE {filters}" if filters else "")
+    source = select_part(table, encoded_columns(table, columns))
+    return f"SELECT {', '.join(codes) or '1 AS one'} FROM {source}" + (f" WHERE {filters}" if filters else "")
 
 
 def _digest(columns: list[str]) -> str:

@@ -7,14 +7,16 @@ bound take the slower road through a window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from sfumato.engines.base import (
@@ -48,6 +50,10 @@ from sfumato.engines.encode import (
     sql_kind,
     value_list,
 )
+from sfumato.engines.moments import MomentTally
+from sfumato.engines.outcomes import OutcomeTally, make_tally
+from sfumato.engines.parts import restrict_sealed
+from sfumato.engines.residuals import BoundedCodes, sum_residuals
 from sfumato.engines.sealed import (
     NUMBER,
     Sealed,
@@ -68,13 +74,26 @@ from sfumato.sql import UNIT, QueryPlan, code_name
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from sqlglot import exp
 
     from sfumato.engines.examine import TableFit
     from sfumato.engines.execute import TrueAggregates
-    from sfumato.questions import CapChoice, ClippedMarginal, IndividualCounts, NormChoice, Question
+    from sfumato.engines.gradients import TrueRecords
+    from sfumato.questions import (
+        CapChoice,
+        ClippedMarginal,
+        IndividualCounts,
+        Moments,
+        NormChoice,
+        Outcomes,
+        Question,
+        Residuals,
+    )
+    from sfumato.schema.part import Part
 
 _BATCH_ROWS = 2**20
+_MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residuals
 _PUBLIC_TEXT = 100_000
 _MOST_EMPTIED = 64
 _SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
@@ -94,6 +113,10 @@ class DuckDBEngine(CountingEngine):
         self._sealed: dict[str, tuple[str, Sealed]] = {}
         self._sealing = RLock()
         self._emptied: dict[tuple[frozenset[str], str], tuple[Any, Sealed]] = {}
+        self._described: tuple[Table, str] | None = None
+        self._bounded: tuple[Table, tuple[str, ...], Sealed, BoundedCodes] | None = None
+        self._whole: tuple[Table, Table] | None = None
+        self._parts: dict[Part, tuple[Sealed, Sealed]] = {}
 
     def snapshot(self, table: Table) -> AbstractContextManager[None]:
         """Files have none: that a file did not change while it was read is seen by its version."""
@@ -146,19 +169,33 @@ class DuckDBEngine(CountingEngine):
         columns = all_columns((*marginals, *occupied))
         tallies: list[Tally | OccupiedTally] = [Tally(table, marginal) for marginal in marginals]
         tallies += [OccupiedTally(table, marginal) for marginal in occupied]
+        self._tally_records(table, columns, tallies, progress)
+        return tuple(tally.finish() for tally in tallies)
+
+    def _add_moments(
+        self, table: Table, questions: tuple[Moments | Outcomes, ...], progress: Callable[[str], None]
+    ) -> tuple[TrueCounts, ...]:
+        tallies = [make_tally(table, question) for question in questions]
+        self._tally_records(table, questions[0].columns, tallies, progress)
+        return tuple(tally.finish() for tally in tallies)
+
+    def _tally_records(
+        self,
+        table: Table,
+        columns: tuple[str, ...],
+        tallies: Sequence[Tally | OccupiedTally | MomentTally | OutcomeTally],
+        progress: Callable[[str], None],
+    ) -> None:
+        """Shows the codes of every bounded record to every tally."""
         with hide_failures(_name(table)), connect() as connection:
             sealed = self._seal(table, _codes(columns))
             progress("bounding contributions")
             queries = _bounded_queries(connection, table, columns, sealed)
             progress("counting")
             for query in queries:
-                for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-                    arrays = [to_numpy(column) for column in batch.columns]
-                    codes = dict(zip(columns, arrays, strict=False))
-                    weights = arrays[len(columns)] if len(arrays) > len(columns) else None
+                for codes, weights, rows in _read_codes(connection, query, columns):
                     for tally in tallies:
-                        tally.add(codes, weights, rows=batch.num_rows)
-        return tuple(tally.finish() for tally in tallies)
+                        tally.add(codes, weights, rows=rows)
 
     def _count_clipped(
         self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]
@@ -177,6 +214,49 @@ class DuckDBEngine(CountingEngine):
             _create_encoded(connection, sealed.everything, question.columns, unit=unit)
             progress("counting individuals")
             return count_individuals(connection, table, question)
+
+    def _sum_residuals(
+        self, table: Table, question: Residuals, progress: Callable[[str], None]
+    ) -> TrueCounts:
+        with hide_failures(_name(table)):
+            sealed = self._seal(table, _codes(question.known))
+            with self._sealing:
+                known = self._bounded
+            # A recipe asks again and again of the same records, so their codes are kept while they fit.
+            if known is not None and known[0] is table and known[1] == question.known and known[2] is sealed:
+                return sum_residuals(question, table, (known[3],))
+            progress("bounding contributions")
+            with connect() as connection:
+                read = [
+                    each
+                    for query in _bounded_queries(connection, table, question.known, sealed)
+                    for each in _read_codes(connection, query, question.known)
+                ]
+            bounded = _join_codes(table, question.known, read)
+            if bounded.nbytes <= _MOST_KEPT:
+                with self._sealing:
+                    self._bounded = (table, question.known, sealed, bounded)
+            return sum_residuals(question, table, (bounded,))
+
+    def read_records(
+        self, table: Table, columns: tuple[str, ...], *, progress: Callable[[str], None]
+    ) -> TrueRecords:
+        """The codes of all records that have every one of `columns`, each individual's together.
+
+        Of a table on a server the stored columns are fetched and encoded here, as for statements.
+        """
+        from sfumato.engines.gradients import TrueRecords
+
+        with hide_failures(_name(table)), connect() as connection:
+            sealed = self._seal(table, _codes(columns))
+            progress("reading codes")
+            unit = None if table.unit.column is None else NUMBER
+            # Whoever has more records than may count is held by the norm, so nothing is cut off.
+            _create_encoded(connection, sealed.everything, columns, unit=unit)
+            found = connection.sql("SELECT * FROM encoded").to_arrow_table()
+            arrays = [to_numpy(each.combine_chunks()) for each in found.columns]
+        numbers = None if unit is None else arrays.pop(0)
+        return TrueRecords(dict(zip(columns, arrays, strict=True)), numbers)
 
     def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         with hide_failures(_name(table)), connect() as connection:
@@ -297,7 +377,12 @@ class DuckDBEngine(CountingEngine):
         progress("counting")
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
-        """The sealed table with at least `names`, read again if its source changed or more is asked of it."""
+        """The sealed table with at least `names`, read again if its source changed or more is asked of it.
+
+        Of a part of the people, it has nobody else: whatever is asked of a part is asked of that.
+        """
+        if table.part is not None:
+            return self._seal_part(table, table.part, names)
         with self._sealing:
             facts = self._facts(table)
             kept_in = self._folder / ".sfumato" / digest(table.name)[:16] if table.sealed == "file" else None
@@ -317,6 +402,23 @@ class DuckDBEngine(CountingEngine):
             self._sealed[table.name] = (facts, sealed)
             return sealed
 
+    def _seal_part(self, table: Table, part: Part, names: frozenset[str]) -> Sealed:
+        """The sealed table without the people of other parts; that of every part is kept."""
+        with self._sealing:
+            if self._whole is None or self._whole[0] is not table:
+                whole = replace(table, part=None)
+                if self._whole is not None and self._whole[1] == whole:
+                    whole = self._whole[1]  # the same object: what was read of it is kept by that
+                self._whole = (table, whole)
+            digested = {UNIT} if table.unit.column is not None else _codes(part.columns)
+            sealed = self._seal(self._whole[1], names | digested)
+            seen = self._parts.get(part)
+            if seen is None or seen[0] is not sealed:
+                # Of other tables, or of an earlier state of this one: nothing of them is asked again.
+                self._parts = {each: kept for each, kept in self._parts.items() if kept[0] is sealed}
+                self._parts[part] = seen = (sealed, restrict_sealed(sealed, table))
+            return seen[1]
+
     def _seal_nothing(self, table: Table, names: frozenset[str]) -> Sealed:
         """The sealed table without a record, which only its description decides; the last ones are kept."""
         key = (names, digest(table_spec(table, tuple(table.columns))))
@@ -332,8 +434,12 @@ class DuckDBEngine(CountingEngine):
 
     def _facts(self, table: Table) -> str:
         """What a sealed table rests on: the files as they are, and how their records are read and encoded."""
-        spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
-        return f"{_SEALING}\n{file_facts(self._find(table))}\n{digest(spec)}"
+        # A recipe asks hundreds of times of one table, whose description takes longer to spell than to count.
+        described = self._described
+        if described is None or described[0] is not table:
+            spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
+            described = self._described = (table, digest(spec))
+        return f"{_SEALING}\n{file_facts(self._find(table))}\n{described[1]}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
         source = self._find(table)
@@ -533,3 +639,29 @@ def _bounded_queries(
         connection.execute(f"CREATE TEMP VIEW beyond{group} AS {chosen}")
         queries.append(bound_records(table, columns, chosen=f"beyond{group}").cut or "")
     return queries
+
+
+def _read_codes(
+    connection: duckdb.DuckDBPyConnection, query: str, columns: tuple[str, ...]
+) -> Iterator[tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None, int]]:
+    """Batches of bounded records: the codes of `columns`, weights if these are not one, and their number."""
+    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+        arrays = [to_numpy(column) for column in batch.columns]
+        weights = arrays[len(columns)] if len(arrays) > len(columns) else None
+        yield dict(zip(columns, arrays, strict=False)), weights, batch.num_rows
+
+
+def _join_codes(
+    table: Table,
+    columns: tuple[str, ...],
+    read: list[tuple[dict[str, NDArray[Any]], NDArray[np.int64] | None, int]],
+) -> BoundedCodes:
+    codes = {
+        name: np.concatenate([each[name] for each, _, _ in read]) if read else np.empty(0, np.int32)
+        for name in columns
+    }
+    weights = None
+    if table.bounding == "weight":
+        whole = [np.full(rows, table.grid, np.int64) if given is None else given for _, given, rows in read]
+        weights = np.concatenate([np.empty(0, np.int64), *whole])
+    return BoundedCodes(codes, weights)

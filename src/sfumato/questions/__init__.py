@@ -25,6 +25,13 @@ from sfumato.questions.counts import (
     OccupiedCells,
     Queries,
 )
+from sfumato.questions.gradients import (
+    GRADIENT_GRID,
+    INPUT_GRID,
+    WEIGHT_GRID,
+    Gradients,
+    Layers,
+)
 from sfumato.questions.measurement import (
     LARGEST_SCALE,
     Answer,
@@ -39,12 +46,32 @@ from sfumato.questions.measurement import (
     request_grid,
     request_sensitivity,
     request_size,
+    take_part,
     total_in_records,
 )
+from sfumato.questions.moments import (
+    LARGEST_CURVATURE,
+    LARGEST_WEIGHT,
+    LINK_GRID,
+    MOMENT_WEIGHTS,
+    SCORE_GRID,
+    LinkWeights,
+    Moments,
+)
+from sfumato.questions.outcomes import Outcomes, Scorer
+from sfumato.questions.residuals import Link, Residuals, Term
 
 __all__ = [
+    "GRADIENT_GRID",
+    "INPUT_GRID",
+    "LARGEST_CURVATURE",
     "LARGEST_SCALE",
+    "LARGEST_WEIGHT",
+    "LINK_GRID",
+    "MOMENT_WEIGHTS",
     "NORM_GRID",
+    "SCORE_GRID",
+    "WEIGHT_GRID",
     "Answer",
     "AnyChoice",
     "Ask",
@@ -55,15 +82,24 @@ __all__ = [
     "Chosen",
     "ClippedMarginal",
     "Counted",
+    "Gradients",
     "IndividualCounts",
+    "Layers",
+    "Link",
+    "LinkWeights",
     "Marginal",
     "Measurement",
+    "Moments",
     "NoiseKind",
     "NormChoice",
     "OccupiedCells",
+    "Outcomes",
     "Queries",
     "Question",
     "Request",
+    "Residuals",
+    "Scorer",
+    "Term",
     "ask_cost",
     "check_question",
     "in_records",
@@ -73,5 +109,6 @@ __all__ = [
     "request_grid",
     "request_sensitivity",
     "request_size",
+    "take_part",
     "total_in_records",
 ]

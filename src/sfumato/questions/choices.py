@@ -26,9 +26,13 @@ from sfumato.questions.counts import (
     Queries,
     find_sensitivity,
 )
+from sfumato.questions.gradients import Gradients
+from sfumato.questions.moments import Moments
+from sfumato.questions.outcomes import Outcomes
+from sfumato.questions.residuals import Residuals
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.schema import Part, Table
 
 _LARGEST_ESTIMATE = 2.0**60
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -80,6 +84,7 @@ class Choice:
     name: str
     candidates: tuple[Candidate, ...]
     epsilon: Fraction
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         parse_positive(self.epsilon, name=f"the epsilon of {self.name!r}")
@@ -111,6 +116,7 @@ class Choice:
             "name": self.name,
             "candidates": [list(each.columns) for each in self.candidates],
             "epsilon": self.epsilon,
+            **({} if self.part is None else {"part": self.part.name}),
         }
 
 
@@ -249,7 +255,13 @@ def check_question(table: Table, question: Question) -> None:
         raise RecipeError(
             f"choice {question.name!r}: every row is an individual, so there is no bound to choose"
         )
-    queries = question.queries if isinstance(question, Marginal | ClippedMarginal) else None
+    if isinstance(question, Residuals | Outcomes | Gradients):
+        question.check(table)
+    if isinstance(question, Moments):
+        sizes = [table.column(name).size for name in question.columns]
+        if [each.shape[0] for each in question.scores] != sizes:
+            raise RecipeError(f"{shown}: moments need a row of features for every code of a column")
+    queries = question.queries if isinstance(question, Marginal | ClippedMarginal | Residuals) else None
     if queries is not None and queries.cells != cells:
         raise RecipeError(f"queries are over {queries.cells:,} cells, and {shown} has {cells:,}")
     # Cells that do not fit into 64 bits would fail for the records that reach them.

@@ -19,6 +19,10 @@ from numpy.typing import NDArray
 from sfumato.accounting import histogram_sensitivity, sqrt_up
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_positive
+from sfumato.questions.gradients import Gradients
+from sfumato.questions.moments import Moments
+from sfumato.questions.outcomes import Outcomes
+from sfumato.questions.residuals import Residuals
 
 if TYPE_CHECKING:
     from sfumato.schema import Table
@@ -232,7 +236,17 @@ class IndividualCounts:
         return {"heads": {"rows": self.rows, "max_cells": self.max_cells, "sha256": digest}}
 
 
-Counted = Marginal | OccupiedCells | CappedMarginal | ClippedMarginal | IndividualCounts
+Counted = (
+    Marginal
+    | OccupiedCells
+    | CappedMarginal
+    | ClippedMarginal
+    | IndividualCounts
+    | Moments
+    | Outcomes
+    | Residuals
+    | Gradients
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -328,14 +342,18 @@ def find_sensitivity(table: Table, counted: Counted, *, norm: Norm) -> Fraction:
     """The most that the exact answers of neighbouring tables differ, in units of 1 / grid.
 
     One individual more moves them by its contribution; one in place of another by twice that in L1, and in L2
-    by less, unless weights of queries are negative, so that the two may be opposite to each other.
+    by less, unless weights of queries or what is added up may be negative, so that the two may be opposite to
+    each other.
     """
-    queries = counted.queries if isinstance(counted, Marginal | ClippedMarginal) else None
+    queries = counted.queries if isinstance(counted, Marginal | ClippedMarginal | Outcomes) else None
+    signed = isinstance(counted, Moments | Residuals | Gradients) or (
+        queries is not None and queries.is_signed
+    )
     return histogram_sensitivity(
         contribution=counted.contribution(table, norm),
         norm=norm,
         neighbours=table.unit.neighbours,
-        signed=queries is not None and queries.is_signed,
+        signed=signed,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.accounting import Cost
 from sfumato.errors import RecipeError
 from sfumato.exact import NORMAL_95, parse_positive
-from sfumato.questions.choices import AnyChoice, Chosen
+from sfumato.questions.choices import AnyChoice, Choice, Chosen
 from sfumato.questions.counts import (
     ClippedMarginal,
     Counted,
@@ -27,9 +27,13 @@ from sfumato.questions.counts import (
     Queries,
     find_sensitivity,
 )
+from sfumato.questions.gradients import Gradients
+from sfumato.questions.moments import Moments
+from sfumato.questions.outcomes import Outcomes
+from sfumato.questions.residuals import Residuals
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.schema import Part, Table
 
 NoiseKind = Literal["laplace", "gaussian"]
 
@@ -46,7 +50,7 @@ class Request:
     `scale` is in units of 1 / request_grid(table, request): the scale of Laplace noise or the standard
     deviation of Gaussian noise. With `threshold`, in the same units, only cells whose noisy value is at
     least that are released: every cell gets noise all the same, so that there may be more cells than can be
-    listed.
+    listed. With `part`, it is asked of that part of the people only.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Request:
     noise: NoiseKind
     scale: Fraction
     threshold: int | None = None
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         if self.noise not in ("laplace", "gaussian"):
@@ -64,11 +69,13 @@ class Request:
             )
         queries = self.queries
         # Sums of different cells move by no more than the cells, in L1 too.
-        sums = not isinstance(self.counted, ClippedMarginal) and (queries is None or queries.is_partition)
+        sums = not isinstance(self.counted, ClippedMarginal | Moments | Gradients) and (
+            queries is None or queries.is_partition
+        )
         if not sums and self.noise != "gaussian":
             raise RecipeError(
-                f"request {self.name!r}: norms, and queries other than sums of different cells, are bounded "
-                "in L2, so their noise is gaussian"
+                f"request {self.name!r}: norms, moments, gradients, and queries other than sums of "
+                "different cells, are bounded in L2, so their noise is gaussian"
             )
         if isinstance(self.counted, OccupiedCells) != (self.threshold is not None):
             raise RecipeError(
@@ -95,7 +102,9 @@ class Request:
     @property
     def queries(self) -> Queries | None:
         """The queries over the cells, if it is not the cells that are answered."""
-        return self.counted.queries if isinstance(self.counted, Marginal | ClippedMarginal) else None
+        counted = self.counted
+        kinds = Marginal | ClippedMarginal | Outcomes | Residuals
+        return counted.queries if isinstance(counted, kinds) else None
 
     @property
     def passing(self) -> float:
@@ -131,6 +140,8 @@ class Request:
             "scale": self.scale,
             **self.counted.facts(),
         }
+        if self.part is not None:
+            record["part"] = self.part.name
         return record if self.threshold is None else {**record, "threshold": self.threshold}
 
 
@@ -154,6 +165,13 @@ class Measurement:
 
 Ask = Request | AnyChoice
 Answer = Measurement | Chosen
+
+
+def take_part(ask: Ask, part: Part, *, label: str = "") -> Ask:
+    """`ask`, asked of a part of the people; its name begins with `label`."""
+    if not isinstance(ask, Request | Choice):
+        raise RecipeError(f"{ask.name!r} cannot be asked of a part of the people")
+    return replace(ask, part=part, name=f"{label}{ask.name}")
 
 
 def request_grid(table: Table, request: Request) -> int:
@@ -184,8 +202,16 @@ def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, fl
         if not isinstance(measurement, Measurement):
             continue
         request, values = measurement.request, measurement.noisy_values
+        if isinstance(request.counted, Moments):
+            if request.counted.link is None:  # the first product is 1 for every record
+                counts = (
+                    values[:: request.counted.features] if request.counted.centres is not None else values[:1]
+                )
+                reach = request.interval * math.sqrt(counts.size)
+                found.append((reach / measurement.grid, int(counts.sum(dtype=object)) / measurement.grid))
+            continue
         weight = _weight_of_cells(request.queries)
-        if weight is None:
+        if weight is None or isinstance(request.counted, Residuals | Outcomes | Gradients):
             continue
         if request.threshold is not None:
             width = _reach_of_passing(request, table.cells(request.columns))
@@ -236,8 +262,10 @@ def request_sensitivity(table: Table, request: Request) -> Fraction:
 
 def request_cost(table: Table, request: Request) -> Cost:
     """What answering `request` costs an individual of `table`."""
+    sampling = request.counted.sampling if isinstance(request.counted, Gradients) else Fraction(1)
     return Cost(
-        kind=request.noise,
+        kind=request.noise if sampling == 1 else "sampled",
+        sampling=sampling,
         scale=request.scale,
         sensitivity=request_sensitivity(table, request),
         norm="L1" if request.noise == "laplace" else "L2",

@@ -7,6 +7,7 @@ A `domain` says which values there are, a `column` where they are stored and how
 from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
+from sfumato.schema.part import Part, split_people
 from sfumato.schema.project import (
     Project,
     draft_project,
@@ -27,6 +28,7 @@ __all__ = [
     "IntegerRange",
     "Label",
     "Parameters",
+    "Part",
     "Period",
     "Project",
     "PublicTable",
@@ -47,5 +49,6 @@ __all__ = [
     "read_toml",
     "refuse_private_file",
     "refuse_unknown_keys",
+    "split_people",
     "table_spec",
 ]

@@ -20,6 +20,7 @@ from sfumato.schema.contest import read_parameters
 
 if TYPE_CHECKING:
     from sfumato.schema.domain import Label
+    from sfumato.schema.part import Part
 
 Neighbours = Literal["add-remove", "replace"]
 Bounding = Literal["truncate", "weight"]
@@ -123,6 +124,8 @@ class Table:
     encoding: str = "utf-8"
     text_limit: int = 1000
     sealed: Literal["memory", "file"] = "memory"
+    part: Part | None = None
+    """The part of its people that is asked; None for all of them. No part of its description."""
 
     def __post_init__(self) -> None:
         if self.sealed not in ("memory", "file"):

@@ -1,5 +1,6 @@
 """The contract: every engine gives the numbers that DuckDB gives for the same records, bit for bit."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,14 +10,22 @@ from helpers.asking import cells
 from helpers.contract_tables import source_name
 from sfumato.errors import SfumatoError
 from sfumato.questions import (
+    SCORE_GRID,
     CapChoice,
     ClippedMarginal,
     IndividualCounts,
+    Link,
+    LinkWeights,
+    Moments,
     NormChoice,
+    Outcomes,
     Queries,
     Request,
+    Residuals,
+    Scorer,
+    Term,
 )
-from sfumato.schema import parse_table
+from sfumato.schema import parse_table, split_people
 from sfumato.sql import Source, plan_query, read_statement
 
 SILENT = {"progress": lambda _: None}
@@ -94,6 +103,60 @@ def test_every_bound_decides_the_same(both, bounding, most):
     same(engine.count(here, cells(asked), **SILENT), files.count(there, cells(asked), **SILENT))
 
 
+@pytest.mark.parametrize("name", [*PEOPLE, "edges by number", "edges by cash", "edges by row", "adult"])
+def test_everybody_is_in_the_same_part(both, name):
+    """Counts and outcomes of a part: the digest of a name, or of a record and its number, is the same."""
+    (engine, here), (files, there), marginals = both(name)
+    known = tuple(dict.fromkeys(column for marginal in marginals[:3] for column in marginal))
+    generator = np.random.default_rng(5)
+    term = Term(columns=known[:1], scores=generator.integers(-20, 20, here.cells(known[:1])))
+    targets = generator.integers(0, 2, here.cells(known[-1:]))
+    outcomes = Outcomes(
+        columns=known,
+        target=known[-1],
+        targets=targets,
+        scorers=(Scorer(intercept=3, terms=(term,)),),
+        edges=np.array([-9, 0, 8]),
+        group=known[1],
+    )
+    asked = (*cells(tuple(marginals[:3])), outcomes)
+    found = []
+    for part in split_people({"fit": Fraction(2, 3), "held out": Fraction(1, 3)}, columns=known):
+        one = engine.count(replace(here, part=part), asked, **SILENT)
+        same(one, files.count(replace(there, part=part), asked, **SILENT))
+        found.append(one)
+    for parts in zip(*found, files.count(there, asked, **SILENT), strict=True):
+        fit, held, whole = (each.true_values for each in parts)
+        assert (fit + held).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("name", [*PEOPLE, "adult"])
+def test_sums_of_residuals_are_the_same(both, name):
+    (engine, here), (files, there), marginals = both(name)
+    known = tuple(dict.fromkeys(column for marginal in marginals[:3] for column in marginal))
+    generator = np.random.default_rng(3)
+    size = here.cells(known[-1:])
+    asked = tuple(
+        Residuals(
+            columns=columns,
+            known=known,
+            target=known[-1],
+            targets=generator.integers(-90, 90, size),
+            clip=60,
+            intercept=-4,
+            terms=tuple(
+                Term(columns=term, scores=generator.integers(-20, 20, here.cells(term)))
+                for term in ((known[0],), known[:2][::-1])
+            ),
+            link=link,
+            absolute=link is None,
+        )
+        for columns in ((), known[:1])
+        for link in (None, Link(low=-25, values=generator.integers(-50, 50, 40)))
+    )
+    same(engine.count(here, asked, **SILENT), files.count(there, asked, **SILENT))
+
+
 @pytest.mark.parametrize("name", PEOPLE)
 def test_clipped_sums_are_the_same(both, name):
     (engine, here), (files, there), marginals = both(name)
@@ -132,6 +195,29 @@ def test_counts_of_individuals_are_the_same(both, name):
         columns=columns, max_cells=2, cells=np.repeat(np.arange(size), 3), times=np.tile([1, 2, 5], size)
     )
     same(engine.count(here, (asked,), **SILENT), files.count(there, (asked,), **SILENT))
+
+
+@pytest.mark.parametrize("name", [*PEOPLE, "adult", "edges by row"])
+def test_sums_of_products_are_the_same(both, name):
+    (engine, here), (files, there), marginals = both(name)
+    columns = tuple(dict.fromkeys(name for marginal in marginals for name in marginal))[:3]
+    random = np.random.default_rng(5)
+    scores = tuple(random.integers(-SCORE_GRID, SCORE_GRID, (here.column(each).size, 2)) for each in columns)
+    link = LinkWeights(
+        offsets=tuple(random.integers(-(2**17), 2**17, each.shape[0]) for each in scores),
+        branches=np.arange(scores[-1].shape[0]) % 2,
+        weights=random.integers(-100, 100, (2, 64)),
+        shift=10,
+    )
+    asked = (
+        Moments(columns=columns, scores=scores),
+        Moments(columns=columns, scores=scores, link=link),
+        Moments(columns=columns, scores=scores, order=1, link=link),
+        Moments(
+            columns=columns, scores=scores, order=1, centres=random.integers(-900, 900, (7, 2 * len(columns)))
+        ),
+    )
+    same(engine.count(here, asked, **SILENT), files.count(there, asked, **SILENT))
 
 
 @pytest.mark.parametrize("name", PEOPLE)

@@ -33,6 +33,7 @@ from sfumato.engines.base import (
 )
 from sfumato.engines.counts import Ask, Beside, ServerEngine, counted_query, render
 from sfumato.engines.encode import quote_name
+from sfumato.engines.parts import encoded_columns
 from sfumato.engines.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import RecipeError, SfumatoError, SourceError
@@ -299,7 +300,9 @@ class PostgresEngine(ServerEngine):
     def _ask(self, table: Table, columns: tuple[str, ...]) -> Iterator[Ask]:
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
-            encoded = encode_table(table, columns, self._look(room, source).columns, source.relation)
+            encoded = encode_table(
+                table, encoded_columns(table, columns), self._look(room, source).columns, source.relation
+            )
 
             def ask(query: str, beside: Beside) -> Iterator[NDArray[np.int64]]:
                 relations = {"encoded": encoded}

@@ -30,6 +30,7 @@ from sfumato.engines.base import (
     sign_version,
 )
 from sfumato.engines.counts import Ask, Beside, ServerEngine, bounded_query, fill_counts, number_table, render
+from sfumato.engines.parts import encoded_columns
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.engines.spark.encode import describe_type, encode_spark_column, identify, quote_spark_name
 from sfumato.engines.spark.session import SparkRoom, open_room
@@ -195,7 +196,9 @@ class SparkEngine(ServerEngine):
         room = source.room
         with room.lock:
             room.run(
-                lambda: _encode(room, source, table, columns).createOrReplaceTempView("encoded"),
+                lambda: _encode(room, source, table, encoded_columns(table, columns)).createOrReplaceTempView(
+                    "encoded"
+                ),
                 what=name_source(table),
             )
             try:
