@@ -25,13 +25,29 @@ PUBLIC = {
         "UnsupportedQuery": "",
         "VerificationFailed": "",
         "__version__": "",
+        "learn": "",
         "open": "path",
         "recipes": "",
         "verify": "folder ledger",
     },
     "sfumato.recipes": dict.fromkeys(
-        ("CellCounts", "UserCounts", "FieldGroups", "AdaptiveGrid", "Adaptive", "Tree"), "table"
+        (
+            "Additive",
+            "CellCounts",
+            "UserCounts",
+            "FieldGroups",
+            "AdaptiveGrid",
+            "Adaptive",
+            "Tree",
+            "Linear",
+            "Logistic",
+        ),
+        "table",
     ),
+    "sfumato.learn": {
+        **dict.fromkeys(("Additive", "Linear", "Logistic"), "table target inputs"),
+        "open_model": "folder",
+    },
     "sfumato.noise": {"discrete_laplace": "scale size", "discrete_gaussian": "sigma size"},
     "sfumato.accounting": {
         "gaussian_sigma": "epsilon delta sensitivity count",
@@ -56,6 +72,7 @@ METHODS = {
     ("sfumato.curator", "Curator"): {
         "sql": "text",
         "release": "recipe epsilon delta out",
+        "learn": "recipe epsilon delta out",
         "budget": "",
     },
     ("sfumato.sql", "Answer"): {"to_arrow": "", "to_pandas": ""},

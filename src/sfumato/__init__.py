@@ -24,7 +24,7 @@ from sfumato.errors import (
 )
 
 if TYPE_CHECKING:
-    from sfumato import recipes
+    from sfumato import learn, recipes
     from sfumato.curator import Curator
     from sfumato.curator import open_project as open  # noqa: A004 - the name users type
     from sfumato.release import Release, verify
@@ -42,6 +42,7 @@ __all__ = [
     "UnsupportedQuery",
     "VerificationFailed",
     "__version__",
+    "learn",
     "open",
     "recipes",
     "verify",
@@ -51,6 +52,7 @@ __all__ = [
 _HOMES = {
     "Curator": ("sfumato.curator", "Curator"),
     "Release": ("sfumato.release", "Release"),
+    "learn": ("sfumato.learn", None),
     "open": ("sfumato.curator", "open_project"),
     "recipes": ("sfumato.recipes", None),
     "verify": ("sfumato.release", "verify"),

@@ -350,7 +350,9 @@ def test_conversations_choose_by_the_scores_they_record(tmp_path, monkeypatch):
     plan = RECIPE.plan(table, epsilons=(EPSILON,), delta=Fraction(0))
     (lost,) = DuckDBEngine(tmp_path).count(table, (choice,), progress=lambda _: None)
     with converse(plan, DuckDBEngine(tmp_path)) as conversation:
-        chosen = [conversation._choose(choice, {choice: lost}, sfumato.noise).index for _ in range(runs)]
+        chosen = [
+            conversation._choose(choice, {(None, choice): lost}, sfumato.noise).index for _ in range(runs)
+        ]
     shares = np.bincount(chosen, minlength=MAX_RECORDS) / runs
     # 5.5 standard errors: for the six together, less than one false alarm in a million.
     assert (np.abs(shares - chances) < 5.5 * np.sqrt(chances * (1 - chances) / runs)).all()

@@ -23,7 +23,7 @@ from sfumato.audit.noise_off import compare_neighbours, run_base
 from sfumato.audit.one_run import try_canaries
 from sfumato.audit.result import Audit, Finding, check_claim
 from sfumato.audit.targets import Harness
-from sfumato.noise import add_noise, add_sparse_noise, exponential_choice
+from sfumato.noise import add_noise, add_sparse_noise, exponential_choice, poisson_sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,8 +130,16 @@ def check_charges(table: Table, outcome: Outcome, *, epsilon: float, delta: floa
     over = charged > epsilon * (1 + _HAIR) or failure > delta * (1 + _HAIR)
     text = f"the charges come to epsilon {charged:.6g}" + (f" at delta {delta:.6g}" if delta else "")
     findings.append(Finding(layer=0, text=f"{text}; the claim is {epsilon:.6g}", violated=over))
-    declared, allowed = (add_costs(Spent(), costs) for costs in (outcome.declared, outcome.charged))
-    if declared.rho > allowed.rho * (1 + 10**-9):
+    # Steps of a sampled run are charged together, so they are counted and not added up.
+    plain = [
+        [cost for cost in costs if cost.kind != "sampled"] for costs in (outcome.declared, outcome.charged)
+    ]
+    declared, allowed = (add_costs(Spent(), costs) for costs in plain)
+    steps, runs = (
+        sum(cost.count for cost in costs if cost.kind == "sampled")
+        for costs in (outcome.declared, outcome.charged)
+    )
+    if declared.rho > allowed.rho * (1 + 10**-9) or steps > runs:
         text = "the answers are declared to cost more than is charged"
         findings.append(Finding(layer=0, text=text, violated=True))
     return tuple(findings)
@@ -383,6 +391,9 @@ def _draw_values(request: NoiseRequest, difference: Difference, runs: int, *, mo
     sides = []
     for values in (without, with_person):
         tiled = np.tile(np.array(values, np.int64), (runs, 1))
+        if values is with_person and request.sampling < 1:  # not in every sample
+            absent = ~poisson_sample(size=runs, rate=request.sampling)
+            tiled[absent] = np.array(without, np.int64)
         sides.append(add_noise(tiled, kind=kind, scale=request.scale).astype(np.float64))
     return sides[0], sides[1]
 

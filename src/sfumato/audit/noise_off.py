@@ -22,7 +22,7 @@ from sfumato.audit.neighbours import Individual, list_individuals
 from sfumato.audit.result import Finding
 from sfumato.errors import AuditError
 from sfumato.exact import ExactLike, parse_positive
-from sfumato.noise import Kind, add_noise, add_sparse_noise, exponential_choice
+from sfumato.noise import Kind, add_noise, add_sparse_noise, exponential_choice, poisson_sample
 
 if TYPE_CHECKING:
     from sfumato.audit.targets import Harness, Outcome
@@ -48,12 +48,13 @@ class NoiseRequest:
     cells: NDArray[np.int64] | None = None
     size: int = 0
     threshold: int = 0
+    sampling: Fraction = Fraction(1)
 
     @property
     def terms(self) -> tuple[object, ...]:
         """What neighbours must have in common."""
         shape = () if self.cells is not None else self.true_values.shape
-        return (self.kind, self.scale, shape, self.size, self.threshold)
+        return (self.kind, self.scale, shape, self.size, self.threshold, self.sampling)
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +71,8 @@ class RecordingNoise:
     selections: frozenset[int] = frozenset()
     requests: list[NoiseRequest] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    sampling: Fraction = Fraction(1)
+    """The rate of the sample that was drawn last, whose sum is noised next."""
 
     def add_noise(self, values: NDArray[np.int64], *, kind: Kind, scale: ExactLike) -> NDArray[np.int64]:
         """`values` with noise, without, or what was answered before."""
@@ -77,7 +80,9 @@ class RecordingNoise:
         exact = parse_positive(scale, name="scale")
         # The groups of a selection come in any order, and without their names.
         true_values = np.sort(values) if selects else values.copy()
-        replayed = self._record(NoiseRequest(kind=kind, scale=exact, true_values=true_values))
+        request = NoiseRequest(kind=kind, scale=exact, true_values=true_values, sampling=self.sampling)
+        self.sampling = Fraction(1)
+        replayed = self._record(request)
         if selects and self.mode == "off":
             answer = np.where(values >= 2, _SURE, -_SURE)
         elif replayed is not None and replayed[1] is None and replayed[0].shape == values.shape:
@@ -133,6 +138,11 @@ class RecordingNoise:
             answer = scores.argmax(axis=1)
         self.answers.append((answer.copy(), None))
         return answer.copy()
+
+    def poisson_sample(self, *, size: int, rate: ExactLike) -> NDArray[np.bool_]:
+        """Who is drawn: with noise, by chance; without, everybody, so that nobody can hide."""
+        self.sampling = Fraction(parse_positive(rate, name="rate"))
+        return poisson_sample(size=size, rate=rate) if self.mode == "on" else np.ones(size, np.bool_)
 
     def _record(self, request: NoiseRequest) -> Answer | None:
         """Records the request; returns the answer to replay, if there is one."""
@@ -232,12 +242,15 @@ def add_losses(
     """The epsilon that all requests together show on a pair, from below.
 
     Pure losses add up. Gaussian ones add up in squares and are read at `delta`; without delta there is no
-    finite epsilon. Of a mixture, the larger of the two counts. Where the claim rests on delta for pure
-    losses too, their plain sum proves nothing and is left out (`pure` is False).
+    finite epsilon. Of a mixture, the larger of the two counts. Sums over samples are left out: what they show
+    together is no sum, and their norms are compared with what is declared. Where the claim rests on delta
+    for pure losses too, their plain sum proves nothing and is left out (`pure` is False).
     """
     plain = squares = 0.0
     for request, difference in zip(requests, differences, strict=True):
         match request.kind:
+            case "gaussian" if request.sampling < 1:
+                continue
             case "gaussian":
                 squares += float(Fraction(difference.l2_squared) / request.scale**2)
             case "choice":
@@ -464,6 +477,10 @@ def _find_fault(trial: _Trial, differences: tuple[Difference, ...] | None) -> st
 
 def _find_other_noise(request: NoiseRequest, cost: Cost) -> str | None:
     kinds = {"sparse": ("laplace",), "laplace": ("laplace", "selection"), "choice": ("exponential",)}
+    if request.sampling < 1:
+        kinds["gaussian"] = ("sampled",)
+    if request.sampling != cost.sampling:
+        return f"a sample of {float(request.sampling):.6g}, declared {float(cost.sampling):.6g}"
     if cost.kind not in kinds.get(request.kind, (request.kind,)):
         return f"noise of kind {request.kind}, declared {cost.kind}"
     if request.kind != "choice" and request.scale != cost.scale:

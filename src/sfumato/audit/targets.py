@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SOMEBODY = 10**6  # the first number of an individual beside the crowd
 
 _BUDGET = Fraction(10**6)  # of every run's own ledger: nothing that is audited is refused for its price
-_COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "scale", "sensitivity", "unit")
+_COST_KEYS = ("count", "delta", "kind", "neighbours", "norm", "sampling", "scale", "sensitivity", "unit")
 
 Progress = Callable[[str], None]
 Seen = tuple[Mapping[str, object], tuple[Cost, ...]]
@@ -94,7 +94,7 @@ class RecipeTarget:
         if self.claimed is not None:
             return seen, self.claimed(curator.project.table(self.table))
         declared = tuple(
-            Cost.from_record({key: entry[key] for key in _COST_KEYS})
+            Cost.from_record({key: entry[key] for key in _COST_KEYS if key in entry})
             for entry in release.certificate["measurements"]
         )
         return seen, declared

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
-from sfumato.curator.conversation import Conversation
+from sfumato.curator.conversation import Conversation, Steps
 from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
@@ -31,7 +31,9 @@ from sfumato.release import (
     Release,
     build_release,
     check_folder,
+    describe_entries,
     describe_entry,
+    pack_measurements,
     read_note,
     repeat_release,
     split_answers,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.curator.scores import PublishedScore
+    from sfumato.learn import Model
     from sfumato.noise import NoiseSource
     from sfumato.sql import Answer, Description
 
@@ -90,6 +93,7 @@ class Check:
                 for request, cost, grid in planned
             ],
             **allowance,
+            **({"parts": [part.to_record() for part in plan.parts]} if plan.parts else {}),
             "left": str(self.left),
             "admitted": self.admitted,
             "answered": self.answered,
@@ -205,6 +209,29 @@ class Curator:
         return self._release(
             plan, bill, out=None if out is None else Path(out), force=force, progress=progress
         )
+
+    def learn(
+        self,
+        recipe: Recipe | Path | str,
+        *,
+        epsilon: object = None,
+        delta: object = None,
+        out: Path | str | None = None,
+        force: bool = False,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Model:
+        """The model that `recipe` fits privately, ready to predict with; as `release`, and at the same cost.
+
+        `delta` is by default that of the project's budget. The other arguments are those of `release`.
+        """
+        from sfumato.learn import parse_model
+
+        if delta is None and not isinstance(recipe, (str, Path)):
+            delta = self._project.delta
+        release = self.release(recipe, epsilon=epsilon, delta=delta, out=out, force=force, progress=progress)
+        if "model.json" not in release.files:
+            raise RecipeError("this recipe releases no model; use `release`, or a recipe of sfumato.learn")
+        return parse_model(release.files["model.json"])
 
     def resume(self, out: Path | str, *, progress: Callable[[str], None] = lambda _: None) -> Release:
         """The release that was begun in the folder `out`, finished under its charge. Spends nothing.
@@ -360,14 +387,17 @@ class Curator:
                 # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
                 keep = (folder / self._project.ledger, folder, folder / plan.table.source)
                 check_folder(out, force=force, keep=keep)
-            with open_charge(
-                bill,
-                ledger=self._ledger(),
-                noise=self._noise,
-                may_charge=charge,
-                progress=progress,
-            ) as charged:
-                release = self._answer(plan, charged, out=out, force=force, progress=progress)
+            if plan.stepwise:
+                release = self._answer_steps(plan, bill, progress=progress)
+            else:
+                with open_charge(
+                    bill,
+                    ledger=self._ledger(),
+                    noise=self._noise,
+                    may_charge=charge,
+                    progress=progress,
+                ) as charged:
+                    release = self._answer(plan, charged, out=out, force=force, progress=progress)
         if out is not None:
             progress("writing the release")
             release.write(out, force=force)
@@ -404,6 +434,21 @@ class Curator:
             # Storing waits for the disk, deriving for the processor.
             release = build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
             return replace(release, resumed=charged.resumed)
+
+    def _answer_steps(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
+        """The release of a stepwise plan: every step found again, finished, or charged now."""
+        steps = Steps(
+            plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
+        )
+        answers, product = steps.run()
+        release = build_release(
+            plan,
+            answers,
+            product,
+            ledger=describe_entries(steps.entries),
+            packed=lambda: pack_measurements(answers),
+        )
+        return replace(release, repeated=not steps.charged)
 
     def _check_plan(self, plan: Plan) -> None:
         for request in plan.requests:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.errors import ReleaseError
+from sfumato.accounting import Spent, add_costs
+from sfumato.accounting.cost import sqrt_up
+from sfumato.curator.door import open_charge, refuse_most
+from sfumato.engines import TrueCounts
+from sfumato.errors import ReleaseError, SourceError
+from sfumato.exact import digest
 from sfumato.questions import (
     Answer,
     AnyChoice,
@@ -22,9 +28,11 @@ from sfumato.questions import (
     CapChoice,
     Choice,
     Chosen,
+    Gradients,
     IndividualCounts,
     Marginal,
     Measurement,
+    Moments,
     NormChoice,
     OccupiedCells,
     Queries,
@@ -33,28 +41,140 @@ from sfumato.questions import (
     request_grid,
     request_size,
 )
-from sfumato.recipes import Plan, Product, follow_recipe
-from sfumato.release import PackedAnswers, append_answers, pack_measurements, split_answers
+from sfumato.recipes import Plan, Product, find_part, follow_recipe
+from sfumato.release import (
+    PackedAnswers,
+    append_answers,
+    pack_measurements,
+    pack_step,
+    split_answers,
+    unpack_step,
+)
 
 if TYPE_CHECKING:
-    from sfumato.curator.door import Charged
-    from sfumato.engines import Engine, TrueCounts
+    from sfumato.accounting import Cost, Entry, Ledger
+    from sfumato.curator.door import Bill, Charged
+    from sfumato.engines import Engine
+    from sfumato.engines.gradients import TrueRecords
     from sfumato.noise import NoiseSource
+    from sfumato.schema import Part, Table
+
+    Exact = dict[tuple[Part | None, Question], TrueCounts]
 
 
-class Conversation:
+class _Answering:
+    """The exact counts that a plan asks for, and noise on them: what every way to charge for it needs."""
+
+    def __init__(self, plan: Plan, *, engine: Engine, progress: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._engine = engine
+        self._show = progress
+        # One object for every part, by which an engine knows what it keeps.
+        self._tables: dict[Part | None, Table] = {None: plan.table}
+        self._tables |= {part: replace(plan.table, part=part) for part in plan.parts}
+        self._true_counts: Exact = {}
+        self._true_records: dict[tuple[Part | None, tuple[str, ...]], TrueRecords] = {}
+        self._true_sums: dict[tuple[Part | None, tuple[str, ...]], tuple[Queries, NDArray[np.int64]]] = {}
+
+    def _read(self, asks: tuple[Ask, ...]) -> Exact:
+        """The exact counts that `asks` need, each of its part of the people.
+
+        Marginals are counted once, all of the plan in one pass.
+        """
+        counted = self._true_counts
+        for part in dict.fromkeys(map(find_part, asks)):
+            counted = counted | self._read_part(part, [ask for ask in asks if find_part(ask) == part])
+        for ask in asks:  # a network asks again and again of the same records
+            counts = ask.counted if isinstance(ask, Request) else None
+            if not isinstance(counts, Gradients):
+                continue
+            key = find_part(ask), counts.columns
+            if key not in self._true_records:
+                table = self._tables[key[0]]
+                read = self._engine.read_records(table, counts.columns, progress=self._show)
+                self._true_records = {key: read}
+        self._true_counts = {each: counts for each, counts in counted.items() if _is_asked_again(each[1])}
+        return counted
+
+    def _read_part(self, part: Part | None, asks: list[Ask]) -> Exact:
+        plan, known = self._plan, self._true_counts
+        needed = [question for ask in asks for question in _list_questions(ask)]
+        cells = [each for each in needed if isinstance(each, Marginal | OccupiedCells)]
+        if any((part, each) not in known for each in cells):
+            needed += [*map(Marginal, plan.marginals), *map(OccupiedCells, plan.occupied)]
+        fresh = tuple(dict.fromkeys(each for each in needed if (part, each) not in known))
+        found = self._engine.count(self._tables[part], fresh, progress=self._show) if fresh else ()
+        return {(part, each): counts for each, counts in zip(fresh, found, strict=True)}
+
+    def _draw(self, asks: tuple[Ask, ...], true_counts: Exact, noise: NoiseSource) -> tuple[Answer, ...]:
+        """Noisy answers to `asks`, which are charged and checked."""
+        self._show("adding noise")
+        answers: list[Answer] = []
+        for ask in asks:
+            if isinstance(ask, Choice | NormChoice | CapChoice):
+                answers.append(self._choose(ask, true_counts, noise))
+            elif isinstance(ask.counted, Gradients):
+                answers.append(self._sample(ask, ask.counted, noise))
+            else:
+                exact = true_counts[find_part(ask), _list_questions(ask)[0]]
+                answers.append(self._add_noise(ask, exact, noise))
+        return tuple(answers)
+
+    def _sample(self, request: Request, question: Gradients, noise: NoiseSource) -> Measurement:
+        """The noisy sum over a sample, drawn anew: everybody with the same chance, whoever else is there."""
+        true_records = self._true_records[find_part(request), question.columns]
+        drawn = noise.poisson_sample(size=true_records.individuals, rate=question.sampling)
+        sums = TrueCounts(question.columns, true_records.sum_gradients(question, drawn))
+        return self._add_noise(request, sums, noise)
+
+    def _choose(self, choice: AnyChoice, true_counts: Exact, noise: NoiseSource) -> Chosen:
+        """The exponential mechanism; a choice scores its candidates and states the rate that these allow."""
+        if isinstance(choice, Choice):
+            scores = choice.score(self._sum(each, choice.part, true_counts) for each in choice.candidates)
+        else:
+            scores = choice.score(true_counts[None, choice].true_values)
+        drawn = noise.exponential_choice(np.array([scores], np.int64), rate=choice.rate(self._plan.table))
+        return Chosen(choice=choice, index=int(drawn[0]))
+
+    def _add_noise(self, request: Request, true_counts: TrueCounts, noise: NoiseSource) -> Measurement:
+        table, values, cells = self._plan.table, true_counts.true_values, true_counts.cells
+        if request.threshold is not None:
+            assert cells is not None
+            size = table.cells(request.columns)
+            cells, noisy = noise.add_sparse_noise(
+                cells, values, size=size, scale=request.scale, threshold=request.threshold
+            )
+            cells.flags.writeable = False
+        else:
+            if isinstance(request.counted, Marginal) and request.queries is not None:
+                values = request.queries.apply(values)
+            assert values.size == request_size(table, request)
+            noisy = noise.add_noise(values, kind=request.noise, scale=request.scale)
+        noisy.flags.writeable = False  # it is stored while the recipe has it in hand
+        grid = request_grid(table, request)
+        return Measurement(request=request, noisy_values=noisy, grid=grid, cells=cells)
+
+    def _sum(self, candidate: Candidate, part: Part | None, true_counts: Exact) -> NDArray[np.int64]:
+        """The counts of a candidate, or their sums, which are kept because choices ask again and again."""
+        counts = true_counts[part, Marginal(candidate.columns)].true_values
+        if candidate.queries is None:
+            return counts
+        key = (part, candidate.columns)
+        known = self._true_sums.get(key)
+        if known is None or known[0] is not candidate.queries:
+            known = self._true_sums[key] = (candidate.queries, candidate.queries.apply(counts))
+        return known[1]
+
+
+class Conversation(_Answering):
     """The answers to one recipe under a durable charge, from what is kept of it on."""
 
     def __init__(
         self, plan: Plan, charge: Charged, *, engine: Engine, progress: Callable[[str], None]
     ) -> None:
-        self._plan = plan
+        super().__init__(plan, engine=engine, progress=progress)
         self._charge = charge
-        self._engine = engine
-        self._show = progress
         self._kept = PackedAnswers(split_answers(charge.kept), plan.table) if charge.kept else None
-        self._true_counts: dict[Question, TrueCounts] = {}
-        self._true_sums: dict[tuple[str, ...], tuple[Queries, NDArray[np.int64]]] = {}
         self._answers: tuple[Answer, ...] = ()
         self._packed: bytes | None = None
         self._final = False
@@ -107,72 +227,6 @@ class Conversation:
             self._show("post-processing")
         return answers
 
-    def _read(self, asks: tuple[Ask, ...]) -> dict[Question, TrueCounts]:
-        """The exact counts that `asks` need. Marginals are counted once, all of the plan in one pass."""
-        plan = self._plan
-        needed = [question for ask in asks for question in _list_questions(ask)]
-        cells = [each for each in needed if isinstance(each, Marginal | OccupiedCells)]
-        if any(each not in self._true_counts for each in cells):
-            needed += [*map(Marginal, plan.marginals), *map(OccupiedCells, plan.occupied)]
-        fresh = tuple(dict.fromkeys(each for each in needed if each not in self._true_counts))
-        found = self._engine.count(plan.table, fresh, progress=self._show) if fresh else ()
-        counted = self._true_counts | dict(zip(fresh, found, strict=True))
-        # Recipes ask again for these; for the others they ask once.
-        again = Marginal | OccupiedCells | IndividualCounts
-        self._true_counts = {each: counts for each, counts in counted.items() if isinstance(each, again)}
-        return counted
-
-    def _draw(
-        self, asks: tuple[Ask, ...], true_counts: dict[Question, TrueCounts], noise: NoiseSource
-    ) -> tuple[Answer, ...]:
-        """Noisy answers to `asks`, which are charged and checked."""
-        self._show("adding noise")
-        return tuple(
-            self._choose(ask, true_counts, noise)
-            if isinstance(ask, Choice | NormChoice | CapChoice)
-            else self._add_noise(ask, true_counts[_list_questions(ask)[0]], noise)
-            for ask in asks
-        )
-
-    def _choose(
-        self, choice: AnyChoice, true_counts: dict[Question, TrueCounts], noise: NoiseSource
-    ) -> Chosen:
-        """The exponential mechanism; a choice scores its candidates and states the rate that these allow."""
-        if isinstance(choice, Choice):
-            scores = choice.score(self._sum(each, true_counts) for each in choice.candidates)
-        else:
-            scores = choice.score(true_counts[choice].true_values)
-        drawn = noise.exponential_choice(np.array([scores], np.int64), rate=choice.rate(self._plan.table))
-        return Chosen(choice=choice, index=int(drawn[0]))
-
-    def _add_noise(self, request: Request, true_counts: TrueCounts, noise: NoiseSource) -> Measurement:
-        table, values, cells = self._plan.table, true_counts.true_values, true_counts.cells
-        if request.threshold is not None:
-            assert cells is not None
-            size = table.cells(request.columns)
-            cells, noisy = noise.add_sparse_noise(
-                cells, values, size=size, scale=request.scale, threshold=request.threshold
-            )
-            cells.flags.writeable = False
-        else:
-            if isinstance(request.counted, Marginal) and request.queries is not None:
-                values = request.queries.apply(values)
-            assert values.size == request_size(table, request)
-            noisy = noise.add_noise(values, kind=request.noise, scale=request.scale)
-        noisy.flags.writeable = False  # it is stored while the recipe has it in hand
-        grid = request_grid(table, request)
-        return Measurement(request=request, noisy_values=noisy, grid=grid, cells=cells)
-
-    def _sum(self, candidate: Candidate, true_counts: dict[Question, TrueCounts]) -> NDArray[np.int64]:
-        """The counts of a candidate, or their sums, which are kept because choices ask again and again."""
-        counts = true_counts[Marginal(candidate.columns)].true_values
-        if candidate.queries is None:
-            return counts
-        known = self._true_sums.get(candidate.columns)
-        if known is None or known[0] is not candidate.queries:
-            known = self._true_sums[candidate.columns] = (candidate.queries, candidate.queries.apply(counts))
-        return known[1]
-
     def _store(self, answers: tuple[Answer, ...], *, final: bool) -> None:
         """Begins to make `answers` durable: all of them if they are final, else those of the last batch."""
         self._settle()
@@ -202,10 +256,88 @@ class Conversation:
         )
 
 
+class Steps(_Answering):
+    """The answers to a stepwise plan: every batch under a durable charge of its own, or found again.
+
+    Privacy: a batch is charged at the cost of its own questions before its records are read or noise is
+    drawn for it. An answer that is stored is given again, and a charge without an answer is finished.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        bill: Bill,
+        *,
+        ledger: Ledger,
+        noise: NoiseSource | None,
+        engine: Engine,
+        progress: Callable[[str], None],
+    ) -> None:
+        super().__init__(plan, engine=engine, progress=progress)
+        self._bill, self._ledger, self._noise = bill, ledger, noise
+        self.entries: tuple[Entry, ...] = ()
+        self.charged = False
+        self._given: tuple[Ask, ...] = ()
+
+    def run(self) -> tuple[tuple[Answer, ...], Product]:
+        """All answers and what the recipe made of them."""
+        return follow_recipe(self._plan, answer=self._answer, progress=self._show)
+
+    def _answer(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
+        record = self._plan.step_record(asks)
+        bill = replace(
+            self._bill,
+            digest=digest(record),
+            description=record,
+            costs=self._plan.charged(asks),
+            at_most=None,  # what may be spent on all of it was compared before the first charge
+        )
+        with open_charge(
+            bill, ledger=self._ledger, noise=self._noise, prepare=self._prepare, progress=self._show
+        ) as charge:
+            self.entries += (charge.entry,)
+            self._given += asks
+            if charge.answer is not None:
+                return unpack_step(charge.answer, asks, self._plan.table)
+            answers = charge.measure(
+                lambda: self._read(asks), lambda exact, noise: self._draw(asks, exact, noise)
+            )
+            charge.store(pack_step(answers))
+            return answers
+
+    def _prepare(self) -> None:
+        """Before a charge: there is room for all that may be spent, and the records are still the same."""
+        if not self.charged:
+            refuse_most(replace(self._bill, costs=self._left()), self._ledger)
+        if self.entries and self._bill.version(self._ledger.secret) != self.entries[0].table_version:
+            raise SourceError(
+                f"table {self._plan.table.name!r}: its source changed between two steps; run it again"
+            )
+        self.charged = True
+
+    def _left(self) -> tuple[Cost, ...]:
+        """The most that may still be charged, where earlier steps were found."""
+        most, given = (
+            add_costs(Spent(), each) for each in (self._plan.costs, self._plan.charged(self._given))
+        )
+        if not self._given or most.mu_squared is None or given.mu_squared is None:
+            return self._plan.costs
+        return (replace(self._plan.costs[0], scale=sqrt_up(most.mu_squared - given.mu_squared)),)
+
+
+def _is_asked_again(question: Question) -> bool:
+    """Whether recipes ask again for the same exact counts; for others they ask once."""
+    if isinstance(question, Moments):
+        return question.link is None
+    return isinstance(question, Marginal | OccupiedCells | IndividualCounts)
+
+
 def _list_questions(ask: Ask) -> tuple[Question, ...]:
     """What an engine counts for `ask`. Queries are applied to the counts of a marginal, which is kept."""
     if isinstance(ask, Choice):
         return tuple(Marginal(each.columns) for each in ask.candidates)
     if isinstance(ask, NormChoice | CapChoice):
         return (ask,)
+    if isinstance(ask.counted, Gradients):
+        return ()  # these are added up over the records themselves, which are read once
     return (Marginal(ask.columns),) if isinstance(ask.counted, Marginal) else (ask.counted,)

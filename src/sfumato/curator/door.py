@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sfumato import noise as system_noise
-from sfumato.accounting import describe_costs, read_epsilon
+from sfumato.accounting import admits, describe_costs, read_epsilon
 from sfumato.errors import BudgetExceeded, ChargeKept, LedgerError, ReleaseError, SfumatoError, SourceError
 from sfumato.exact import format_short
 
@@ -80,15 +80,22 @@ class Charged:
             raise LedgerError(f"charge {self.entry.sequence} has its answer, and pays for no other")
         try:
             true_values = read()
-            if self._bill.version(self._ledger.secret) != self.entry.table_version:
-                raise SourceError(
-                    f"table {self._bill.tables!r}: its source changed while it was read; run it again"
-                )
+            self._refuse_changed()
         except SfumatoError as error:
             raise ChargeKept(
                 f"{error}. The charge is kept, because a refund would tell about the records"
             ) from None
+        except Exception as error:
+            raise ChargeKept(
+                "the records could not be read. The charge is kept, because a refund would tell about them"
+            ) from error
         return draw(true_values, self._noise)
+
+    def _refuse_changed(self) -> None:
+        if self._bill.version(self._ledger.secret) != self.entry.table_version:
+            raise SourceError(
+                f"table {self._bill.tables!r}: its source changed while it was read; run it again"
+            )
 
     def store(self, payload: bytes, *, final: bool = True) -> None:
         """Makes noisy answers durable: the whole answer, or if not `final` what there is of it so far."""
@@ -183,6 +190,25 @@ def answer_under_charge(
         except LedgerError as error:
             raise ChargeKept(f"{error}. The charge is kept, and nobody has seen its answer") from None
         return noisy, not charge.resumed
+
+
+def refuse_most(bill: Bill, ledger: Ledger) -> None:
+    """Raises BudgetExceeded if the costs of `bill`, the most that its steps may cost, do not fit now.
+
+    Every step is compared again when it is charged: others may spend meanwhile.
+    """
+    _refuse_beyond(bill, ledger)
+    reports = [ledger.report()]
+    share = None if bill.asked_by is None else ledger.report_share(bill.asked_by)
+    if share is not None:
+        reports.append(share)
+    for report in reports:
+        if not admits(report.budget, report.sums, bill.costs):
+            raise BudgetExceeded(
+                f"this may cost up to {describe_costs(bill.costs, report.budget.delta)}, and epsilon "
+                f"{report.left} is left. Nothing more was spent; state a smaller epsilon as the most",
+                left=report.left,
+            )
 
 
 def _refuse_beyond(bill: Bill, ledger: Ledger) -> None:

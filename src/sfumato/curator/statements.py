@@ -5,6 +5,7 @@ Part of the curator: the same order as for a release, for one DP-SELECT at a tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.accounting import add_costs, admits
+from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
 from sfumato.curator.door import Bill, answer_under_charge
 from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import digest
+from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     Answer,
@@ -298,9 +299,14 @@ class _Desk:
         while True:
             plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
             check_within(plan)
+            averaged = _is_averaged(plan)
             if statement.explain:
-                more = "\n  WITHIN       begins with this and doubles until reached: at most 5.11 in all"
+                how = "grows by a quarter" if averaged else "doubles"
+                most = "2.5" if averaged else "5.11"
+                more = f"\n  WITHIN       begins with this and {how} until reached: at most {most} in all"
                 return self._explain((plan,), more=more)
+            if averaged:
+                return self._refine(statement, goal, catalog, progress=progress)
             try:
                 noisy, cost = self._answer(plan, spent=spent, progress=progress)
             except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
@@ -315,6 +321,43 @@ class _Desk:
             if reached or epsilon >= _LAST_TRY:
                 return _finish(plan, noisy, spent)
             epsilon *= 2
+
+    def _refine(
+        self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
+    ) -> Answer:
+        """Averages fresh Gaussian answers until every value is within the wanted share of itself.
+
+        Privacy: an answer that is to be as good as one at mu, where one at mu' is there, costs a fresh one at
+        sqrt(mu^2 - mu'^2), and nothing is lost by going in steps (docs/proofs/refinement.md).
+        """
+        level, spent, seen = _FIRST_TRY, Fraction(0), Fraction(0)
+        charged = Fraction(0)
+        parts: list[tuple[QueryPlan, NoisyAggregates]] = []
+        while True:
+            wanted = max_mu(level, statement.delta) ** 2 - float(seen)
+            step = mu_to_epsilon(math.sqrt(wanted), statement.delta) if wanted > 0 else float(_FIRST_TRY)
+            epsilon = round_up(min(step, float(level)), places=6)
+            plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
+            if not _is_averaged(plan):
+                raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
+            try:
+                noisy, cost = self._answer(plan, spent=spent, progress=progress)
+            except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
+                if not parts:
+                    raise
+                return _finish(*_average(parts), spent)
+            parts.append((plan, noisy))
+            price = sum((each.mu_squared or Fraction(0) for each in plan.costs), Fraction(0))
+            seen += price
+            charged += price if cost else 0
+            if charged:
+                spent = round_up(mu_to_epsilon(math.sqrt(charged), statement.delta), places=6)
+            combined, values = _average(parts)
+            pairs = zip(combined.noises, values.values, strict=True)
+            reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
+            if reached or level >= _LAST_TRY:
+                return _finish(combined, values, spent)
+            level = min(level * 5 / 4, _LAST_TRY)
 
     def _select_rows(
         self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
@@ -333,12 +376,12 @@ class _Desk:
                 f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent",
                 left=report.left,
             )
-        beyond = self.at_most is not None and statement.epsilon > self.at_most
-        if self.at_most is not None and beyond and not all(map(self._is_stored, plan.parts)):
+        most = self.at_most
+        if most is not None and statement.epsilon > most and not all(map(self._is_stored, plan.parts)):
             raise BudgetExceeded(
-                f"the rows need epsilon {statement.epsilon}, and at most {self.at_most} was to be spent; "
+                f"the rows need epsilon {statement.epsilon}, and at most {most} was to be spent; "
                 "nothing was spent",
-                left=self.at_most,
+                left=most,
             )
         answers = [self._answer(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
@@ -445,6 +488,28 @@ class _Desk:
     @property
     def _tables(self) -> dict[str, Table | PublicTable]:
         return {**self.project.tables, **self.project.public}
+
+
+def _is_averaged(plan: QueryPlan) -> bool:
+    """Whether answers to `plan` can be averaged: all noise is Gaussian, and the groups are public."""
+    return plan.selection is None and all(noise.kind == "gaussian" for noise in plan.noises)
+
+
+def _average(parts: list[tuple[QueryPlan, NoisyAggregates]]) -> tuple[QueryPlan, NoisyAggregates]:
+    """The mean of several answers by their precision, and a plan that states its noise."""
+    noises, values = [], []
+    for place, noise in enumerate(parts[-1][0].noises):
+        precisions = [float(plan.noises[place].scale) ** -2 for plan, _ in parts]
+        total = sum(precisions)
+        mean = sum(
+            (weight / total) * noisy.values[place]
+            for weight, (_, noisy) in zip(precisions, parts, strict=True)
+        )
+        values.append(np.rint(mean).astype(np.int64))
+        # Rounding to whole units adds at most a twelfth of one, squared, and nothing to a single answer.
+        spread = math.sqrt(1 / total + (1 / 12 if len(parts) > 1 else 0))
+        noises.append(replace(noise, scale=round_up(spread, places=6)))
+    return replace(parts[-1][0], noises=tuple(noises)), NoisyAggregates(values=tuple(values))
 
 
 def _add_noise(

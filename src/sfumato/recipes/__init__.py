@@ -2,6 +2,7 @@
 
 from sfumato.recipes.adaptive import Adaptive, Tree
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
+from sfumato.recipes.additive import Additive
 from sfumato.recipes.base import (
     EXTRA_FILES,
     MOST_ANSWERS,
@@ -9,13 +10,19 @@ from sfumato.recipes.base import (
     Plan,
     Product,
     Recipe,
+    find_part,
     follow_recipe,
     parse_epsilons,
     refuse_large_answers,
 )
 from sfumato.recipes.cell_counts import CappedCounts, CellCounts
+from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
+from sfumato.recipes.linear import Linear
+from sfumato.recipes.logistic import Logistic
+from sfumato.recipes.network import Network
+from sfumato.recipes.quantiles import Quantiles
 from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
@@ -23,16 +30,23 @@ __all__ = [
     "MOST_ANSWERS",
     "Adaptive",
     "AdaptiveGrid",
+    "Additive",
     "CappedCounts",
     "CellCounts",
+    "Clusters",
     "Conversation",
     "FieldGroups",
+    "Linear",
+    "Logistic",
+    "Network",
     "Plan",
     "Product",
+    "Quantiles",
     "Recipe",
     "RecipeFile",
     "Tree",
     "UserCounts",
+    "find_part",
     "follow_recipe",
     "parse_epsilons",
     "parse_recipe",

@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from itertools import combinations
 from typing import Any, ClassVar, NoReturn, Protocol, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
-from sfumato.accounting import Cost, Spent, add_costs
+from sfumato.accounting import Cost, Parallel, Spent, add_costs
 from sfumato.errors import RecipeError
 from sfumato.exact import digest, format_exact, parse_positive
 from sfumato.questions import (
@@ -26,15 +28,16 @@ from sfumato.questions import (
     Marginal,
     NormChoice,
     Request,
+    Residuals,
     ask_cost,
     check_question,
     request_cost,
     request_size,
 )
-from sfumato.schema import Column, Label, Table, Tuples, table_spec
+from sfumato.schema import Column, Label, Part, Table, Tuples, table_spec
 from sfumato.tables.arrays import label_array, to_arrow
 
-EXTRA_FILES = ("model.parquet",)
+EXTRA_FILES = ("model.json", "model.parquet")
 MOST_ANSWERS = 2**27
 
 
@@ -76,7 +79,7 @@ class Options:
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record that reads back as the same recipe."""
         keys = self.record_keys or tuple(each.name for each in fields(self))
-        return {"recipe": self.kind, **{key: _to_plain(getattr(self, key)) for key in keys}}
+        return {"recipe": self.kind, **{key: to_plain(getattr(self, key)) for key in keys}}
 
     def _keep(self, **options: object) -> None:
         """Keeps checked options in place of what was given."""
@@ -119,7 +122,9 @@ class Plan:
     A recipe that knows all its requests lists them. One that asks by what it has seen lists what it
     knows, and states the costs to be charged up front as its `allowance`; `counted` are then all
     marginals whose counts it may ask about, `clipped` those it may ask about with a norm, or a bound on
-    records, of its own only.
+    records, of its own only. With `parts`, what is charged is what each of these disjoint parts of the people
+    may be asked for, beside what is asked of everybody. If it is `stepwise`, the allowance is the most that
+    may be spent, and every batch is charged by itself before it is answered.
     """
 
     recipe: Recipe
@@ -131,6 +136,13 @@ class Plan:
     allowance: tuple[Cost, ...] | None = None
     counted: tuple[tuple[str, ...], ...] | None = None
     clipped: tuple[tuple[str, ...], ...] = ()
+    parts: tuple[Part, ...] = ()
+    stepwise: bool = False
+
+    def __post_init__(self) -> None:
+        for one, other in combinations(self.parts, 2):
+            if one.meets(other) or one.name == other.name:
+                raise RecipeError(f"parts {one.name!r} and {other.name!r} of a plan have people in common")
 
     @property
     def marginals(self) -> tuple[tuple[str, ...], ...]:
@@ -153,10 +165,26 @@ class Plan:
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """What is charged up front: the allowance, or the cost of every request."""
+        """What is charged up front, or at most: the allowance, or the cost of every request."""
         if self.allowance is not None:
             return self.allowance
         return tuple(request_cost(self.table, request) for request in self.requests)
+
+    def charged(self, asks: Iterable[Ask]) -> tuple[Cost, ...]:
+        """What is charged once `asks` are all that was asked."""
+        return tuple(ask_cost(self.table, ask) for ask in asks) if self.stepwise else self.costs
+
+    def step_record(self, asks: tuple[Ask, ...]) -> dict[str, Any]:
+        """One batch of a stepwise plan as a plain record: what is asked, and of what table.
+
+        The options of the recipe are no part of it: whoever asks the same again, on the way to something
+        more exact, finds the answer.
+        """
+        return {
+            "recipe": {"recipe": self.recipe.kind},
+            "table": {self.table.name: table_spec(self.table, self.columns)},
+            "requests": [ask.to_record() for ask in asks],
+        }
 
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record; what may be counted follows from recipe and table."""
@@ -169,6 +197,8 @@ class Plan:
         }
         if self.allowance is not None:
             record["allowance"] = [cost.to_record() for cost in self.allowance]
+        if self.parts:
+            record["parts"] = [part.to_record() for part in self.parts]
         return record
 
     @property
@@ -209,9 +239,10 @@ class _Asked:
     """What a recipe has asked so far."""
 
     plan: Plan
-    spent: Spent = field(default_factory=Spent)
+    spent: Parallel = field(default_factory=Parallel)
     names: set[str] = field(default_factory=set)
     size: int = 0
+    steps: Counter[Cost] = field(default_factory=Counter)
 
     def admit(self, batch: tuple[Ask, ...]) -> None:
         """Refuses the whole batch, from public facts alone."""
@@ -227,12 +258,27 @@ class _Asked:
             self.size += request_size(self.plan.table, ask) if isinstance(ask, Request) else 1
         if self.size > MOST_ANSWERS:
             self._refuse(f"asked for {self.size:,} values, more than the {MOST_ANSWERS:,} that are kept")
-        self.spent = add_costs(self.spent, (ask_cost(self.plan.table, ask) for ask in batch))
-        if not _within(self.spent, add_costs(Spent(), self.plan.costs)):
+        for ask in batch:
+            part, cost = find_part(ask), ask_cost(self.plan.table, ask)
+            if cost.kind == "sampled":
+                # A sampled run is charged as a whole, so that its steps are counted and not added up.
+                self.steps[cost] += 1
+            else:
+                self.spent.add(cost, part=None if part is None else part.name)
+        allowed = (cost for cost in self.plan.costs if cost.kind != "sampled")
+        runs: Counter[Cost] = Counter()
+        for cost in self.plan.costs:
+            if cost.kind == "sampled":
+                runs[replace(cost, count=1, delta=Fraction(0))] += cost.count
+        counted = all(times <= runs[cost] for cost, times in self.steps.items())
+        if not counted or not _within(self.spent.total(), add_costs(Spent(), allowed)):
             self._refuse("asked for more than its plan charges")
 
     def _check_columns(self, ask: Ask) -> None:
         plan = self.plan
+        part = find_part(ask)
+        if part is not None and part not in plan.parts:
+            self._refuse(f"asked {ask.name!r} of people who are no part of its plan")
         if isinstance(ask, Choice):
             known = {each.columns for each in ask.candidates} <= set(plan.marginals)
         elif isinstance(ask, Request) and isinstance(ask.counted, Marginal):
@@ -240,7 +286,7 @@ class _Asked:
         elif isinstance(ask, Request) and ask.threshold is not None:
             known = ask.columns in plan.occupied
         else:
-            known = set(ask.columns) <= set(plan.columns)
+            known = set(_columns_of(ask)) <= set(plan.columns)
         if not known:
             self._refuse(f"asked {ask.name!r} of columns that its plan does not name")
         if isinstance(ask, CapChoice) and not ask.caps[0] < ask.caps[-1] <= plan.table.unit.max_records:
@@ -250,6 +296,18 @@ class _Asked:
 
     def _refuse(self, reason: str) -> NoReturn:
         raise RecipeError(f"recipe {self.plan.recipe.kind!r} {reason}")
+
+
+def find_part(ask: Ask) -> Part | None:
+    """The part of the people that `ask` is asked of; None if it is all of them."""
+    return ask.part if isinstance(ask, Request | Choice) else None
+
+
+def _columns_of(ask: Ask) -> tuple[str, ...]:
+    """The columns that the answer to a request, or to a choice that is no marginal's, depends on."""
+    if isinstance(ask, Request) and isinstance(ask.counted, Residuals):
+        return ask.counted.known
+    return () if isinstance(ask, Choice) else ask.columns
 
 
 def _within(asked: Spent, allowed: Spent) -> bool:
@@ -351,12 +409,13 @@ def column_labels(column: Column) -> dict[str, tuple[Label, ...]]:
     return {column.name: column.labels}
 
 
-def _to_plain(value: Any) -> Any:  # noqa: ANN401 - any option
+def to_plain(value: Any) -> Any:  # noqa: ANN401 - any option
+    """An option as certificates state it."""
     if isinstance(value, Fraction):
         return format_exact(value)
     if isinstance(value, Mapping):
-        return {str(key): _to_plain(each) for key, each in value.items()}
-    return [_to_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): to_plain(each) for key, each in value.items()}
+    return [to_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _is_parted(column: Column) -> bool:

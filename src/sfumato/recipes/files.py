@@ -12,9 +12,15 @@ from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import parse_delta
 from sfumato.recipes.adaptive import Adaptive, Tree
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
+from sfumato.recipes.additive import Additive
 from sfumato.recipes.base import Recipe, parse_epsilons
 from sfumato.recipes.cell_counts import CappedCounts, CellCounts
+from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
+from sfumato.recipes.linear import Linear
+from sfumato.recipes.logistic import Logistic
+from sfumato.recipes.network import Network
+from sfumato.recipes.quantiles import Quantiles
 from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
 
@@ -22,9 +28,15 @@ from sfumato.schema import read_toml, refuse_unknown_keys
 RECIPES: dict[str, Callable[..., Recipe]] = {
     "adaptive": Adaptive,
     "adaptive-grid": AdaptiveGrid,
+    "additive": Additive,
     "capped-counts": CappedCounts,
     "cell-counts": CellCounts,
+    "clusters": Clusters,
     "field-groups": FieldGroups,
+    "linear": Linear,
+    "logistic": Logistic,
+    "network": Network,
+    "quantiles": Quantiles,
     "tree": Tree,
     "user-counts": UserCounts,
 }

@@ -40,6 +40,7 @@ from sfumato.questions import (
     Answer,
     Ask,
     Candidate,
+    Counted,
     Marginal,
     Measurement,
     Queries,
@@ -124,7 +125,7 @@ class Selection(RowOptions):
             requests=(),
             epsilons=epsilons,
             delta=delta,
-            allowance=tuple(_allow(table, epsilon, delta) for epsilon in epsilons),
+            allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),
             counted=counted,
         )
 
@@ -205,10 +206,11 @@ class RemainingBudget:
         self, name: str, columns: Columns, mu_squared: Fraction, *, queries: Queries | None = None
     ) -> Request:
         """A request for the counts of a marginal, or for sums of them, that costs at most `mu_squared`."""
-        probe = Request(name=name, counted=Marginal(columns, queries), noise="gaussian", scale=Fraction(1))
-        sensitivity = float(request_sensitivity(self.table, probe))
-        sigma = math.sqrt(sensitivity**2 / float(mu_squared) + SMOOTHING)
-        return replace(probe, scale=round_up(Fraction(sigma * (1 + 1e-9)), places=6))
+        return self.calibrate(name, Marginal(columns, queries), mu_squared)
+
+    def calibrate(self, name: str, counted: Counted, mu_squared: Fraction) -> Request:
+        """A request for whatever is counted, with the Gaussian noise that `mu_squared` buys."""
+        return calibrate(self.table, name, counted, mu_squared)
 
     def calibrate_choice(self, mu_squared: Fraction) -> Fraction:
         """The epsilon of a choice that costs at most `mu_squared`."""
@@ -420,7 +422,15 @@ def offer_marginal(
     )
 
 
-def _allow(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
+def calibrate(table: Table, name: str, counted: Counted, mu_squared: Fraction) -> Request:
+    """A request with Gaussian noise that costs at most `mu_squared`."""
+    probe = Request(name=name, counted=counted, noise="gaussian", scale=Fraction(1))
+    sensitivity = float(request_sensitivity(table, probe))
+    sigma = math.sqrt(sensitivity**2 / float(mu_squared) + SMOOTHING)
+    return replace(probe, scale=round_up(Fraction(sigma * (1 + 1e-9)), places=6))
+
+
+def allow_gaussian(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
     """What is charged for one epsilon."""
     # A hair less than all, so that no rounding of sums exceeds epsilon.
     scale = Fraction(int(max_mu(epsilon, delta) * (1 - 1e-9) * _GRAIN), _GRAIN)

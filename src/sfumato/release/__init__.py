@@ -5,8 +5,15 @@ state the guarantee to machines and to people, `folder` is the one way in and ou
 derives it all again.
 """
 
-from sfumato.release.certificate import describe_entry
-from sfumato.release.files import PackedAnswers, append_answers, pack_measurements, split_answers
+from sfumato.release.certificate import describe_entries, describe_entry
+from sfumato.release.files import (
+    PackedAnswers,
+    append_answers,
+    pack_measurements,
+    pack_step,
+    split_answers,
+    unpack_step,
+)
 from sfumato.release.folder import Begun, OpenedRelease, check_folder, open_folder, read_note, write_note
 from sfumato.release.release import Release, build_release, repeat_release
 from sfumato.release.verify import Verification, check_charge, verify
@@ -21,12 +28,15 @@ __all__ = [
     "build_release",
     "check_charge",
     "check_folder",
+    "describe_entries",
     "describe_entry",
     "open_folder",
     "pack_measurements",
+    "pack_step",
     "read_note",
     "repeat_release",
     "split_answers",
+    "unpack_step",
     "verify",
     "write_note",
 ]

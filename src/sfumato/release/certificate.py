@@ -7,6 +7,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping
+from dataclasses import fields
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from importlib.metadata import version
@@ -14,10 +15,19 @@ from typing import Any
 
 from sfumato._version import __version__
 from sfumato.accounting import Cost, Entry, Spent, add_costs, mu_to_epsilon, rho_to_epsilon
-from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_delta, round_up
-from sfumato.questions import Answer, Ask, Request, ask_cost, note_total, total_in_records
-from sfumato.recipes import Plan, parse_epsilons, parse_recipe
+from sfumato.questions import (
+    Answer,
+    Ask,
+    Gradients,
+    Moments,
+    Outcomes,
+    Request,
+    ask_cost,
+    note_total,
+    total_in_records,
+)
+from sfumato.recipes import Plan, find_part, parse_epsilons, parse_recipe
 from sfumato.schema import Table, parse_table
 
 FORMAT = "sfumato certificate 1"
@@ -63,8 +73,9 @@ def build_certificate(
         "composition": (
             "epsilons add; rhos of zero-concentrated privacy add and convert to epsilon at a delta; "
             "mus of Gaussian privacy add in squares; the smallest of the readings holds"
+            + ("; of disjoint parts of the people the largest sum is charged" if plan.parts else "")
         ),
-        "total": sum_costs(plan.costs, delta=plan.delta),
+        "total": sum_costs(plan.charged(answer.ask for answer in answers), delta=plan.delta),
         "public": {
             name: {
                 "from": table.columns[name].origin,
@@ -95,15 +106,19 @@ def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
 def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
     cost = ask_cost(table, ask)
     if isinstance(ask, Request):
-        facts: dict[str, Any] = {"columns": list(ask.columns), "cells": table.cells(ask.columns)}
+        sized = isinstance(ask.counted, Moments | Outcomes | Gradients)
+        cells = ask.counted.size(table) if sized else table.cells(ask.columns)
+        facts: dict[str, Any] = {"columns": list(ask.columns), "cells": cells}
         for key, fact in ask.counted.facts().items():
             facts[_FACTS.get(key, key)] = _text(fact) if isinstance(fact, Fraction) else fact
         if ask.threshold is not None:
             facts["threshold"] = ask.threshold
     else:
         facts = {"candidates": ask.options}
+    part = find_part(ask)
     return {
         "name": ask.name,
+        **({} if part is None else {"part": part.name}),
         **facts,
         **{key: _text(value) for key, value in cost.to_record().items()},
         "epsilon": _text(cost.epsilon),
@@ -122,16 +137,33 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
     }
 
 
+def describe_entries(entries: tuple[Entry, ...]) -> dict[str, Any]:
+    """What a certificate says of the charges of a release that was charged step by step: the last first."""
+    *earlier, last = (describe_entry(entry) for entry in entries)
+    return {**last, "earlier": earlier}
+
+
+def read_costs(certificate: Mapping[str, Any]) -> tuple[Cost, ...]:
+    """The costs of all measurements that a certificate states."""
+    keys = [each.name for each in fields(Cost)]
+    return tuple(
+        Cost.from_record({key: each[key] for key in keys if key in each})
+        for each in certificate["measurements"]
+    )
+
+
 def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
     """The native totals of `costs`, and the smallest epsilon they prove at several deltas."""
     spent = add_costs(Spent(), costs)
     at_delta = {}
     for each in sorted({*_DELTAS, delta} - {Fraction(0)}, reverse=True):
-        if spent.delta:
-            raise RecipeError("a release holds no cost that may fail")
-        readings = [rho_to_epsilon(spent.rho, each)]
+        # What may fail takes its part of delta; readings are at the rest.
+        rest = each - spent.delta
+        if rest <= 0:
+            continue
+        readings = [rho_to_epsilon(spent.rho, rest)]
         if spent.mu_squared is not None:
-            readings.append(mu_to_epsilon(math.sqrt(spent.mu_squared) * (1 + 1e-15), each))
+            readings.append(mu_to_epsilon(math.sqrt(spent.mu_squared) * (1 + 1e-15), rest))
         if spent.epsilon is not None:
             readings.append(float(spent.epsilon))
         at_delta[_format_delta(each)] = format_exact(round_up(min(readings), places=6))
@@ -139,6 +171,7 @@ def sum_costs(costs: tuple[Cost, ...], *, delta: Fraction) -> dict[str, Any]:
         "epsilon": _text(spent.epsilon),
         "rho": format_exact(spent.rho),
         "mu_squared": _text(spent.mu_squared),
+        **({"failure": _text(spent.delta)} if spent.delta else {}),
         "epsilon_at_delta": at_delta,
     }
 

@@ -49,6 +49,26 @@ def pack_measurements(answers: tuple[Answer, ...]) -> bytes:
     return table_to_parquet(table, varied=("cell", "noisy_value"), statistics=False)
 
 
+def pack_step(answers: tuple[Answer, ...]) -> bytes:
+    """The noisy values of one batch, as 64 bits each: what the ledger keeps of a step."""
+    return b"".join(_parts(answer)[1].astype("<i8").tobytes() for answer in answers)
+
+
+def unpack_step(packed: bytes, asks: tuple[Ask, ...], table: Table) -> tuple[Answer, ...]:
+    """The answers to `asks` that `pack_step` packed."""
+    values = np.frombuffer(packed, "<i8").astype(np.int64)
+    sizes = [request_size(table, ask) if isinstance(ask, Request) else 1 for ask in asks]
+    if sum(sizes) != values.size:
+        raise ReleaseError("what the ledger keeps of a step is not the answer to what is asked now")
+    answers: list[Answer] = []
+    for ask, part in zip(asks, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+        if isinstance(ask, Request):
+            answers.append(Measurement(request=ask, noisy_values=part, grid=request_grid(table, ask)))
+        else:
+            answers.append(Chosen(choice=ask, index=int(part[0])))
+    return tuple(answers)
+
+
 def append_answers(kept: bytes, answers: tuple[Answer, ...]) -> bytes:
     """What is kept of a charge with one more batch of answers, which is packed by itself after its length."""
     packed = pack_measurements(answers)

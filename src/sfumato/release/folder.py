@@ -27,7 +27,7 @@ from sfumato.recipes import (
     refuse_large_answers,
 )
 from sfumato.recipes.files import RECIPES
-from sfumato.release.certificate import FORMAT, pack_json, read_plan, sum_costs
+from sfumato.release.certificate import FORMAT, pack_json, read_costs, read_plan, sum_costs
 from sfumato.schema import Table, parse_table
 from sfumato.schema.limits import MOST_TEXT, read_regular
 from sfumato.tables import write_file, write_folder
@@ -77,7 +77,8 @@ class OpenedRelease:
         with failing_closed("the certificate does not describe a release that could have been made"):
             plan = read_plan(self.certificate)
             refuse_large_answers(plan)
-            total = sum_costs(plan.costs, delta=plan.delta)
+            spent = read_costs(self.certificate) if plan.stepwise else plan.costs
+            total = sum_costs(spent, delta=plan.delta)
             same = (plan.digest, total) == (self.certificate["plan_sha256"], self.certificate["total"])
         if not same:
             raise VerificationFailed("certificate.json: what it says was spent is not what its plan costs")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import ReleaseError
-from sfumato.questions import Answer, Measurement
+from sfumato.questions import Answer, Ask, Measurement
 from sfumato.recipes import MOST_ANSWERS, Plan, Product, follow_recipe
 from sfumato.release.certificate import build_certificate, list_notes, pack_json, sum_costs
 from sfumato.release.files import PackedAnswers
@@ -76,7 +76,7 @@ def derive_files(
         parquet = pool.submit(table_to_parquet, product.table, varied=product.varied)
         csv = table_to_csv(product.table)
         files = {"table.parquet": parquet.result(), "table.csv": csv}
-    total = sum_costs(plan.costs, delta=plan.delta)
+    total = sum_costs(plan.charged(answer.ask for answer in answers), delta=plan.delta)
     files["writeup.md"] = build_writeup(plan, answers, total=total, ledger=ledger, notes=notes)
     return {**files, **product.files}
 
@@ -116,11 +116,26 @@ def repeat_release(
 
 
 def replay_answers(
-    plan: Plan, packed: bytes, *, most: int = MOST_ANSWERS, progress: Callable[[str], None] = lambda _: None
+    plan: Plan,
+    packed: bytes,
+    *,
+    most: int = MOST_ANSWERS,
+    batches: list[tuple[Answer, ...]] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[tuple[Answer, ...], Product]:
-    """The recipe followed once more: `packed` must answer exactly what it asks, in order."""
+    """The recipe followed once more: `packed` must answer exactly what it asks, in order.
+
+    The answers are also added to `batches` as they were asked for.
+    """
     rows = PackedAnswers((packed,), plan.table, rows=most)
-    answers, product = follow_recipe(plan, answer=rows.take, progress=progress)
+
+    def take(asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
+        answers = rows.take(asks)
+        if batches is not None:
+            batches.append(answers)
+        return answers
+
+    answers, product = follow_recipe(plan, answer=take, progress=progress)
     if rows.left:
         raise ReleaseError(f"measurements.parquet has {rows.left:,} rows more than its plan asks for")
     return answers, product

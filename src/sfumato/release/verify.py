@@ -21,10 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.accounting import Ledger
+from sfumato.accounting import Entry, Ledger
 from sfumato.errors import LedgerError, SourceError, VerificationFailed
+from sfumato.exact import digest
+from sfumato.questions import Answer
 from sfumato.recipes import EXTRA_FILES, Plan
 from sfumato.release.certificate import build_certificate, describe_entry, list_notes, pack_json
+from sfumato.release.files import pack_step
 from sfumato.release.folder import OpenedRelease, failing_closed, open_folder
 from sfumato.release.release import derive_files, replay_answers
 from sfumato.tables.arrays import read_parquet
@@ -72,7 +75,10 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
     plan = opened.plan()
     with failing_closed("the certificate does not describe a release that could have been made"):
         entry = opened.certificate["ledger"]
-        answers, product = replay_answers(plan, files["measurements.parquet"], most=opened.cells)
+        batches: list[tuple[Answer, ...]] = []
+        answers, product = replay_answers(
+            plan, files["measurements.parquet"], most=opened.cells, batches=batches
+        )
         notes = list_notes(plan.table, answers)
         if "notes" not in opened.certificate and _is_from_before_notes(opened.certificate):
             notes = []
@@ -83,7 +89,11 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
     if ledger is None:
         unchecked.append(_NO_LEDGER)
     else:
-        checked.append(_check_ledger(ledger, opened.certificate, plan, files["measurements.parquet"]))
+        entries = _read_entries(ledger)
+        if plan.stepwise:
+            checked.append(_check_steps(entries, opened.certificate, plan, batches))
+        else:
+            checked.append(_check_ledger(entries, opened.certificate, plan, files["measurements.parquet"]))
     return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=again["total"])
 
 
@@ -126,13 +136,50 @@ def _check_tables(files: Mapping[str, bytes], derived: Mapping[str, bytes], *, r
     return [check_file(name, files.get(name), derived.get(name), rows=rows) for name in names]
 
 
-def _check_ledger(place: Path | str, certificate: Mapping[str, Any], plan: Plan, measurements: bytes) -> str:
+def _read_entries(place: Path | str) -> tuple[Entry, ...]:
     try:
         opened = Ledger.read_only(place)
         opened.verify()
-        entries = opened.entries()
+        return opened.entries()
     except LedgerError as error:
         raise VerificationFailed(f"the ledger does not verify: {error}") from None
+
+
+def _check_steps(
+    entries: tuple[Entry, ...],
+    certificate: Mapping[str, Any],
+    plan: Plan,
+    batches: list[tuple[Answer, ...]],
+) -> str:
+    """Every batch has a charge of its own for what it asks, and its answer is the recorded one."""
+    with failing_closed("certificate.json does not name the charges of its steps"):
+        last = {key: value for key, value in certificate["ledger"].items() if key != "earlier"}
+        stated = [*certificate["ledger"]["earlier"], last]
+        pairs = list(zip(stated, batches, strict=True))
+    charges = {entry.hash: entry for entry in entries if entry.kind == "charge"}
+    recorded = {
+        (each.description["charge"], each.description["sha256"]) for each in entries if each.kind == "answer"
+    }
+    for step, batch in pairs:
+        asks = tuple(answer.ask for answer in batch)
+        entry = charges.get(str(step.get("hash")))
+        if entry is None or describe_entry(entry) != step:
+            raise VerificationFailed("the ledger holds no charge for a step of this release")
+        if entry.plan_digest != digest(plan.step_record(asks)) or entry.costs != plan.charged(asks):
+            raise VerificationFailed("the ledger's entry for a step of this release charges something else")
+        if (entry.sequence, hashlib.sha256(pack_step(batch)).hexdigest()) not in recorded:
+            raise VerificationFailed("measurements.parquet holds a step that the ledger did not answer so")
+    if len({step["sequence"] for step in stated}) != len(stated):
+        raise VerificationFailed("certificate.json names one charge for several steps")
+    return (
+        f"the ledger's chain is whole, {len(stated)} entries charge the steps of this release, and its "
+        "measurements are the recorded answers"
+    )
+
+
+def _check_ledger(
+    entries: tuple[Entry, ...], certificate: Mapping[str, Any], plan: Plan, measurements: bytes
+) -> str:
     stated = certificate["ledger"]
     for entry in entries:
         if describe_entry(entry) == stated:

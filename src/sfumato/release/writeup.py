@@ -45,6 +45,7 @@ def build_writeup(
         described.get("sensitivity") or _sensitivity(plan),
         _noise_table(plan.table, asks),
         described.get("privatisation", ""),
+        _parts(plan),
         _composition(plan, asks, total),
         "## Post-processing",
         described["postprocessing"],
@@ -165,6 +166,36 @@ def _noise_table(table: Table, asks: tuple[Ask, ...]) -> str:
     return "\n".join(lines)
 
 
+def _parts(plan: Plan) -> str:
+    """Who was asked what, where people were split into parts."""
+    if not plan.parts:
+        return ""
+    shares = ", ".join(f"{part.name!r} ({float(part.share):.0%})" for part in plan.parts)
+    by = (
+        "its name"
+        if plan.table.unit.column is not None
+        else "the codes of its record, and its number among the records that have the same"
+    )
+    text = (
+        f"The people were split into parts: {shares}. Which part an individual is in follows from a public "
+        f"digest of {by}; so one individual more changes one part only, and moves nobody else. The model was "
+        "fitted to the first part and judged by the last. The costs of questions to one part add up, and "
+        "the largest of these sums is charged: an individual pays for its own part alone "
+        "(docs/proofs/parallel.md)."
+    )
+    if len(plan.parts) > 2:
+        text += (
+            " Candidates were fitted and compared, each with its share of what is charged; all of them are "
+            "paid for, whichever was taken."
+        )
+    if plan.table.unit.neighbours == "replace":
+        text += (
+            " Where the two who are exchanged are in different parts, each costs at most half of what its "
+            "part was charged for an exchange, so that the largest sum covers both."
+        )
+    return text
+
+
 def _composition(plan: Plan, asks: tuple[Ask, ...], total: Mapping[str, Any]) -> str:
     kinds = {ask.noise if isinstance(ask, Request) else "exponential" for ask in asks}
     parts = []
@@ -187,11 +218,18 @@ def _composition(plan: Plan, asks: tuple[Ask, ...], total: Mapping[str, Any]) ->
         )
     count = len(asks)
     many = (
-        f"The {count} measurements are taken of the same table, so their costs add up."
+        f"The {count} measurements are taken of the same table, so their costs add up"
+        + (" within each part." if plan.parts else ".")
         if count > 1
         else "There is one measurement, so its cost is the cost of the release."
     )
-    if plan.allowance is not None:
+    if plan.stepwise:
+        many += (
+            " Each was chosen on seeing the answers before it, and was charged by itself before it was "
+            "answered: what is spent is the sum of what was asked, and no level that was tried on the way "
+            "is lost (docs/proofs/refinement.md)."
+        )
+    elif plan.allowance is not None:
         many += (
             " Each was chosen on seeing the answers before it; the charge was made before the first, and "
             "every batch was held to what was left of it."
@@ -202,10 +240,12 @@ def _composition(plan: Plan, asks: tuple[Ask, ...], total: Mapping[str, Any]) ->
 
 
 def _checking(ledger: Mapping[str, Any]) -> str:
+    earlier = [str(each["sequence"]) for each in ledger.get("earlier", ())]
+    before = f" Earlier steps are entries {', '.join(earlier)}." if earlier else ""
     return (
         "`sfumato verify` on this folder derives the plan, the sensitivities, the totals and the released "
         "table again, from `certificate.json` and `measurements.parquet` alone, and compares. The charge is "
-        f"entry {ledger['sequence']} of the ledger, with digest `{ledger['hash'][:16]}`."
+        f"entry {ledger['sequence']} of the ledger, with digest `{ledger['hash'][:16]}`.{before}"
     )
 
 

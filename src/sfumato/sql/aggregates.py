@@ -1,7 +1,7 @@
 """What a select list asks for: group keys, and the bounded sums and counts that its aggregates need.
 
-COUNT, SUM and the like are measured. AVG, VARIANCE and STDDEV are ratios of measured sums and counts,
-so nothing about the number of records is assumed. Sums are of whole numbers on a grid, clamped to
+COUNT, SUM and the like are measured. AVG, VARIANCE, STDDEV, COVAR, CORR and REGR follow from measured sums
+and counts, so nothing about the number of records is assumed. Sums are of whole numbers on a grid, clamped to
 public bounds, which gives them a sensitivity whatever the records hold. Quantiles, MODE and TOP are
 chosen from a histogram over public steps or labels.
 """
@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Literal
 
 import pyarrow as pa
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from sfumato.schema import Label
 from sfumato.sql.calendar import to_microseconds
@@ -29,10 +29,32 @@ CELLS = 1024
 
 Statistic = Literal["records", "present", "individuals", "distinct", "sum", "square", "quantile"]
 
+AggregateKind = Literal[
+    "measure",
+    "average",
+    "variance",
+    "deviation",
+    "mode",
+    "covariance",
+    "correlation",
+    "slope",
+    "intercept",
+    "determination",
+]
+
 # A sum has about so many steps between its bounds, a square so many between zero and its largest.
 _FINEST = 2**20
 _SQUARES = 2**16
 _FINEST_SHARE = 10**6
+_PAIRED: dict[type[exp.Expr], AggregateKind] = {
+    exp.CovarPop: "covariance",
+    exp.CovarSamp: "covariance",
+    exp.Corr: "correlation",
+    exp.RegrR2: "determination",
+    exp.RegrSlope: "slope",
+    exp.RegrIntercept: "intercept",
+    exp.RegrCount: "measure",
+}
 _MANY_LABELS = 8
 
 
@@ -111,7 +133,7 @@ class Aggregate:
     """
 
     measures: tuple[Measure, ...]
-    kind: Literal["measure", "average", "variance", "deviation", "mode"] = "measure"
+    kind: AggregateKind = "measure"
     sample: bool = False
     type: pa.DataType | None = None
 
@@ -223,6 +245,8 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     if isinstance(node, exp.CountIf):
         test = qualify_condition(node.this, relation, where="COUNT_IF")
         return _count_where(test if condition is None else exp.and_(condition, test))
+    if type(node) in _PAIRED:
+        return _read_paired(node, relation, condition)
     target, where, share = node.this, node.key.upper(), None
     if isinstance(node, exp.WithinGroup):
         target, where, share = _read_within_group(node)
@@ -250,6 +274,49 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
         )
     share = _quantile_of(node) if share is None else share
     return Aggregate(measures=(Measure(statistic="quantile", tree=tree, low=low, high=high, quantile=share),))
+
+
+def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None) -> Aggregate:
+    """CORR, COVAR and REGR of two columns, over the records that have both.
+
+    Measures are the sums of both, the sum of their products, the number of records, and where they are needed
+    the sum of squares of the second and of the first.
+    """
+    kind, where = _PAIRED[type(node)], node.key.upper().replace("REGR", "REGR_").replace("COVAR", "COVAR_")
+    operands = [_read_operand(each, relation, where) for each in (node.this, node.expression)]
+    ends = [_require_bounds(each, relation, where) for each in operands]
+    for operand in operands:
+        both = exp.Not(this=exp.IsNan(this=exp.TryCast(this=operand.copy(), to=exp.DataType.build("DOUBLE"))))
+        condition = both if condition is None else exp.and_(condition, both)
+    present = Measure(statistic="present", tree=_when(condition, exp.Literal.number(1)))
+    if kind == "measure":
+        return _single(present)
+    sums, squares, shares = [], [], []
+    for operand, (low, high) in zip(operands, ends, strict=True):
+        tree, middle = _when(condition, operand), (low + high) / 2
+        sums.append(_sum(tree, low, high, whole=is_whole(operand, relation), centre=middle))
+        squares.append(
+            Measure(statistic="square", tree=tree, low=low, high=high, centre=middle, grid=_SQUARES)
+        )
+        shares.append(_scaled(operand, low, high))
+    product = Measure(
+        statistic="sum",
+        tree=_when(condition, exp.Mul(this=shares[0], expression=shares[1])),
+        low=Fraction(-1),
+        high=Fraction(1),
+        grid=_FINEST,
+    )
+    needed = {"covariance": [], "slope": squares[1:], "intercept": squares[1:]}.get(kind, squares[::-1])
+    measures = (*sums, product, present, *needed)
+    return Aggregate(kind=kind, measures=measures, sample=isinstance(node, exp.CovarSamp))
+
+
+def _scaled(operand: exp.Expr, low: Fraction, high: Fraction) -> exp.Expr:
+    """A number clamped to its bounds, as a share of half the range from its middle: from -1 to 1."""
+    text = operand.sql(dialect="duckdb")
+    clamped = f"least(greatest(TRY_CAST({text} AS DOUBLE), {float(low)!r}::DOUBLE), {float(high)!r}::DOUBLE)"
+    centre, half = float((low + high) / 2), float((high - low) / 2)
+    return parse_one(f"(({clamped} - {centre!r}::DOUBLE) / {half!r}::DOUBLE)", read="duckdb")
 
 
 def _read_date(

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from sfumato.sql.check import refuse
 from sfumato.sql.choices import cell_edges
-from sfumato.sql.intervals import Term, ratio_interval, variance_interval
+from sfumato.sql.intervals import Term, covariance_interval, ratio_interval, variance_interval
 from sfumato.sql.plan import Noise, half_width, normal_width
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def aggregate_band(
         return _measured(*parts[0], share)
     if aggregate.kind == "average":
         return _average(parts, share)
-    return _spread(parts, share, sample=aggregate.sample, root=aggregate.kind == "deviation")
+    if aggregate.kind in ("variance", "deviation"):
+        return _spread(parts, share, sample=aggregate.sample, root=aggregate.kind == "deviation")
+    return _paired(aggregate, parts, share)
 
 
 def sum_widths(noise: Noise, share: float, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -167,4 +169,59 @@ def _spread(parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, sampl
     )
     if root:
         value, low, high = np.sqrt(value), np.sqrt(low), np.sqrt(high)
+    return Band(value, np.minimum(low, value), np.maximum(high, value))
+
+
+def _paired(aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], share: float) -> Band:
+    """Covariance and what follows from it; the share is divided among all intervals that are needed."""
+    first, second, product, count, *squares = parts
+    if aggregate.kind == "covariance":
+        return _covariance(first, second, product, count, share, sample=aggregate.sample)
+    bands = {"slope": 2, "intercept": 4}.get(aggregate.kind, 3)
+    share = share / bands
+    shared = _covariance(first, second, product, count, share, sample=False)
+    spread = _spread([second, squares[0], count], share, sample=False, root=False)
+    if aggregate.kind in ("slope", "intercept"):
+        slope = combine(exp.Div(), shared, spread)
+        if aggregate.kind == "slope":
+            return slope
+        means = [_average([each, count], share) for each in (first, second)]
+        with np.errstate(invalid="ignore"):
+            found = combine(exp.Sub(), means[0], combine(exp.Mul(), slope, means[1]))
+        # Where the slope is open, so is the intercept, whatever the mean it is multiplied by.
+        unsure = ~np.isfinite(slope.low) | ~np.isfinite(slope.high)
+        return Band(found.value, np.where(unsure, -np.inf, found.low), np.where(unsure, np.inf, found.high))
+    other = _spread([first, squares[1], count], share, sample=False, root=False)
+    scale = combine(exp.Mul(), spread, other).apply(lambda numbers: np.sqrt(np.maximum(numbers, 0)))
+    found = combine(exp.Div(), shared, scale).apply(lambda numbers: np.clip(numbers, -1, 1))
+    if aggregate.kind == "correlation":
+        return found
+    return absolute(found).apply(np.square)
+
+
+def _covariance(
+    first: tuple[Noise, NDArray[np.int64]],
+    second: tuple[Noise, NDArray[np.int64]],
+    product: tuple[Noise, NDArray[np.int64]],
+    counted: tuple[Noise, NDArray[np.int64]],
+    share: float,
+    *,
+    sample: bool,
+) -> Band:
+    halves = tuple(float(noise.measure.high - noise.measure.low) / 2 for noise, _ in (first, second))
+    sums = tuple(
+        Term(values.astype(float), noise, 1 / noise.measure.grid) for noise, values in (first, second)
+    )
+    unit = halves[0] * halves[1] / product[0].measure.grid
+    products = Term(product[1].astype(float), product[0], unit)
+    counts = Term(counted[1].astype(float), counted[0])
+    count = np.maximum(counts.values, 1)
+    means = [np.clip(each.values / count, -half, half) for each, half in zip(sums, halves, strict=True)]
+    value = products.values / count - means[0] * means[1]
+    value = value * count / np.maximum(count - 1, 1) if sample else value
+    most = halves[0] * halves[1] * (2 if sample else 1)
+    value = np.clip(value, -most, most)
+    low, high = covariance_interval(
+        (sums[0], sums[1]), products, counts, (halves[0], halves[1]), share, sample=sample
+    )
     return Band(value, np.minimum(low, value), np.maximum(high, value))

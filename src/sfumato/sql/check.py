@@ -95,6 +95,8 @@ _AGGREGATES: _Nodes = (
     *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Mode),
     *(exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp),
     *(exp.Median, exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.ApproxQuantile),
+    *(exp.Corr, exp.CovarPop, exp.CovarSamp),
+    *(exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
 )
 _HINTS: dict[type[exp.Expr], str] = {
     exp.Window: "window functions look at other individuals' records; use GROUP BY",

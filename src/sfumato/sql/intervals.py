@@ -111,6 +111,53 @@ def variance_interval(
     return _find_edges(guess, ends, speaks_against)
 
 
+def covariance_interval(
+    sums: tuple[Term, Term],
+    product: Term,
+    count: Term,
+    halves: tuple[float, float],
+    share: float,
+    *,
+    sample: bool,
+) -> tuple[Numbers, Numbers]:
+    """The covariances that noisy sums, sums of products and counts of values in [-half, half] allow.
+
+    With the true means m and l and covariance c, product - l sum - m other sum + (m l - c) count is noise
+    alone; with `sample` there is one c more. As for a variance, means are found first, with a tenth of the
+    share each; the expression is least and largest at the ends of these, because it is linear in each mean.
+    """
+    ranges = [
+        ratio_interval(each, count, (-half, half), _MEAN_SHARE * share)
+        for each, half in zip(sums, halves, strict=True)
+    ]
+    first, second, products, counts = sums[0].values, sums[1].values, product.values, count.values
+    corners = [(one, other) for one in ranges[0] for other in ranges[1]]
+    about = np.stack([products - b * first - a * second + a * b * counts for a, b in corners])
+    largest = [np.maximum(np.abs(low), np.abs(high)) for low, high in ranges]
+    most = halves[0] * halves[1] * (2 if sample else 1)
+
+    def distance(covariance: Numbers) -> Numbers:
+        corners_first = about.reshape((4, *([1] * (covariance.ndim - 1)), -1))
+        rest = corners_first - covariance * counts + (covariance if sample else 0)
+        apart: Numbers = np.maximum(0, np.maximum(rest.min(0), -rest.max(0)))
+        return apart
+
+    def speaks_against(covariance: Numbers) -> Tests:
+        weights = (
+            largest[1] + np.zeros_like(covariance),
+            largest[0] + np.zeros_like(covariance),
+            np.ones_like(covariance),
+            largest[0] * largest[1] + np.abs(covariance),
+        )
+        return _exceeds(distance(covariance), (*sums, product, count), weights, (1 - 2 * _MEAN_SHARE) * share)
+
+    plain = np.divide(about.mean(0), counts, out=np.zeros_like(counts), where=counts > 0)
+    guesses = np.clip(np.stack([plain, np.zeros_like(plain)]), -most, most)
+    nearest = np.argmin([distance(guess) for guess in guesses], axis=0)
+    guess = np.take_along_axis(guesses, nearest[None], axis=0)[0]
+    return _find_edges(guess, (-most, most), speaks_against)
+
+
 def find_edge(
     inside: Numbers,
     end: Numbers,

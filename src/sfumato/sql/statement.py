@@ -3,7 +3,7 @@
 DP-SELECT 0.5 ...                         epsilon
 DP-SELECT 0.5 DELTA 1e-9 ...              epsilon and delta
 DP-SELECT WITHIN 100 ...                  the least epsilon whose error stays within 100
-DP-SELECT WITHIN 5% ...                   the same, relative to the answer
+DP-SELECT WITHIN 5% ...                   the same, relative to the answer; both with DELTA, too
 SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5, delta = 1e-9) ...
 EXPLAIN <any of these>                    the plan, nothing read and nothing spent
 SELECT ...                                on public tables; on private ones at the price of the session
@@ -213,7 +213,7 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
         amount = parse_positive(within[1], name="WITHIN")
         relative = within[2] == "%"
         goal = Within(amount=amount / 100 if relative else amount, relative=relative)
-        return rest[within.end() :], {"within": goal}
+        return _read_delta(rest[within.end() :], {"within": goal})
     match = _EPSILON.match(rest)
     if match and match[1].startswith("$"):
         raise UnsupportedQuery("epsilon is no parameter; write what may be spent into the statement")
@@ -222,7 +222,10 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
             "DP-SELECT needs epsilon: DP-SELECT 0.5 COUNT(*) FROM table, or DP-SELECT WITHIN 100 ..."
         )
     options: dict[str, Any] = {"epsilon": parse_positive(match[1], name="epsilon")}
-    rest = rest[match.end() :]
+    return _read_delta(rest[match.end() :], options)
+
+
+def _read_delta(rest: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     delta = _DELTA.match(rest)
     if delta:
         options["delta"] = parse_delta(delta[1])

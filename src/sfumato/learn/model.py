@@ -1,0 +1,402 @@
+"""A released model in use: predictions for new data, and exports. Free: it reads the release alone."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sfumato.errors import RecipeError, ReleaseError, SourceError
+from sfumato.exact import NORMAL_95
+from sfumato.learn.sql import regression_sql, score_sql
+from sfumato.models.additive import AdditiveModel, label_cells, read_model
+from sfumato.models.clusters import ClusterModel, read_clusters
+from sfumato.models.distribution import DistributionModel, read_distribution
+from sfumato.models.document import FORMAT, pack_model
+from sfumato.models.network import NetworkModel, read_network
+from sfumato.models.regression import RegressionModel, read_regression
+from sfumato.questions import SCORE_GRID
+from sfumato.recipes.public import encode_public
+from sfumato.release import open_folder
+from sfumato.schema import Column, parse_column
+from sfumato.tables import read_table
+from sfumato.tables.read import TableLike
+
+_AnyModel = AdditiveModel | RegressionModel | NetworkModel | DistributionModel | ClusterModel
+
+
+class Model(ABC):
+    """A released model: what it predicts, for whom, and how it can be taken elsewhere.
+
+    `predict` gives the class or the number that is expected, `predict_proba` the probability of every class
+    in the order of `classes_`. `unknown` tells how many values of new data the model does not know.
+    """
+
+    of_unknown: ClassVar[str]
+    """What values that the model does not know do."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = dict(document)
+        try:
+            self.target = str(document["target"])
+            self._columns: dict[str, Column] = {
+                name: parse_column(name, spec) for name, spec in document["columns"].items()
+            }
+            self._model: _AnyModel = self._read()
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ReleaseError(
+                f"model.json is no {document['recipe']} model ({type(error).__name__})"
+            ) from None
+
+    @abstractmethod
+    def _read(self) -> _AnyModel:
+        """The model that the document describes."""
+
+    @abstractmethod
+    def to_sql(self, table: str) -> str:
+        """A SELECT that predicts for every row of `table`: one CASE per term, for any database.
+
+        Classes get their `probability`, one column each if there are more than two; numbers are `predicted`.
+        """
+
+    def __repr__(self) -> str:
+        terms = ", ".join(self.inputs)
+        return f"{type(self).__name__}({self.family} of {self.target!r} from {terms})"
+
+    @property
+    def family(self) -> str:
+        """Whether it predicts classes ("classification"), numbers ("regression") or "counts"."""
+        return self._model.family
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns it predicts from."""
+        return tuple(self._columns)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The columns that new data must have."""
+        return tuple(dict.fromkeys(part for column in self._columns.values() for part in column.stored))
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """How it did on held-out people, with 95 % intervals; None if nobody was held out.
+
+        The figures stand under `accuracy`, `auroc`, `log_loss`, or `r_squared` and `rmse`, each with `value`,
+        `low_95` and `high_95`; a `note` says what the noise hides.
+        """
+        found = self._document.get("evaluation")
+        return dict(found) if found else None
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes, in the order of `predict_proba`."""
+        self._require_classes()
+        kinds = {type(each) for each in self._model.classes}
+        return np.array(self._model.classes, dtype=None if len(kinds) == 1 else object)
+
+    def predict(self, data: TableLike) -> NDArray[Any]:
+        """The class or the number that is expected for every row, in the order of the rows."""
+        if self.family == "classification":
+            return np.asarray(self.classes_[np.argmax(self.predict_proba(data), axis=1)])
+        codes, rows = self._encode(data)
+        return self._model.numbers(codes, rows)
+
+    def predict_proba(self, data: TableLike) -> NDArray[np.float64]:
+        """The probability of every class, one row for every row of `data`."""
+        self._require_classes()
+        codes, rows = self._encode(data)
+        return self._model.probabilities(codes, rows)
+
+    def unknown(self, data: TableLike) -> dict[str, int]:
+        """How many rows of `data` have a value unknown to the model, for every column that has any."""
+        codes, _ = self._encode(data)
+        found = {name: int((each < 0).sum()) for name, each in codes.items()}
+        return {name: count for name, count in found.items() if count}
+
+    def to_json(self) -> str:
+        """The model as model.json has it: its numbers, the domains of its inputs, and its privacy."""
+        return pack_model(self._document).decode()
+
+    def to_sklearn(self) -> Any:  # noqa: ANN401 - scikit-learn is not a dependency
+        """An estimator that is fitted already, by the conventions of scikit-learn."""
+        from sfumato.learn.estimator import make_estimator
+
+        return make_estimator(self)
+
+    def _require_classes(self) -> None:
+        if self.family != "classification":
+            raise AttributeError(
+                f"the model predicts {self.target!r} as a number, so it has no classes; use predict"
+            )
+
+    def _encode(self, data: TableLike) -> tuple[dict[str, NDArray[np.int64]], int]:
+        table = read_table(data, side="new data", columns=self.stored)
+        try:
+            codes = {name: encode_public(column, table) for name, column in self._columns.items()}
+        except RecipeError as error:
+            raise SourceError(str(error).replace("the public table", "new data")) from None
+        return codes, table.num_rows
+
+
+class AdditivePredictor(Model):
+    """A released additive model: an intercept, functions of inputs and of pairs of them, in lookup tables.
+
+    A value that the model does not know adds nothing to its score, as an average one would.
+    """
+
+    of_unknown: ClassVar[str] = "add nothing"
+    _model: AdditiveModel
+
+    def _read(self) -> AdditiveModel:
+        sizes = {name: column.size for name, column in self._columns.items()}
+        model = read_model(self._document, sizes)
+        for score in model.scores:
+            for shape in score.shapes:
+                cells = int(np.prod([sizes.get(name, 0) for name in shape.columns]))
+                if shape.scores.size != cells or shape.deviations.size != cells:
+                    raise ReleaseError(
+                        f"model.json: the term of {' x '.join(shape.columns)} has a wrong size"
+                    )
+        return model
+
+    def shapes(self) -> list[dict[str, Any]]:
+        """For every term its columns, labels, effects, and the ends of a 95 % band of its noise."""
+        unit = float(self._model.unit)
+        several = len(self._model.scores) > 1
+        found = []
+        for place, score in enumerate(self._model.scores):
+            for shape in score.shapes:
+                effects, reach = shape.scores * unit, shape.deviations * unit * NORMAL_95
+                labels = label_cells([self._columns[name].labels for name in shape.columns])
+                found.append(
+                    {
+                        "columns": shape.columns,
+                        "class": self._model.classes[place] if several else None,
+                        "labels": labels,
+                        "effects": effects.tolist(),
+                        "low": (effects - reach).tolist(),
+                        "high": (effects + reach).tolist(),
+                    }
+                )
+        return found
+
+    def to_sql(self, table: str) -> str:
+        """A SELECT that predicts for every row of `table`: one CASE per term, for any database."""
+        return score_sql(self._model, self._columns, table=table)
+
+
+class RegressionPredictor(Model):
+    """A released linear or logistic model: a constant and coefficients, with intervals.
+
+    A number that the model does not know counts as the middle of its bounds, a label as the one left out.
+    """
+
+    of_unknown: ClassVar[str] = "count as the middle of their bounds, or as the label that was left out"
+    _model: RegressionModel
+
+    def _read(self) -> RegressionModel:
+        model = read_regression(self._document, self._columns)
+        if model.family != self._document["family"] or (model.bounds is None and len(model.classes) != 2):
+            raise ValueError
+        return model
+
+    def coefficients(self) -> list[dict[str, Any]]:
+        """For the constant and every term its input, label, coefficient, standard error and interval.
+
+        Where `identified` is false the noise hides the coefficient, and there is no interval.
+        """
+        keys = ("coefficient", "standard_error", "low_95", "high_95", "identified")
+        return [
+            {
+                "input": "(constant)" if term["column"] is None else term["column"],
+                "label": term.get("label"),
+                **{key: term.get(key) for key in keys},
+            }
+            for term in self._document["terms"]
+        ]
+
+    def components(self) -> list[dict[str, Any]]:
+        """The principal components of the scaled inputs of a linear model that stand out of the noise.
+
+        For each its `variance`, the standard deviation `noise` that the noise gives to it, and its `loadings`
+        by input, or by input and label. They come from the moments that the model was fitted to, so they
+        cost nothing. A logistic model has none.
+        """
+        found = self._document.get("components")
+        if found is None:
+            return []
+        names = [
+            term["column"] if "label" not in term else f"{term['column']}={term['label']}"
+            for term in found["of"]
+        ]
+        listed = zip(found["variances"], found["deviations"], found["loadings"], strict=True)
+        return [
+            {"variance": variance, "noise": noise, "loadings": dict(zip(names, loadings, strict=True))}
+            for variance, noise, loadings in listed
+        ]
+
+    def to_sql(self, table: str) -> str:
+        """A SELECT that predicts for every row of `table`: one CASE per input, for any database."""
+        return regression_sql(self._model, self._columns, table=table)
+
+
+class NetworkPredictor(Model):
+    """A released neural network.
+
+    A number that the model does not know counts as the middle of its bounds, a label as the one left out.
+    """
+
+    of_unknown: ClassVar[str] = "count as the middle of their bounds, or as the label that was left out"
+    _model: NetworkModel
+
+    def _read(self) -> NetworkModel:
+        model = read_network(self._document, self._columns)
+        if model.family != self._document["family"]:
+            raise ValueError
+        return model
+
+    def to_sql(self, table: str) -> str:
+        """Refused: a network has no form that a person or every database could read."""
+        raise RecipeError(
+            "a network is not exported to SQL: it would be thousands of terms in nested expressions; predict "
+            "with predict or `sfumato predict`, take to_json(), or fit additive, linear or logistic"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantile:
+    """A quantile, and the ends of an interval that holds that of the table with 95 %, given the noise."""
+
+    value: float
+    low_95: float
+    high_95: float
+
+
+class Distribution(Model):
+    """A released distribution: cumulative counts of one column, and all quantiles of it."""
+
+    of_unknown: ClassVar[str] = "are in no cell"
+    _model: DistributionModel
+
+    def _read(self) -> DistributionModel:
+        return read_distribution(self._document, self._columns)
+
+    def quantile(self, share: float, *, group: object = None) -> Quantile:
+        """The value up to which `share` of the records lie, in `group` if the release has groups."""
+        if not 0 < share < 1:
+            raise RecipeError(
+                "a quantile is a share above 0 and below 1, such as 0.5 for the median; noisy counts do "
+                "not tell the smallest and the largest value"
+            )
+        return Quantile(**self._model.quantile(self._row(group), float(share)))
+
+    def share_upto(self, value: float, *, group: object = None) -> float:
+        """The share of the records up to `value`, in the steps of the release."""
+        return self._model.share_upto(self._row(group), float(value))
+
+    def _row(self, group: object) -> int:
+        labels = self._model.groups
+        if group not in labels:
+            raise RecipeError(
+                "this distribution has no groups; leave `group` out"
+                if labels == (None,)
+                else f"group must be a label of {next(iter(self._columns))!r} of the release"
+            )
+        row = labels.index(group)
+        if not self._model.is_known(row):
+            raise ReleaseError(
+                "the total of this group lies within its noise, so that its shares are not known; spend more "
+                "epsilon, or group by fewer labels"
+            )
+        return row
+
+    def predict(self, data: TableLike) -> NDArray[Any]:
+        """Raises an error: a distribution predicts nothing."""
+        raise ReleaseError("a distribution predicts nothing; ask it for `quantile(0.5)`")
+
+    def to_sql(self, table: str) -> str:
+        """Raises an error: a distribution predicts nothing."""
+        raise ReleaseError("a distribution predicts nothing; its table can be loaded as it is")
+
+
+class ClusterPredictor(Model):
+    """Released centres: `predict` gives the number of the nearest one, as the release numbers them."""
+
+    of_unknown: ClassVar[str] = "put a row into no cluster, which is number 0"
+    _model: ClusterModel
+
+    def _read(self) -> ClusterModel:
+        return read_clusters(self._document, self._columns, grid=SCORE_GRID)
+
+    @property
+    def found(self) -> bool:
+        """Whether there are clusters beyond the noise; if not, there is the one centre of all records."""
+        return bool(self._document["found"])
+
+    @property
+    def centres(self) -> NDArray[np.float64]:
+        """The centres in the units of the columns, the largest cluster first."""
+        return np.array(self._document["centres"], np.float64)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The noisy number of records that are nearest to each centre."""
+        return np.array(self._document["sizes"], np.int64)
+
+    def to_sql(self, table: str) -> str:
+        """Raises an error: centres are compared by `predict`."""
+        raise ReleaseError("clusters have no form in SQL; use predict")
+
+
+_KINDS: dict[str, type[Model]] = {
+    "additive": AdditivePredictor,
+    "clusters": ClusterPredictor,
+    "linear": RegressionPredictor,
+    "logistic": RegressionPredictor,
+    "network": NetworkPredictor,
+    "quantiles": Distribution,
+}
+
+
+def parse_model(content: bytes | str) -> Model:
+    """The model that the text of a model.json describes."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ReleaseError("model.json is not valid JSON") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ReleaseError(f"model.json is not of the format {FORMAT!r}")
+    if document.get("recipe") not in _KINDS:
+        raise ReleaseError(f"model.json is of a recipe that this version does not know ({', '.join(_KINDS)})")
+    return _KINDS[document["recipe"]](document)
+
+
+def open_model(folder: Path | str) -> Model:
+    """The model that was released to `folder`, if the folder is what its certificate describes."""
+    opened = open_folder(folder, load=("model.json",))
+    if "model.json" not in opened.files:
+        raise ReleaseError(
+            f"{opened.name!r} is a release without a model; the recipes of sfumato.learn make one"
+        )
+    return parse_model(opened.files["model.json"])
+
+
+def to_columns(model: Model, data: TableLike) -> pa.Table:
+    """The predictions as columns: `predicted`, and of classes the probability of each."""
+    columns: dict[str, Any] = {}
+    if model.family == "classification":
+        chances = model.predict_proba(data)
+        columns["predicted"] = pa.array(model.classes_[np.argmax(chances, axis=1)].tolist())
+        for place, label in enumerate(model.classes_.tolist()):
+            columns[f"probability of {label}"] = pa.array(chances[:, place])
+    else:
+        columns["predicted"] = pa.array(model.predict(data))
+    return pa.table(columns)

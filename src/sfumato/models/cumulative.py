@@ -1,0 +1,173 @@
+"""Cumulative counts of ordered cells, from noisy counts of a tree of intervals over them.
+
+The counts of every level have independent noise. Levels are made to agree by weighted least squares, which
+goes up and down the tree once; then cumulative counts are made monotone. The variances that least squares
+leaves are public, since they depend on the tree and the noise alone: they choose the branching before
+anything is asked, and give the band.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_MOST_BRANCHES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spread:
+    """What least squares leaves of the noise in the count P of the cells up to each, and in the total N.
+
+    The variance of P - f N is `rest` + (`slope` - f)^2 `total`, for any number f.
+    """
+
+    slope: Floats
+    rest: Floats
+    total: float
+
+    def variance(self, shares: Floats | float) -> Floats:
+        """The variance of the counts up to each cell less `shares` of the total."""
+        return np.asarray(self.rest + (self.slope - shares) ** 2 * self.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cumulative:
+    """Cumulative counts with the shares they make of the total, and a band of 95 % for each share.
+
+    Rows are groups. Where the total of a group lies within its noise, shares are not known: NaN.
+    """
+
+    counts: Floats
+    shares: Floats
+    low: Floats
+    high: Floats
+
+
+def list_widths(size: int, branching: int) -> tuple[int, ...]:
+    """The widths of the intervals of every level in cells, from the widest to single cells.
+
+    >>> list_widths(100, 4)
+    (64, 16, 4, 1)
+    """
+    widths = [1]
+    while widths[-1] * branching < size:
+        widths.append(widths[-1] * branching)
+    return tuple(reversed(widths))
+
+
+def choose_widths(size: int, *, deviation: Callable[[int], float]) -> tuple[tuple[int, ...], float]:
+    """The tree with the least mean square error of shares for even counts, and its root, in records.
+
+    `deviation` is that of the noise of a count if so many levels share the budget.
+
+    >>> choose_widths(512, deviation=lambda levels: levels)[0]
+    (26, 1)
+    """
+    even = (np.arange(size) + 1) / size
+    best: tuple[float, tuple[int, ...]] | None = None
+    for branching in sorted({min(each, size) for each in (*range(2, _MOST_BRANCHES + 1), size)}):
+        widths = list_widths(size, max(branching, 2))
+        spread = find_spread(size, widths, [deviation(len(widths)) ** 2] * len(widths))
+        error = float(spread.variance(even).mean())
+        if best is None or error < best[0] * (1 - 1e-9):
+            best = error, widths
+    assert best is not None
+    return best[1], math.sqrt(best[0])
+
+
+def find_spread(size: int, widths: Sequence[int], variances: Sequence[float]) -> Spread:
+    """The spread of cumulative counts over `size` cells, for noise of these variances at every level."""
+    slope, rest = np.ones(size), np.zeros(size)
+    cells = np.arange(size)
+    known = np.full(size, variances[-1])
+    uppers = [*list(zip(widths[:-1], variances[:-1], strict=True))[::-1], (size, math.inf)]
+    width = 1
+    for upper, variance in uppers:
+        starts = np.arange(0, known.size, -(-upper // width))
+        sums = np.add.reduceat(known, starts)
+        child, parent = cells // width, cells // upper
+        before = np.concatenate(([0.0], np.cumsum(known)))
+        earlier = before[child] - before[starts[parent]]
+        shared = earlier + slope * known[child]
+        rest = np.maximum(earlier + slope**2 * known[child] + rest - shared**2 / sums[parent], 0.0)
+        slope = shared / sums[parent]
+        known = 1 / (1 / variance + 1 / sums) if math.isfinite(variance) else sums
+        width = upper
+    return Spread(slope=slope, rest=rest, total=float(known[0]))
+
+
+def fuse_levels(values: Sequence[Floats], widths: Sequence[int], variances: Sequence[float]) -> Floats:
+    """The counts of all cells that fit the counts of all levels best: weighted least squares.
+
+    `values` has an array per level, groups by intervals.
+    """
+    found, known = values[-1], np.full(values[-1].shape[1], variances[-1])
+    lower: list[tuple[Floats, Floats, Floats, Floats, NDArray[np.int64]]] = []
+    for level in range(len(widths) - 2, -1, -1):
+        starts = np.arange(0, known.size, widths[level] // widths[level + 1])
+        sums, below = np.add.reduceat(known, starts), np.add.reduceat(found, starts, axis=1)
+        lower.append((found, known, sums, below, np.diff(np.append(starts, known.size))))
+        known = 1 / (1 / variances[level] + 1 / sums)
+        found = known * (values[level] / variances[level] + below / sums)
+    for part, spread, sums, below, children in reversed(lower):
+        found = part + np.repeat((found - below) / sums, children, axis=1) * spread
+    return found
+
+
+def rise(heights: Floats) -> Floats:
+    """The nearest sequence that never falls and is never below zero: pooling adjacent violators.
+
+    >>> rise(np.array([-1.0, 3.0, 1.0, 5.0])).tolist()
+    [0.0, 2.0, 2.0, 5.0]
+    """
+    means: list[float] = []
+    sizes: list[int] = []
+    for height in heights.tolist():
+        mean, size = height, 1
+        while means and means[-1] > mean:
+            mean = (mean * size + means[-1] * sizes[-1]) / (size + sizes[-1])
+            size += sizes.pop()
+            means.pop()
+        means.append(mean)
+        sizes.append(size)
+    return np.asarray(np.maximum(np.repeat(means, sizes), 0.0), np.float64)
+
+
+def estimate_cumulative(
+    values: Sequence[Floats], widths: Sequence[int], variances: Sequence[float], *, reach: float
+) -> Cumulative:
+    """Cumulative counts from noisy counts of every level, in records.
+
+    `reach` is how many standard deviations of the noise a band of 95 % goes.
+    """
+    plain = np.cumsum(fuse_levels(values, widths, variances), axis=1)
+    counts = np.stack([rise(each) for each in plain])
+    spread = find_spread(counts.shape[1], widths, variances)
+    totals = counts[:, -1:]
+    known = totals > reach * math.sqrt(spread.total)
+    shares = np.where(known, counts / np.where(known, totals, 1.0), np.nan)
+    half = reach * np.sqrt(spread.variance(shares)) / np.where(known, totals, 1.0)
+    low, high = np.maximum(shares - half, 0.0), np.minimum(shares + half, 1.0)
+    return Cumulative(counts=counts, shares=shares, low=low, high=high)
+
+
+def find_cell(shares: Floats, low: Floats, high: Floats, share: float) -> tuple[int, int, int]:
+    """The cell of the quantile at `share`, and the first and the last one that the band leaves possible.
+
+    >>> shares = np.array([0.2, 0.6, 1.0])
+    >>> find_cell(shares, shares - 0.15, shares + 0.15, 0.5)
+    (1, 1, 2)
+    """
+    last = shares.size - 1
+    cell = min(int(np.searchsorted(shares, share)), last)
+    possible = np.flatnonzero(high >= share)
+    below = np.flatnonzero(low < share)
+    first = int(possible[0]) if possible.size else last
+    final = min(int(below[-1]) + 1, last) if below.size else 0
+    return cell, min(first, cell), max(final, cell)

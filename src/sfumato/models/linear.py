@@ -1,0 +1,335 @@
+"""Linear models from noisy moments: coefficients, and intervals that know of sampling and of the noise.
+
+`solve_noisy` is the heart. Directions whose curvature does not stand out of the noise are shrunk by a ridge
+that the noise alone decides, and what depends on them is said to be not identified.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Pairs = Sequence[tuple[int, int]]
+
+# A direction is strong if its curvature is so many times the norm that noise alone reaches.
+STRONG = 2.0
+# Of a coefficient that is identified, at most so much (squared) lies in weak directions.
+_WEAK_SHARE = 0.05
+# Inputs and target lie between -1 and 1, so that a coefficient along a weak direction is hardly larger than
+# twice this: it enters intervals as if it had been drawn with this standard deviation.
+_WEAK_SPREAD = 0.5
+VISIBLE = 4.0  # standard deviations of noise that the variation of the target must hold
+FEW = 4
+_HIDDEN_SHARE = 0.25  # of the variance of the target, for a coefficient that the noise hides
+_NORMAL_ONE_SIDED = 1.6448536269514722
+# A robust variance is used if its noise is less than this share of it.
+_CERTAIN = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoisyMoments:
+    """The symmetric matrix of noisy sums of products, and the variance of the noise of each entry.
+
+    `sources` tells for every entry which answer it was filled from, -1 for those that are zero by form.
+    """
+
+    matrix: Floats
+    sources: NDArray[np.int64]
+    sigma: float
+
+    @property
+    def size(self) -> int:
+        """The number of features."""
+        return int(self.matrix.shape[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solution:
+    """Estimated coefficients of scaled inputs, and all that their intervals need.
+
+    `noise` and `hidden` are the covariances that the noise and the weak directions add; `sampling` is that
+    of a sample with equal variances, `inverse` and `squares`, if they were measured, give that of any.
+    """
+
+    coefficients: Floats
+    identified: NDArray[np.bool_]
+    noise: Floats
+    hidden: Floats
+    sampling: Floats
+    inverse: Floats
+    squares: NoisyMoments | None
+    design_effect: float
+    records: float
+    residual: float
+    ridge: float
+
+
+def arrange_moments(values: Floats, pairs: Pairs, *, features: int, sigma: float) -> NoisyMoments:
+    """The matrix of noisy sums of products, from one answer per pair.
+
+    Squares that were left out are those of features that are 0 or 1, equal to their own sums.
+    """
+    sources = np.full((features, features), -1, np.int64)
+    for place, (one, other) in enumerate(pairs):
+        sources[one, other] = sources[other, one] = place
+    for feature in range(features):
+        if sources[feature, feature] < 0:
+            sources[feature, feature] = sources[0, feature]
+    matrix = np.where(sources >= 0, values[np.maximum(sources, 0)], 0.0)
+    return NoisyMoments(matrix=matrix, sources=sources, sigma=sigma)
+
+
+def fit_linear(
+    moments: NoisyMoments, *, squares: NoisyMoments | None = None, design_effect: float = 1.0
+) -> Solution:
+    """Least squares of the last feature on all others.
+
+    `squares` are noisy sums of products of inputs, times squared residuals; `design_effect` multiplies the
+    variance of sampling, where individuals have several records.
+    """
+    target = moments.size - 1
+    matrix, vector = moments.matrix[:target, :target], moments.matrix[:target, target]
+    split = split_directions(matrix, moments.sigma)
+    records = max(float(matrix[0, 0]), 1.0)
+    coefficients = split.solve(vector)
+    coefficients = coefficients + _second_order(split, moments, target, coefficients)
+    full = np.append(-coefficients, 1.0)
+    found = float(full @ moments.matrix @ full)
+    spread = moments.sigma * math.sqrt(quadratic_variance(moments, full))
+    # A residual that the noise may explain is taken for the largest that it may hide.
+    residual = max(found, spread) / max(records - target, 1.0)
+    errors = split.inverse @ propagate_noise(moments, full)[:target]
+    return finish_solution(
+        split,
+        coefficients,
+        noise=moments.sigma**2 * errors @ errors.T,
+        residual=residual,
+        records=records,
+        squares=squares,
+        design_effect=design_effect,
+    )
+
+
+def average_moments(parts: Sequence[NoisyMoments]) -> NoisyMoments:
+    """The mean of several measurements of the same moments, weighted by their precision."""
+    precisions = [1.0 / part.sigma**2 for part in parts]
+    total = math.fsum(precisions)
+    matrix = sum(weight / total * part.matrix for weight, part in zip(precisions, parts, strict=True))
+    return NoisyMoments(matrix=np.asarray(matrix), sources=parts[0].sources, sigma=1.0 / math.sqrt(total))
+
+
+def estimate_loss(moments: NoisyMoments, coefficients: Floats) -> float:
+    """How much of R2 the noise costs: what it costs less than in 95 of 100 draws of the noise.
+
+    The model without noise, on the same records, has coefficients b; that of `moments` errs from it, along
+    the eigenvectors of the noisy matrix, by noise of known variance and by what shrinking takes from b. What
+    b is along weak directions nobody can know: it is taken for what it is along the weakest that can be seen,
+    and for no less than half a standard deviation of the target (docs/proofs/refinement.md).
+    """
+    target = moments.size - 1
+    records, spread = max(float(moments.matrix[0, 0]), 1.0), _find_spread(moments)
+    if spread * records <= VISIBLE * moments.sigma:
+        return 1.0  # nobody can tell how much there is to explain
+    split, variances = _split_noise(moments, coefficients)
+    along = split.vectors.T @ moments.matrix[:target, target]
+    seen = np.flatnonzero(split.values > moments.sigma * math.sqrt(target))  # in ascending order
+    seen = seen[: max(FEW, (seen.size + 1) // 2)]
+    hidden = spread * _HIDDEN_SHARE
+    if seen.size:
+        hidden = max(hidden, float(((along[seen] ** 2 - variances[seen]) / split.values[seen] ** 2).mean()))
+    values = np.maximum(split.values, 0.0)
+    missed = (1.0 - split.gains * values) ** 2 * hidden
+    # Noise in the matrix also multiplies what the coefficients miss.
+    variances = variances + moments.sigma**2 * float(missed.sum())
+    losses = values * (missed + split.gains**2 * variances) / (spread * records)
+    return bound_sum(losses)
+
+
+def _find_spread(moments: NoisyMoments) -> float:
+    """The noisy variance of the target."""
+    records = max(float(moments.matrix[0, 0]), 1.0)
+    return float(moments.matrix[-1, -1]) / records - float(moments.matrix[0, -1] / records) ** 2
+
+
+def _split_noise(moments: NoisyMoments, coefficients: Floats) -> tuple[Directions, Floats]:
+    """The directions of the inputs, and the variance that noise has in the equations along each."""
+    target = moments.size - 1
+    split = split_directions(moments.matrix[:target, :target], moments.sigma)
+    moved = split.vectors.T @ propagate_noise(moments, np.append(-coefficients, 1.0))[:target]
+    return split, moments.sigma**2 * (moved**2).sum(axis=1)
+
+
+def bound_sum(means: Floats) -> float:
+    """What a sum of independent squares of normal numbers with these means stays below, with 95 %.
+
+    By the law of a multiple of chi squared with the same mean and variance, after Wilson and Hilferty.
+
+    >>> round(bound_sum(np.ones(10)), 1)  # chi squared with ten degrees of freedom
+    18.3
+    """
+    mean = float(means.sum())
+    part = 2.0 * float((means**2).sum()) / max(9.0 * mean**2, 1e-300)
+    return mean * (1.0 - part + _NORMAL_ONE_SIDED * math.sqrt(part)) ** 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Directions:
+    """The eigenvectors of a noisy matrix, cut into those that stand out of the noise and the others."""
+
+    values: Floats
+    vectors: Floats
+    strong: NDArray[np.bool_]
+    ridge: float
+    damping: float
+
+    @property
+    def inverse(self) -> Floats:
+        """The inverse along strong directions, zero along the others."""
+        kept = self.vectors[:, self.strong]
+        return np.asarray((kept / self.values[self.strong]) @ kept.T)
+
+    @property
+    def positive(self) -> Floats:
+        """The matrix along strong directions."""
+        kept = self.vectors[:, self.strong]
+        return np.asarray((kept * self.values[self.strong]) @ kept.T)
+
+    def solve(self, vector: Floats) -> Floats:
+        """The solution, along weak directions shrunk as far as the noise makes it uncertain."""
+        return np.asarray(self.vectors @ (self.gains * (self.vectors.T @ vector)))
+
+    @property
+    def gains(self) -> Floats:
+        """What a slope along every direction is multiplied by."""
+        held = np.maximum(self.values, 0.0)
+        shrunk = held / np.maximum(held**2 + self.damping**2, 1e-300)
+        return np.where(self.strong, 1.0 / np.where(self.strong, self.values, 1.0), shrunk)
+
+
+def split_directions(
+    matrix: Floats, sigma: float, *, slope: float | None = None, damped: float = 1.0
+) -> Directions:
+    """The directions of a symmetric matrix whose entries have noise of `sigma`, slopes noise of `slope`.
+
+    `damped` is how much of the noise of the matrix shrinks what is solved along weak directions.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    size = matrix.shape[0]
+    # Symmetric noise has a norm of about 2 sigma sqrt(size), and hardly ever more.
+    ridge = STRONG * 2.0 * sigma * math.sqrt(size)
+    noise = sigma if slope is None else slope
+    damping = math.hypot(noise / _WEAK_SPREAD, damped * sigma * math.sqrt(size))
+    return Directions(values=values, vectors=vectors, strong=values > ridge, ridge=ridge, damping=damping)
+
+
+def finish_solution(
+    split: Directions,
+    coefficients: Floats,
+    *,
+    noise: Floats,
+    residual: float,
+    records: float,
+    squares: NoisyMoments | None,
+    design_effect: float,
+    hidden: float = _WEAK_SPREAD,
+) -> Solution:
+    """The solution with what sampling and weak directions add to the covariance of its `noise`."""
+    weak = split.vectors[:, ~split.strong]
+    return Solution(
+        coefficients=coefficients,
+        identified=(weak**2).sum(axis=1) <= _WEAK_SHARE,
+        noise=noise,
+        hidden=hidden**2 * weak @ weak.T,
+        sampling=residual * split.inverse,
+        inverse=split.inverse,
+        squares=squares,
+        design_effect=design_effect,
+        records=records,
+        residual=residual,
+        ridge=split.ridge,
+    )
+
+
+def propagate_noise(moments: NoisyMoments, direction: Floats) -> Floats:
+    """How noise of one standard deviation in each answer moves matrix @ direction: a column per answer."""
+    size, sources = moments.size, moments.sources
+    answers = int(sources.max()) + 1
+    moved = np.zeros((size, answers))
+    rows = np.repeat(np.arange(size), size)
+    flat = sources.ravel()
+    weights = np.tile(direction, size)
+    kept = flat >= 0
+    np.add.at(moved, (rows[kept], flat[kept]), weights[kept])
+    return moved
+
+
+def quadratic_variance(moments: NoisyMoments, direction: Floats) -> float:
+    """The variance of direction' E direction, for noise E of variance 1 in every answer."""
+    moved = direction @ propagate_noise(moments, direction)
+    return float(moved @ moved)
+
+
+def _second_order(split: Directions, moments: NoisyMoments, target: int, coefficients: Floats) -> Floats:
+    """What the inverse of a noisy matrix is off by on average, in second order, taken off."""
+    inverse = split.inverse
+    variances = np.where(moments.sources[:target, :target] >= 0, moments.sigma**2, 0.0)
+    expected = variances * inverse.T
+    np.fill_diagonal(expected, variances @ np.diag(inverse))
+    shift = inverse @ expected @ coefficients
+    # Where the correction is not small, it is no correction.
+    limit = 0.5 * float(np.abs(coefficients).max(initial=0.0))
+    return np.zeros_like(shift) if float(np.abs(shift).max(initial=0.0)) > limit else -shift
+
+
+def estimate_errors(solution: Solution, transform: Floats) -> Floats:
+    """Standard errors of transform @ coefficients, for sampling, noise and weak directions together."""
+    sampling = _diagonal(transform, solution.sampling)
+    if solution.squares is not None:
+        ways = transform @ solution.inverse
+        robust = _diagonal(ways, solution.squares.matrix)
+        noise = np.array([math.sqrt(quadratic_variance(solution.squares, way)) for way in ways])
+        sampling = np.where(solution.squares.sigma * noise < _CERTAIN * robust, robust, sampling)
+    others = _diagonal(transform, solution.noise + solution.hidden)
+    variances = np.maximum(solution.design_effect * sampling, 0.0) + np.maximum(others, 0.0)
+    return np.asarray(np.sqrt(variances))
+
+
+def is_identified(solution: Solution, transform: Floats) -> NDArray[np.bool_]:
+    """Whether all coefficients that a row of `transform` needs are identified."""
+    return np.asarray(~((transform != 0) & ~solution.identified).any(axis=1))
+
+
+def _diagonal(transform: Floats, matrix: Floats) -> Floats:
+    return np.asarray(((transform @ matrix) * transform).sum(axis=1))
+
+
+def find_components(moments: NoisyMoments, *, inputs: int) -> tuple[Floats, Floats, Floats, float]:
+    """Principal components of the inputs: variances in descending order, their noise, and loadings as rows.
+
+    Only components whose variance stands out of the noise are listed, that is above the last number given;
+    the largest loading is positive. The noise of a variance is a standard deviation along its loading.
+    """
+    records = max(float(moments.matrix[0, 0]), 1.0)
+    means = moments.matrix[0, 1 : 1 + inputs] / records
+    spread = moments.matrix[1 : 1 + inputs, 1 : 1 + inputs] / records - np.outer(means, means)
+    values, vectors = np.linalg.eigh(spread)
+    floor = STRONG * 2.0 * moments.sigma * math.sqrt(max(inputs, 1)) / records
+    order = [place for place in range(inputs - 1, -1, -1) if values[place] > floor]
+    loadings = vectors[:, order].T
+    for row in loadings:
+        if row[np.argmax(np.abs(np.round(row, 9)))] < 0:
+            row *= -1
+    noise = [
+        moments.sigma * math.sqrt(quadratic_variance(moments, way)) / records for way in _widen(loadings)
+    ]
+    return values[order], np.array(noise), loadings, floor
+
+
+def _widen(loadings: Floats) -> Floats:
+    """Loadings of inputs as directions of all features, between the constant and the target."""
+    return np.pad(loadings, ((0, 0), (1, 1)))

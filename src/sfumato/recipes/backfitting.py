@@ -1,0 +1,576 @@
+"""How an additive model is fitted: questions about residuals, one group of terms after the other.
+
+Everything here is post-processing and planning of questions: it sees noisy answers and public facts only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.models.additive import Score, Shape
+from sfumato.models.terms import (
+    Basis,
+    Evidence,
+    Fitted,
+    build_basis,
+    cross_bases,
+    join_codes,
+    mix_evidence,
+    shrink,
+)
+from sfumato.questions import Answer, Ask, Marginal, Measurement, Queries, Residuals, Term, in_records
+from sfumato.recipes.responses import Counted, Digits, Response, suffice
+from sfumato.recipes.selection import RemainingBudget
+from sfumato.schema import Table, Tuples, Values
+
+Columns = tuple[str, ...]
+Part = tuple[Columns, ...]
+"""The columns of terms that are fitted together."""
+Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], None]
+
+# Shares of the budget, and the numbers below, were set by hand; they move accuracy, never what is charged.
+_NUMBERS = Fraction(6, 100)  # at least, for intercepts, weights and spreads, in all sweeps
+_MOST_NUMBERS = Fraction(1, 3)
+_JOINT = Fraction(20, 100)  # for how terms that are fitted together go together
+_TOGETHER = 4  # terms that are asked about at once and fitted each by itself
+_DAMPED = 0.6  # of their steps
+_MOST_JOINT = 32  # directions of terms that are fitted together
+_JOINT_SWEEPS = 6
+_JOINT_NEWEST = 0.5  # the least weight of the newest of several noisy sums of these
+_SWEEPS = 8
+_CLIP = 1.25  # residuals are clipped at so many standard deviations, or more with less noise
+_CLIP_GROWTH = 0.1
+_MOST_CLIP = 3.0
+_TOO_FEW = 8.0  # people for the noise of a term, below which the budget is for the constant alone
+_EVIDENT = 0.0  # the least log odds of a term that is kept
+_DRIFT = 0.02  # of the variance of the target, by which its constant may change in the first sweep
+_FAR = 3.0  # standard deviations beyond which a constant is seen to have changed
+_LEAST = 3.0  # standard deviations of a count's noise that a group must hold
+_FINEST = 256  # no group needs to hold more than this part of the records
+_LARGEST_PAIR = 2**16
+_PAIRS = Fraction(25, 100)  # for terms of pairs, if there are any
+_USUAL_PAIRS = 5
+_CLEAR = 250.0  # people for the noise of a term, from which on pairs were no worse, where tried
+_CHOICE = Fraction(30, 100)  # of that, for the choice of them
+_OFFERED = 3  # pairs for every one that is wanted
+_PAIR_SWEEPS = 2  # the last ones, in which pairs are fitted as well
+_PAIR_GROUPS = 16  # of each column, about
+_PAIR_RANK = 3  # directions of each column
+_PAIR_EVIDENT = 1.0  # the least log odds of a pair that is chosen
+_MOST_JOINT_CODES = 128  # of all inputs together, beyond the first of each
+
+
+class Fitting:
+    """One score under way: the intercept, and for every input what is known of its term."""
+
+    def __init__(
+        self,
+        *,
+        budget: RemainingBudget,
+        known: Columns,
+        target: str,
+        counted: Counted,
+        digits: Digits,
+        response: Response,
+        share: Fraction,
+        pairs: int | None,
+        label: str,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.budget, self.known, self.target, self.response = budget, known, target, response
+        self.share, self.label, self.progress = share, label, progress
+        self.digits = digits
+        self.total, self.populated = counted.total, counted.populated
+        # How many people there are for the noise of a term. The more, the rarer residuals may be to count.
+        people = self.total / budget.table.unit.max_records
+        self.clear = people * math.sqrt(share / (len(known) - 1))
+        self.wide = min(max(_CLIP * (self.clear / 30) ** _CLIP_GROWTH, _CLIP), _MOST_CLIP)
+        self.numbers = suffice(budget, self.total, _NUMBERS, _MOST_NUMBERS)
+        self.counted = counted
+        self.inputs: Part = tuple((name,) for name in known[:-1])
+        self.bases: dict[Columns, Basis] = {
+            each: self._build_basis(*each, finest=_FINEST) for each in self.inputs
+        }
+        self.joint = self._find_joint()
+        # Inputs that are fitted together are many that go together: what pairs add is in them already.
+        usual = _USUAL_PAIRS if self.clear >= _CLEAR and not self.joint else 0
+        self.pairs = usual if pairs is None else pairs
+        self.evidence: dict[Part, Evidence] = {}
+        # How far sums have moved from sweep to sweep, in all, in units of their noise; and how many.
+        self.moved, self.seen = 1.0, 1.0
+        self.moments = np.zeros((0, 0))
+        self.coefficients: dict[Columns, NDArray[np.float64]] = {}
+        self.odds: dict[Columns, float] = {}
+        self.covariances: dict[Columns, NDArray[np.float64]] = {}
+        self.terms: dict[Columns, Term] = {}
+        self.balances: dict[Columns, float] = {}
+        self.intercept = response.intercept
+        self.doubt = self.off = max(response.prior / 10, response.doubt**2)
+        self.clip = min(self.wide * response.size, response.most)
+        self.spread = response.spread
+        self.weight = self._average_weight()
+
+    def run(self) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Score]:
+        """The score, after all sweeps."""
+        if self.clear < _TOO_FEW:
+            for turn in range(2):
+                yield from self._ask_numbers(turn, self.share / 2)
+            return self._finish()
+        block, sweeps = self.joint, _SWEEPS
+        share = self.share * (1 - self.numbers - (_PAIRS if self.pairs else 0))
+        if block:
+            sweeps = _JOINT_SWEEPS
+            share -= self.share * _JOINT
+        inputs = max(1, len([each for each in self.inputs if self._rank(each)]))
+        part = share / (sweeps * inputs)
+        for_pair = self.share * _PAIRS * (1 - _CHOICE) / max(1, self.pairs)
+        kept: list[Columns] = []
+        for sweep in range(sweeps):
+            # The first constant carries all others, so half of what numbers may cost is for it.
+            numbers = self.share * self.numbers / 2 / (1 if sweep == 0 else sweeps - 1)
+            self.moved, self.seen = self.moved / 4, self.seen / 4  # the latest count most
+            yield from self._ask_numbers(sweep, numbers)
+            if block and sweep % 2 == 0 and (sweep == 0 or self.response.weights is not None):
+                times = 1 if self.response.weights is None else (sweeps + 1) // 2
+                yield from self._ask_moments(block, sweep, self.share * _JOINT / times)
+            if self.pairs and sweep == sweeps - _PAIR_SWEEPS:
+                kept = yield from self._choose_pairs(sweep, for_pair / (_PAIR_SWEEPS + 1))
+                # What pairs do not need is for the terms of single inputs.
+                part += for_pair * (self.pairs - len(kept)) / (_PAIR_SWEEPS * inputs)
+            for each in [block] if block else self._list_batches(sweep):
+                yield from self._update(each, sweep, part, together=bool(block))
+            for pair in kept:
+                yield from self._update((pair,), sweep, for_pair / (_PAIR_SWEEPS + 1))
+            self.progress(f"{self.label}sweep {sweep + 1} of {sweeps}")
+        return self._finish()
+
+    def _finish(self) -> Score:
+        return Score(
+            intercept=round(self.intercept * self.response.score_grid) + self.response.offset,
+            shapes=tuple(self._shape(each) for each in self.bases),
+        )
+
+    def _choose_pairs(
+        self, sweep: int, share: Fraction
+    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[Columns]]:
+        """Adds terms of pairs of inputs: of those offered, the ones that explain their noisy sums best.
+
+        Offered are pairs of the inputs that move predictions most. All are asked about at once. Those that
+        are kept are counted, for `share` each.
+        """
+        offered = self._offer_pairs()
+        self.bases |= {pair: self._cross(pair, None) for pair in offered}
+        if offered:
+            yield from self._update(
+                tuple(offered), sweep, self.share * _PAIRS * _CHOICE / len(offered), label="choice"
+            )
+        best = sorted(offered, key=lambda pair: -round(self.odds[pair], 6))[: self.pairs]
+        kept = [pair for pair in best if self.odds[pair] > _PAIR_EVIDENT]
+        for pair in offered:
+            # Terms wait for the counts, without which they may be far too large.
+            del self.terms[pair], self.coefficients[pair]
+            if pair not in kept:
+                del self.bases[pair]
+        ones = np.full(self.response.targets.size, round(self.response.scale), np.int64)
+        plain = self._ask((), targets=ones, link=None, clip=1.0)
+        asks = []
+        for pair in kept:
+            counted = replace(
+                plain, columns=pair, intercept=0, terms=(), queries=_list_groups(self.bases[pair])
+            )
+            asks.append(self.budget.calibrate(f"{self.label}counts of {_name(pair)}", counted, share))
+        if asks:
+            answers = yield tuple(self.budget.spend(ask) for ask in asks)
+            for pair, answer in zip(kept, answers, strict=True):
+                counts, deviation = self._read(answer)
+                self.bases[pair] = self._cross(pair, np.maximum(counts, deviation))
+                self._recount(pair)
+        return kept
+
+    def _recount(self, pair: Columns) -> None:
+        """What the sums of a pair say, now that it is counted: its term was nothing when they were asked."""
+        older = self.evidence[pair,]
+        slopes, sampling, constant = self._find_slopes((pair,))
+        self.evidence[pair,] = replace(
+            older,
+            sums=older.sums + (constant - older.constant) * self.intercept,
+            slopes=slopes,
+            sampling=sampling - np.outer(constant, constant) / (self.total * self.weight),
+            constant=constant,
+        )
+
+    def _offer_pairs(self) -> list[Columns]:
+        """Pairs of the inputs whose terms move predictions most; few more than are wanted."""
+        reach = {}
+        for each in self.inputs:
+            if each in self.terms and self._rank(each):
+                basis = self.bases[each]
+                effects = basis.directions @ self.coefficients[each]
+                reach[each] = round(float(effects**2 @ basis.counts / basis.counts.sum()), 9)
+        order = sorted(reach, key=lambda each: -reach[each])
+        pairs: list[Columns] = [one + two for place, two in enumerate(order) for one in order[:place]]
+        pairs = [pair for pair in pairs if self.budget.table.cells(pair) <= _LARGEST_PAIR]
+        return pairs[: _OFFERED * self.pairs]
+
+    def _cross(self, pair: Columns, counts: NDArray[np.float64] | None) -> Basis:
+        one, two = (self._build_basis(name, finest=_PAIR_GROUPS) for name in pair)
+        return cross_bases(one, two, counts=counts, rank=_PAIR_RANK)
+
+    def _list_batches(self, sweep: int) -> list[Part]:
+        """The inputs in the groups that are asked about at once, other ones in every sweep."""
+        terms = [each for each in self.inputs if self._rank(each)]
+        number = math.ceil(len(terms) / _TOGETHER)
+        # Steps of another width bring together other inputs.
+        order = [terms[place] for place in _stride(len(terms), sweep)]
+        return [tuple(order[start::number]) for start in range(number)]
+
+    def _rank(self, columns: Columns) -> int:
+        return self.bases[columns].rank if self.bases[columns].counts.size > 1 else 0
+
+    def _find_joint(self) -> Part:
+        """All inputs that have a term, if they have few directions in all; else none."""
+        block = tuple(each for each in self.inputs if self._rank(each))
+        few = sum(map(self._rank, block)) <= _MOST_JOINT
+        return block if len(block) > 1 and few and may_join(self.budget.table, self.known[:-1]) else ()
+
+    def _ask_moments(self, block: Part, sweep: int, share: Fraction) -> Asking:
+        """How the directions of all terms go together: noisy sums of their products, weighted by the link."""
+        response = self.response
+        pairs = list(combinations(block, 2))
+        zero = np.zeros(response.targets.size, np.int64)
+        asks = []
+        for one, two in pairs:
+            coarser = 2 ** (self.digits.basis - self.digits.product)
+            queries = _multiply(self.bases[one], self.bases[two], coarser=coarser)
+            counted: Marginal | Residuals = Marginal(one + two, queries)
+            if response.weights is not None:
+                most = float(response.weights.values.max()) / response.scale
+                counted = self._ask(
+                    one + two, targets=zero, link=response.weights, clip=most, queries=queries
+                )
+            name = f"{self.label}moments {sweep + 1}: {_name(one + two)}"
+            asks.append(self.budget.spend(self.budget.calibrate(name, counted, share / len(pairs))))
+        answers = yield tuple(asks)
+        found: dict[Part, NDArray[np.float64]] = {}
+        deviation = 0.0
+        for pair, answer in zip(pairs, answers, strict=True):
+            assert isinstance(answer, Measurement)
+            values, deviation = in_records(answer)
+            if response.weights is not None:
+                values, deviation = -values / response.scale, deviation / response.scale
+            found[pair] = values.reshape(self._rank(pair[0]), self._rank(pair[1]))
+        moments = np.block([[self._product(one, two, found) for two in block] for one in block])
+        # Noise makes small directions smaller, or negative: none is less than noise alone.
+        values, vectors = np.linalg.eigh((moments + moments.T) / 2)
+        values = np.maximum(values, deviation * math.sqrt(len(moments)))
+        self.moments = (vectors * values) @ vectors.T
+
+    def _product(
+        self, one: Columns, two: Columns, found: Mapping[Part, NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        if one == two:
+            return self.bases[one].slopes(self._weights(one))[1]
+        return found[one, two] if (one, two) in found else found[two, one].T
+
+    def _ask(self, columns: Columns, **options: Any) -> Residuals:  # noqa: ANN401 - options of Residuals
+        response = self.response
+        clip = max(1, round(options.pop("clip", self.clip) * response.scale))
+        return Residuals(
+            columns=columns,
+            known=self.known,
+            target=self.target,
+            clip=min(clip, 2**20),
+            intercept=round(self.intercept * response.score_grid),
+            terms=tuple(self.terms[each] for each in self.bases if each in self.terms),
+            **{"targets": response.targets, "link": response.link, **options},
+        )
+
+    def _ask_numbers(self, sweep: int, share: Fraction) -> Asking:
+        """The sum of all residuals, and their weight or their spread: three numbers at most, in one batch."""
+        response, label = self.response, f"{self.label}sweep {sweep + 1}: "
+        # A first constant that may be far off is looked for from afar.
+        wide = min(self.clip + 3 * response.doubt, response.most) if sweep == 0 else self.clip
+        asks = {"intercept": self._ask((), clip=wide)}
+        if response.weights is not None:
+            zero = np.zeros(response.targets.size, np.int64)
+            most = float(response.weights.values.max()) / response.scale
+            asks["weight"] = self._ask((), targets=zero, link=response.weights, clip=most)
+        if response.link is None:
+            asks["spread"] = self._ask((), absolute=True)
+        shares = {"intercept": Fraction(8, 10), "weight": Fraction(2, 10), "spread": Fraction(2, 10)}
+        answers = yield tuple(
+            self.budget.spend(self.budget.calibrate(label + name, counted, share * shares[name]))
+            for name, counted in asks.items()
+        )
+        values = {name: self._read(answer) for name, answer in zip(asks, answers, strict=True)}
+        if "weight" in values:
+            value, deviation = values["weight"]
+            measured = -float(value[0]) / self.total
+            # A measured weight that its noise may explain is not trusted.
+            if measured > 3 * deviation / self.total:
+                self.weight = measured
+        if "spread" in values:
+            value, deviation = values["spread"]
+            mean = float(value[0]) / self.total
+            if mean > 3 * deviation / self.total:
+                size = 1.4 * mean
+                self.spread = min(size**2, self.response.spread)
+                self.clip = min(self.clip, max(self.wide * size, 4 / response.scale))
+        value, deviation = values["intercept"]
+        curvature = self.total * self.weight
+        noise = (deviation / curvature) ** 2
+        step = float(value[0]) / curvature
+        # What is known of the constant is kept, unless it is seen to have changed as the terms did.
+        moved = max(0.0, step**2 - _FAR**2 * (self.doubt + noise)) if sweep else 0.0
+        gain = (self.doubt + moved) / (self.doubt + moved + noise)
+        self.doubt = (self.doubt + moved) * (1 - gain)
+        self.off = self.doubt + (moved / 2 if sweep else _DRIFT * response.prior)
+        step *= gain
+        self.intercept += min(max(step, -1.0), 1.0)
+
+    def _update(
+        self, block: Part, sweep: int, share: Fraction, *, together: bool = False, label: str = "sweep"
+    ) -> Asking:
+        """Asks what the model so far leaves by the columns of `block`, and fits their terms anew."""
+        asks = [
+            self.budget.calibrate(
+                f"{self.label}{label} {sweep + 1}: {_name(columns)}",
+                self._ask(columns, queries=_list_queries(self.bases[columns])),
+                share,
+            )
+            for columns in block
+        ]
+        answers = yield tuple(self.budget.spend(ask) for ask in asks)
+        read = [self._read(answer) for answer in answers]
+        sums = np.concatenate([values for values, _ in read])
+        parts = [block] if together else [(columns,) for columns in block]
+        start = 0
+        for part in parts:
+            rank = sum(map(self._rank, part))
+            fitted = self._fit(part, sums[start : start + rank], read[0][1] ** 2, sweep)
+            start += rank
+            place = 0
+            for columns in part:
+                basis = self.bases[columns]
+                cut = slice(place, place + basis.rank)
+                place += basis.rank
+                # Terms that are asked at once see the same residuals, and would correct them together twice.
+                before = self.coefficients.get(columns, np.zeros(basis.rank))
+                step = _DAMPED if len(parts) > 1 else 1.0
+                self.coefficients[columns] = before + step * (fitted.coefficients[cut] - before)
+                self.odds[columns] = fitted.log_odds
+                self.covariances[columns] = fitted.covariance[cut, cut]
+        for columns in block:
+            basis = self.bases[columns]
+            values = basis.directions @ self.coefficients[columns]
+            self.intercept += self._balance(columns, values)
+            scores = np.rint(values * self.response.score_grid).astype(np.int64)
+            self.terms[columns] = Term(columns=columns, scores=scores[basis.groups])
+
+    def _balance(self, columns: Columns, effects: NDArray[np.float64]) -> float:
+        """What the intercept must change as a term does, so that predictions remain the same on average.
+
+        Under a link, effects that are zero on average change the average prediction. By how much they do
+        alone is known: the share of every group is.
+        """
+        if self.response.link is None:
+            return 0.0
+        counts = self.bases[columns].counts / self.bases[columns].counts.sum()
+        found = 0.0
+        if self.response.numbers:
+            found = -math.log(float(counts @ np.exp(np.clip(effects, -30, 30))))
+        else:
+            share = 1 / (1 + math.exp(-self.response.intercept))
+            for _ in range(30):
+                chances = 1 / (1 + np.exp(-np.clip(self.response.intercept + found + effects, -30, 30)))
+                gap, slope = share - float(counts @ chances), float(counts @ (chances * (1 - chances)))
+                found += min(max(gap / max(slope, 1e-6), -1.0), 1.0)
+        change = found - self.balances.get(columns, 0.0)
+        self.balances[columns] = found
+        return change
+
+    def _fit(self, part: Part, sums: NDArray[np.float64], variance: float, sweep: int) -> Fitted:
+        """What is expected of the coefficients of terms that are fitted together, given all sums so far."""
+        slopes, sampling, constant = self._find_slopes(part)
+        if part[0] in self.coefficients:
+            sums = sums + slopes @ np.concatenate([self.coefficients[each] for each in part])
+        newest = Evidence(
+            # As sums of other sweeps, which had other intercepts: with what the intercept took from them.
+            sums=sums + constant * self.intercept,
+            slopes=slopes,
+            # Residuals of all sum to nothing, so what all have in common does not vary.
+            sampling=sampling - np.outer(constant, constant) / (self.total * self.weight),
+            constant=constant,
+            variance=variance,
+        )
+        mixed = mix_evidence(self.evidence.get(part), newest, weight=self._weigh(part, newest, sweep))
+        self.evidence[part] = mixed
+        return shrink(
+            replace(mixed, sums=mixed.sums - mixed.constant * self.intercept),
+            spread=self.spread,
+            doubt=self.off,
+            prior=self.response.prior,
+        )
+
+    def _weigh(self, part: Part, newest: Evidence, sweep: int) -> float:
+        """The weight of the newest sums: the more, the further they are from older ones beyond their noise.
+
+        Sums change from sweep to sweep because other terms do. By how much is seen in all terms together.
+        """
+        older = self.evidence.get(part)
+        if older is None:
+            return 1.0
+        if len(part) > 1:
+            return max(1 / (sweep + 1), _JOINT_NEWEST)
+        gap, chance = newest.sums - older.sums, newest.variance + older.variance
+        self.moved += float(gap @ gap) / chance
+        self.seen += gap.size
+        drift = max(0.0, self.moved / self.seen - 1 - 2 * math.sqrt(2 / self.seen)) * chance
+        return (older.variance + drift) / (chance + drift)
+
+    def _find_slopes(
+        self, part: Part
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """How sums of terms that are fitted together change: see `Basis.slopes`."""
+        found = [self.bases[each].slopes(self._weights(each)) for each in part]
+        if len(part) == 1:
+            return found[0]
+        constant = np.concatenate([each[2] for each in found])
+        linked = [self.bases[each].express() for each in part]
+        rows = np.zeros((constant.size, constant.size))
+        start = 0
+        for each in linked:
+            end = start + each.shape[1]
+            rows[start:end, start:end] = each[1:]
+            start = end
+        slopes = self.moments @ rows + np.outer(constant, np.concatenate([each[0] for each in linked]))
+        return slopes, self.moments, constant
+
+    def _weights(self, columns: Columns) -> NDArray[np.float64]:
+        """The weight of a record of every group: on average that of all, more where predictions vary more."""
+        basis = self.bases[columns]
+        if self.response.link is None:
+            return np.ones(basis.counts.size)
+        scores = np.full(basis.counts.size, self.intercept)
+        if columns in self.coefficients:
+            scores = scores + basis.directions @ self.coefficients[columns]
+        relative = self._slopes(scores)
+        average = float((relative * basis.counts).sum() / basis.counts.sum())
+        return np.clip(relative / average, 0.2, 5.0) * self.weight
+
+    def _slopes(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        response = self.response
+        assert response.weights is not None
+        places = np.rint(scores * response.score_grid).astype(np.int64)
+        return np.maximum(response.weights.apply(places), 1) / response.scale
+
+    def _average_weight(self) -> float:
+        return 1.0 if self.response.link is None else float(self._slopes(np.array([self.intercept]))[0])
+
+    def _shape(self, columns: Columns) -> Shape:
+        basis = self.bases[columns]
+        size = basis.groups.size
+        # A term that its noise explains is left out, and all are if noise explains the number of records.
+        if columns not in self.terms or self.odds[columns] < _EVIDENT or not self.populated:
+            return Shape(
+                columns=columns, scores=np.zeros(size, np.int64), deviations=np.zeros(size, np.int64)
+            )
+        rows = basis.directions
+        variances = np.einsum("gi,ij,gj->g", rows, self.covariances[columns], rows)
+        deviations = np.ceil(np.round(np.sqrt(np.maximum(variances, 0)) * self.response.score_grid, 6))
+        return Shape(
+            columns=columns,
+            scores=self.terms[columns].scores,
+            deviations=deviations.astype(np.int64)[basis.groups],
+        )
+
+    def _read(self, answer: Answer) -> tuple[NDArray[np.float64], float]:
+        """Noisy sums in ones of the target, and the standard deviation of their noise."""
+        assert isinstance(answer, Measurement)
+        values, deviation = in_records(answer)
+        return values / self.response.scale, deviation / self.response.scale
+
+    def _build_basis(self, name: str, *, finest: int) -> Basis:
+        column = self.budget.table.column(name)
+        counts = self.counted.inputs[name]
+        ordered = 0
+        if not isinstance(column.domain, (Values, Tuples)) or _is_numeric(column.domain):
+            ordered = column.size - len(column.extras)
+        least = max(_LEAST * self.counted.deviations[name], self.total / finest)
+        groups = join_codes(counts, ordered=ordered, least=least)
+        return build_basis(counts, groups, ordered=ordered, grid=2**self.digits.basis)
+
+
+def _stride(size: int, turn: int) -> list[int]:
+    """The numbers below `size` in an order that differs from turn to turn.
+
+    >>> _stride(5, 0), _stride(5, 1)
+    ([0, 1, 2, 3, 4], [0, 2, 4, 1, 3])
+    """
+    steps = [step for step in range(1, max(2, size)) if math.gcd(step, size) == 1]
+    step = steps[turn % len(steps)] if steps else 1
+    return [place * step % size for place in range(size)]
+
+
+def _multiply(one: Basis, two: Basis, *, coarser: int) -> Queries:
+    """The products of all directions of two bases, as weighted sums over the cells of both columns.
+
+    Each is cut towards zero to a grid that is `coarser` times as wide, so that no row grows.
+    """
+    first, second = (np.trunc(each.weights / coarser).astype(np.int64)[each.groups] for each in (one, two))
+    weights = np.einsum("ai,bj->ijab", first, second).reshape(one.rank * two.rank, -1)
+    rows, cells = weights.shape
+    return Queries(
+        cells=cells,
+        grid=(one.grid // coarser) * (two.grid // coarser),
+        starts=np.arange(rows + 1) * cells,
+        members=np.tile(np.arange(cells), rows),
+        weights=weights.reshape(-1),
+    )
+
+
+def may_join(table: Table, inputs: Columns) -> bool:
+    """Whether the terms of `inputs` may be fitted together, by the sizes of their columns."""
+    pairs = (table.cells(pair) for pair in combinations(inputs, 2))
+    codes = sum(table.column(name).size - 1 for name in inputs)
+    return codes <= _MOST_JOINT_CODES and all(cells <= _LARGEST_PAIR for cells in pairs)
+
+
+def _name(columns: Columns) -> str:
+    return " x ".join(columns)
+
+
+def _list_groups(basis: Basis) -> Queries:
+    """The sums over the cells of every group."""
+    starts = np.concatenate(([0], np.cumsum(np.bincount(basis.groups))))
+    return Queries(
+        cells=basis.groups.size,
+        grid=1,
+        starts=starts,
+        members=np.argsort(basis.groups, kind="stable"),
+        weights=np.ones(basis.groups.size, np.int64),
+    )
+
+
+def _list_queries(basis: Basis) -> Queries:
+    """The basis as weighted sums over the cells of its column."""
+    size, rank = basis.groups.size, basis.rank
+    return Queries(
+        cells=size,
+        grid=basis.grid,
+        starts=np.arange(rank + 1) * size,
+        members=np.tile(np.arange(size), rank),
+        weights=basis.weights[basis.groups].T.reshape(-1),
+    )
+
+
+def _is_numeric(domain: Values | Tuples) -> bool:
+    return isinstance(domain, Values) and domain.runs

@@ -1,0 +1,241 @@
+"""Private k-means: noisy counts and sums of records by the nearest of public places, twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sfumato.errors import RecipeError
+from sfumato.exact import NORMAL_95, format_exact, parse_whole
+from sfumato.models.clusters import Clusters as Found
+from sfumato.models.clusters import choose_centres, judge_clusters, locate, scale_column, spread_places
+from sfumato.models.design import Term, bound_columns, code_ends, number_values
+from sfumato.models.document import FORMAT, pack_model
+from sfumato.questions import SCORE_GRID, Measurement, Moments
+from sfumato.recipes.base import (
+    Conversation,
+    Options,
+    Plan,
+    Product,
+    is_column_list,
+    refuse_clash,
+    refuse_no_delta,
+)
+from sfumato.recipes.linear import round_number
+from sfumato.recipes.selection import allow_gaussian, calibrate
+from sfumato.schema import column_spec
+
+if TYPE_CHECKING:
+    from sfumato.schema import Table
+
+_SPREAD = Fraction(1, 20)  # of the budget, for the number of records and their squares
+_MOST_CLUSTERS = 64
+_MOST_PLACES = 256
+_MOST_CODES = 2**20
+_CROWD = 8  # deviations of the noise that the records of a place should be, if all have as many
+_LARGE = 1.0  # deviations from which on a place is a point to find clusters among
+_RELEASED = ("cluster", "size", "size_low_95", "size_high_95")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clusters(Options):
+    """Up to `clusters` centres of records in the space of `columns`, with their sizes: private k-means.
+
+    Columns are numbers with public bounds, by which they are scaled. Records are counted and added up by the
+    nearest of many public places; centres are found among these noisy means, and then measured once more.
+
+    Privacy: a record adds its features to the sums of one place, so that one individual moves all sums of a
+    question by at most max_records sqrt(1 + d) in L2 (docs/proofs/clusters.md). All questions together cost
+    the Gaussian privacy that (epsilon, delta) admits, charged before the first.
+
+    >>> Clusters(table="people", columns=["age", "income"], clusters=4).kind
+    'clusters'
+    """
+
+    kind: ClassVar[str] = "clusters"
+
+    columns: Sequence[str]
+    clusters: int
+
+    def __post_init__(self) -> None:
+        if not is_column_list(self.columns):
+            raise RecipeError("clusters: columns must list columns of numbers, none twice")
+        most = parse_whole(self.clusters, name="clusters: clusters", low=2, high=_MOST_CLUSTERS)
+        self._keep(columns=tuple(self.columns), clusters=most)
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """All that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
+        if len(epsilons) != 1:
+            raise RecipeError("clusters: one epsilon; make one release for each")
+        refuse_no_delta(self.kind, delta)
+        columns = tuple(self.columns)
+        refuse_clash(self.kind, [*_RELEASED, *columns])
+        table = bound_columns(table, columns)
+        self._ask(table)
+        return Plan(
+            recipe=self,
+            table=table,
+            requests=(),
+            epsilons=epsilons,
+            delta=delta,
+            allowance=(allow_gaussian(table, epsilons[0], delta),),
+            counted=(),
+            clipped=(columns,),
+        )
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """The centres: from sums around many places, then from new sums around what was found there."""
+        table = plan.table
+        (allowed,) = plan.costs
+        assert allowed.mu_squared is not None
+        rest = allowed.mu_squared * (1 - _SPREAD) / 2
+        (answer,) = yield (
+            calibrate(table, "squares", self._ask(table, squared=True), allowed.mu_squared * _SPREAD),
+        )
+        counts, squares, _ = _read(answer)
+        probe = calibrate(table, "probe", self._ask(table), rest)
+        sigma = probe.standard_deviation / probe.counted.grid(table)
+        places = min(max(int(float(counts[0]) / (_CROWD * sigma)), 2 * self.clusters), _MOST_PLACES)
+        around = spread_places(places, len(self.columns))
+        (answer,) = yield (calibrate(table, f"sums around {places} places", self._ask(table, around), rest),)
+        points, weights = locate(*_read(answer)[:2], least=_LARGE * sigma)
+        centres = choose_centres(points, weights, self.clusters)
+        if not len(centres):
+            centres = np.zeros((1, len(self.columns)))
+        progress("centres")
+        (answer,) = yield (calibrate(table, "sums around centres", self._ask(table, centres), rest),)
+        found = judge_clusters(*_read(answer)[:2], sigma=sigma)
+        total = float(squares[0].sum()) - float(counts[0]) * float((found.middle**2).sum())
+        return self._finish(plan, found, sigma=sigma, total=total)
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        columns = ", ".join(f"`{name}`" for name in self.columns)
+        facts = {"table": plan.table.name, "columns": columns, "most": self.clusters}
+        return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
+
+    def _ask(
+        self, table: Table, centres: NDArray[np.float64] | None = None, *, squared: bool = False
+    ) -> Moments:
+        """The number of records and the sums of their features, or of squares, by the nearest centre."""
+        scores = [self._scale(table, name) for name in self.columns]
+        if squared:
+            scores = [each**2 // SCORE_GRID for each in scores]
+        places = None if centres is None else np.rint(centres * SCORE_GRID).astype(np.int64)
+        return Moments(columns=tuple(self.columns), scores=tuple(scores), order=1, centres=places)
+
+    def _scale(self, table: Table, name: str) -> NDArray[np.int64]:
+        column = table.column(name)
+        if column.size > _MOST_CODES:
+            raise RecipeError(f"clusters: {name!r} has more than {_MOST_CODES:,} values; declare bins")
+        if number_values(column) is None or column.extras:
+            raise RecipeError(
+                f"clusters: {name!r} must be a number for every record that counts; declare range, bins or "
+                "bounds, and neither missing_label nor outside = 'other'"
+            )
+        return scale_column(column, grid=SCORE_GRID)
+
+    def _finish(self, plan: Plan, found: Found, *, sigma: float, total: float) -> Product:
+        terms = [_term(plan.table, name) for name in self.columns]
+        middles = np.array([float(term.middle) for term in terms])
+        halves = np.array([float(term.half) for term in terms])
+        centres = found.centres * halves + middles
+        reach = NORMAL_95 * sigma * (1 if found.found else math.sqrt(self.clusters))
+        sizes = [max(0, round(each)) for each in found.sizes.tolist()]
+        columns: dict[str, pa.Array] = {
+            "cluster": pa.array(range(1, len(sizes) + 1), pa.int64()),
+            "size": pa.array(sizes, pa.int64()),
+            "size_low_95": pa.array(
+                [max(0, round(each - reach)) for each in found.sizes.tolist()], pa.int64()
+            ),
+            "size_high_95": pa.array(
+                [max(0, round(each + reach)) for each in found.sizes.tolist()], pa.int64()
+            ),
+        }
+        for place, name in enumerate(self.columns):
+            columns[name] = pa.array(
+                [round_number(each) for each in centres[:, place].tolist()], pa.float64()
+            )
+        explained = min(max(found.gain / total, 0.0), 1.0) if found.found and total > 0 else None
+        note = None
+        if not found.found:
+            of = (
+                "of all records"
+                if found.sizes[0] > 0
+                else "of the bounds, as their number is within its noise"
+            )
+            note = f"no clusters found beyond the noise; the one centre is that {of}"
+        facts = {
+            "asked": self.clusters,
+            "found": len(sizes) if found.found else 0,
+            "gain_over_one_cluster": round_number(found.gain),
+            "noise_of_gain": round_number(found.error),
+            "explained": None if explained is None else round_number(explained),
+            "note": note,
+        }
+        model = {
+            "format": FORMAT,
+            "recipe": self.kind,
+            "table": plan.table.name,
+            "target": "cluster",
+            "columns": {name: column_spec(plan.table.columns[name]) for name in self.columns},
+            "protects": plan.table.unit.describe(),
+            "epsilon": format_exact(plan.epsilons[0]),
+            "delta": format_exact(plan.delta),
+            "family": "clusters",
+            "link": "identity",
+            "places": np.rint(found.centres * SCORE_GRID).astype(np.int64).tolist(),
+            "centres": [
+                [columns[name][place].as_py() for name in self.columns] for place in range(len(sizes))
+            ],
+            "sizes": sizes,
+            "noise_of_size": round_number(reach),
+            **facts,
+        }
+        return Product(
+            table=pa.table(columns), files={"model.json": pack_model(model)}, facts={"clusters": facts}
+        )
+
+
+def _term(table: Table, name: str) -> Term:
+    low, high = code_ends(table.column(name).domain)
+    return Term(column=name, low=low, high=high)
+
+
+def _read(answer: object) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """The counts and the sums of all groups, in records, and the deviation of their noise."""
+    assert isinstance(answer, Measurement)
+    question = answer.request.counted
+    assert isinstance(question, Moments)
+    values = (answer.noisy_values / answer.grid).reshape(question.groups, question.features)
+    return values[:, 0], values[:, 1:], answer.request.standard_deviation / answer.grid
+
+
+_DESCRIBED: dict[str, Any] = {
+    "idea": (
+        "The release has up to {most} centres of the records of table `{table}` in the space of {columns}, "
+        "and how many records are nearest to each: k-means on noisy counts and sums."
+    ),
+    "preprocessing": (
+        "Columns are scaled to [-1, 1] by their public bounds. Places to begin with are spread evenly over "
+        "that cube, as many as the noisy number of records can fill beyond the noise."
+    ),
+    "privatisation": (
+        "Three measurements with Gaussian noise: the number of records and the sums of squares (a twentieth "
+        "of the budget); the number and the sums of the records nearest to each place; the same around the "
+        "centres that follow from these."
+    ),
+    "postprocessing": (
+        "Centres are the weighted k-means of the noisy means of places. The last measurement gives released "
+        "centres and sizes. A cluster whose size lies within three deviations of its noise is left out, and "
+        "if what is gained over one cluster lies within three deviations of its noise, the release says that "
+        "no clusters were found. All of it uses noisy answers and public facts only, so it costs nothing."
+    ),
+}

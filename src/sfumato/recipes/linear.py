@@ -1,0 +1,474 @@
+"""Linear and logistic regression from noisy sums: coefficients with intervals, and a model to predict with.
+
+`Linear` measures all moments once, and squared residuals once more for the variance of sampling. `Logistic`
+takes noisy Newton steps. Both turn every code of a column into public whole numbers (`models.design`), so
+that what one record adds is bounded by the tables, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sfumato.accounting import mu_to_epsilon
+from sfumato.errors import RecipeError
+from sfumato.exact import NORMAL_95, format_exact, parse_exact, round_up
+from sfumato.models.design import (
+    Design,
+    Term,
+    bound_columns,
+    build_design,
+    code_ends,
+    number_values,
+    scale_numbers,
+)
+from sfumato.models.document import Family, pack_model
+from sfumato.models.linear import (
+    NoisyMoments,
+    Solution,
+    arrange_moments,
+    average_moments,
+    estimate_errors,
+    estimate_loss,
+    find_components,
+    fit_linear,
+    is_identified,
+)
+from sfumato.questions import (
+    LARGEST_CURVATURE,
+    LINK_GRID,
+    SCORE_GRID,
+    LinkWeights,
+    Measurement,
+    Moments,
+)
+from sfumato.recipes.base import Conversation, Plan, Product, is_column_list
+from sfumato.recipes.evaluation import run_split, split_plan
+from sfumato.recipes.model import ModelOptions
+from sfumato.recipes.selection import allow_gaussian, calibrate
+
+if TYPE_CHECKING:
+    from sfumato.schema import Table
+
+_SQUARES = Fraction(1, 10)  # of the budget, for the squared residuals
+_FIRST = Fraction(1, 2**17)  # the first level of mu^2 to try: epsilon of about 0.01
+_GROWTH = Fraction(5, 4)
+_CLIP = 5.0  # residuals count up to so many of their own noisy spread
+_LEVELS = 4096
+_DIGITS = 6  # of numbers that are released: what libraries add up in another order is beyond them
+_STEP = 2.0**-12  # of coefficients that a question is asked at, for the same reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression(ModelOptions):
+    """What linear and logistic regression have in common.
+
+    `inputs` are the columns to predict from, by default all others that have a domain or bounds; those that
+    are `categorical` count as labels even where they are numbers. With `within`, such as "R2 0.02", epsilon
+    is the most that may be spent: what is spent is the least at which the noise costs so little accuracy.
+    """
+
+    family: ClassVar[Family]
+    evaluated: ClassVar[bool] = True
+    measure: ClassVar[str]
+    """What `within` is about."""
+
+    categorical: Sequence[str] = ()
+    within: str | None = None
+
+    def __post_init__(self) -> None:
+        ModelOptions.__post_init__(self)
+        if self.categorical and not is_column_list(self.categorical):
+            raise RecipeError(f"{self.kind}: categorical must list columns of the table, none twice")
+        self._keep(categorical=tuple(self.categorical))
+        if self.holdout is not None and (self.within or any("within" in each for each in self.choose)):
+            raise RecipeError(
+                f"{self.kind}: within pays for its steps one by one, and held-out people are paid for with "
+                "the fit, all at once; leave out within or holdout"
+            )
+        if self.within is not None:
+            self._keep(within=f"{self.measure} {format_exact(read_within(self))}")
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """All that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
+        self.refuse_budget(epsilons, delta)
+        columns = (*self.find_inputs(table), self.target)
+        table = bound_columns(table, columns)
+        unknown = next((name for name in self.categorical if name not in columns[:-1]), None)
+        if unknown is not None:
+            raise RecipeError(f"{self.kind}: categorical names {unknown!r}, which is no input")
+        self.build_question(table, columns)
+        plan = Plan(
+            recipe=self,
+            table=table,
+            requests=(),
+            epsilons=epsilons,
+            delta=delta,
+            allowance=(allow_gaussian(table, epsilons[0], delta),),
+            counted=(),
+            clipped=(columns,),
+            stepwise=self.within is not None,
+        )
+        return plan if self.holdout is None else split_plan(self, plan)
+
+    def build_question(self, table: Table, columns: tuple[str, ...]) -> tuple[Design, Moments]:
+        """The features of the inputs, and the first question about them and the target."""
+        raise NotImplementedError
+
+    def describe_common(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that both have."""
+        inputs = self.list_inputs(plan)
+        return {
+            "idea": (
+                f"The release is a {self.kind} model of `{self.target}` by {inputs}, with standard errors "
+                "and 95 % intervals that account for sampling and for the noise."
+            ),
+            **_DESCRIBED,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear(Regression):
+    """A linear model of a column of numbers, with standard errors and intervals of its coefficients.
+
+    Privacy: all moments of a record are looked up in public tables, whose largest bound the noise
+    (docs/proofs/linear.md). The noisy sums and the noisy squared residuals together cost at most the
+    Gaussian privacy that (epsilon, delta) admits, charged before the first of them.
+
+    >>> Linear(table="people", target="income").kind
+    'linear'
+    """
+
+    kind: ClassVar[str] = "linear"
+    family: ClassVar[Family] = "regression"
+    measure: ClassVar[str] = "R2"
+
+    def build_question(self, table: Table, columns: tuple[str, ...]) -> tuple[Design, Moments]:
+        """All products of inputs and target."""
+        design = build_design(table, columns[:-1], categorical=self.categorical, grid=SCORE_GRID)
+        term, scores = _read_target(table, self.target)
+        del term
+        return design, Moments(columns=columns, scores=(*design.scores, scores))
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """The coefficients, from noisy moments and then noisy squares of residuals."""
+        if self.holdout is not None:
+            return (yield from run_split(self, plan, progress))
+        table, columns = plan.table, plan.columns
+        design, question = self.build_question(table, columns)
+        target, target_scores = _read_target(table, self.target)
+        (allowed,) = plan.costs
+        assert allowed.mu_squared is not None
+        levels = list_levels(self, allowed.mu_squared * (1 - _SQUARES))
+        parts: list[NoisyMoments] = []
+        reached, level = None, Fraction(0)
+        for place, more in enumerate(levels, 1):
+            level += more
+            name = "moments" if self.within is None else f"moments {place}"
+            (measured,) = yield (calibrate(table, name, question, more),)
+            parts.append(read_moments(measured))
+            moments = average_moments(parts)
+            if self.within is not None:
+                progress(f"step {place} of at most {len(levels)}")
+                loss = round_number(estimate_loss(moments, fit_linear(moments).coefficients))
+                reached = Reached(steps=place, loss=loss, target=read_within(self))
+                if reached.is_enough:
+                    break
+        effect = float(table.unit.max_records)
+        solution = fit_linear(moments, design_effect=effect)
+        progress("coefficients")
+        clip = _CLIP * math.sqrt(min(max(solution.residual, 2**-20), 4.0))
+        asked, unit = _ask_squares(design, target_scores, columns, solution, clip=clip)
+        last = calibrate(table, "squared residuals", asked, level * _SQUARES / (1 - _SQUARES))
+        (measured,) = yield (last,)
+        squares = read_moments(measured, unit=unit)
+        solution = fit_linear(moments, squares=squares, design_effect=effect)
+        spent = describe_spent(plan, level / (1 - _SQUARES), reached)
+        return _finish_linear(self, plan, design, target, moments, solution, spent)
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        return {
+            **self.describe_common(plan),
+            "privatisation": (
+                "The sums of all products of two features get Gaussian noise once. A second measurement, "
+                "with a tenth of the budget, adds products times squared residuals of the first model."
+            ),
+            "postprocessing": (
+                "Coefficients solve the noisy normal equations. Directions that do not stand out of the "
+                "noise are shrunk by a ridge that the noise alone decides, and coefficients that need them "
+                "are released without interval. All of it uses noisy answers and public facts only."
+            ),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """How far a search for the least epsilon came: the loss that noise causes, with 95 %, and the goal."""
+
+    steps: int
+    loss: float
+    target: Fraction
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the goal is reached."""
+        return self.loss <= self.target
+
+
+def read_within(recipe: Regression) -> Fraction:
+    """The accuracy that the noise may cost."""
+    words = recipe.within.split() if isinstance(recipe.within, str) else []
+    if len(words) == 2 and words[0].upper() == recipe.measure:
+        share = Fraction(parse_exact(words[1], name="within"))
+        if 0 < share < 1:
+            return share
+    raise RecipeError(
+        f'{recipe.kind}: within must be like "{recipe.measure} 0.02": how much of {recipe.measure} the noise '
+        "may cost, between 0 and 1"
+    )
+
+
+def list_levels(recipe: Regression, most: Fraction) -> list[Fraction]:
+    """What every level of mu^2 to measure up to costs beyond the one before.
+
+    Without `within` there is one. Else they grow by a quarter, from a start that is the same for all, so
+    that whoever wants to be more exact later pays for the difference.
+    """
+    levels = [most] if recipe.within is None or most <= _FIRST * _GROWTH else [_FIRST]
+    # The last two may differ by more than a quarter, so that no step buys next to nothing.
+    while levels[-1] * _GROWTH**2 <= most:
+        levels.append(levels[-1] * _GROWTH)
+    if levels[-1] < most:
+        levels.append(most)
+    return [level - before for level, before in zip(levels, [Fraction(0), *levels], strict=False)]
+
+
+def describe_spent(plan: Plan, mu_squared: Fraction, reached: Reached | None) -> dict[str, Any]:
+    """What a model.json says of a search for the least epsilon; nothing if there was none."""
+    if reached is None:
+        return {}
+    spent = min(Fraction(mu_to_epsilon(math.sqrt(mu_squared), plan.delta)), plan.epsilons[0])
+    return {
+        "epsilon": format_exact(round_up(spent, places=6)),
+        "within": {
+            "asked": plan.recipe.to_record()["within"],
+            "most_epsilon": format_exact(plan.epsilons[0]),
+            "steps": reached.steps,
+            "loss_95": reached.loss,
+            "reached": reached.is_enough,
+        },
+    }
+
+
+def read_moments(answer: object, *, unit: float = 1.0) -> NoisyMoments:
+    """A measurement of products as a matrix, in records times `unit`."""
+    assert isinstance(answer, Measurement)
+    question = answer.request.counted
+    assert isinstance(question, Moments)
+    scale = unit / answer.grid
+    return arrange_moments(
+        np.asarray(answer.noisy_values * scale, np.float64),
+        question.pairs,
+        features=question.features,
+        sigma=answer.request.standard_deviation * scale,
+    )
+
+
+def link_offsets(design: Design, coefficients: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+    """What every code of an input adds to the predictor, in units of 1 / LINK_GRID; the constant first."""
+    offsets, first = [], 1
+    for place, scores in enumerate(design.scores):
+        last = first + scores.shape[1]
+        added = scores @ coefficients[first:last] / SCORE_GRID + (coefficients[0] if place == 0 else 0.0)
+        offsets.append(np.rint(added * LINK_GRID).astype(np.int64))
+        first = last
+    return offsets
+
+
+def settle(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Coefficients to ask at: coarse, so that another order of adding up does not change the question."""
+    return np.asarray(np.rint(coefficients / _STEP) * _STEP + 0.0)
+
+
+def _ask_squares(
+    design: Design,
+    target: NDArray[np.int64],
+    columns: tuple[str, ...],
+    solution: Solution,
+    *,
+    clip: float,
+) -> tuple[Moments, float]:
+    """The question for products times squared residuals up to `clip`, and the unit of its answers."""
+    clip = max(math.ceil(clip / _STEP), 1) * _STEP
+    offsets = [-each for each in link_offsets(design, settle(solution.coefficients))]
+    offsets.append(target[:, 0] * (LINK_GRID // SCORE_GRID))
+    shift = 0
+    while (_LEVELS // 2) << shift < clip * LINK_GRID:
+        shift += 1
+    middles = (np.arange(-(_LEVELS // 2), _LEVELS // 2) + 0.5) * 2.0**shift / LINK_GRID
+    shares = np.minimum(np.abs(middles) / clip, 1.0) ** 2
+    link = LinkWeights(
+        offsets=tuple(offsets),
+        branches=np.zeros(target.shape[0], np.int64),
+        weights=np.rint(shares * LARGEST_CURVATURE).astype(np.int64)[None, :],
+        shift=shift,
+    )
+    nothing = np.zeros((target.shape[0], 0), np.int64)
+    asked = Moments(columns=columns, scores=(*design.scores, nothing), link=link)
+    return asked, clip**2 / LARGEST_CURVATURE
+
+
+def _read_target(table: Table, name: str) -> tuple[Term, NDArray[np.int64]]:
+    """The target as a number between its bounds."""
+    column = table.column(name)
+    values = number_values(column)
+    if values is None:
+        raise RecipeError(
+            f"linear: the target {name!r} holds labels; declare range, bins or bounds, or use recipe "
+            "logistic or additive"
+        )
+    if column.extras:
+        raise RecipeError(
+            f"linear: the target {name!r} counts missing or other values under a label, which is no number; "
+            "describe it without missing_label and outside = 'other', so that such records are left out"
+        )
+    low, high = code_ends(column.domain)
+    term = Term(column=name, low=low, high=high)
+    return term, scale_numbers(values, term, extras=0, grid=SCORE_GRID)
+
+
+def original_units(design: Design, target: Term | None) -> NDArray[np.float64]:
+    """The matrix that turns coefficients of scaled inputs into those of inputs as they are.
+
+    Of a linear model the target is scaled back, too; its middle is not added to the constant yet.
+    """
+    size = 1 + len(design.terms)
+    transform = np.zeros((size, size))
+    scale = 1.0 if target is None else float(target.half)
+    transform[0, 0] = scale
+    for place, term in enumerate(design.terms, 1):
+        transform[place, place] = scale / float(term.half)
+        transform[0, place] = -scale * float(term.middle / term.half)
+    return transform
+
+
+def list_coefficients(
+    design: Design, solution: Solution, target: Term | None
+) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """The coefficients with their errors and intervals: as a table, and as plain records."""
+    transform = original_units(design, target)
+    estimates = transform @ solution.coefficients
+    if target is not None:
+        estimates[0] += float(target.middle)
+    errors = estimate_errors(solution, transform)
+    identified = is_identified(solution, transform)
+    records: list[dict[str, Any]] = []
+    for place, estimate in enumerate(estimates.tolist()):
+        term = None if place == 0 else design.terms[place - 1]
+        half = NORMAL_95 * float(errors[place])
+        known = bool(identified[place])
+        records.append(
+            {
+                **({"column": None} if term is None else term.to_record()),
+                "coefficient": round_number(estimate),
+                "standard_error": round_number(float(errors[place])) if known else None,
+                "low_95": round_number(estimate - half) if known else None,
+                "high_95": round_number(estimate + half) if known else None,
+                "identified": known,
+            }
+        )
+    names = ["(constant)", *(term.column for term in design.terms)]
+    labels = [None, *(None if term.is_number else str(term.label) for term in design.terms)]
+    columns: dict[str, pa.Array] = {
+        "input": pa.array(names, pa.string()),
+        "label": pa.array(labels, pa.string()),
+    }
+    for key in ("coefficient", "standard_error", "low_95", "high_95"):
+        columns[key] = pa.array([each[key] for each in records], pa.float64())
+    columns["identified"] = pa.array([each["identified"] for each in records], pa.bool_())
+    return pa.table(columns), records
+
+
+def note_hidden(records: list[dict[str, Any]]) -> dict[str, str]:
+    """What a certificate says of a model in which no coefficient is identified."""
+    if any(each["identified"] for each in records):
+        return {}
+    return {
+        "note": (
+            "no coefficient stands out of the noise, so none has an interval; predictions are shrunk towards "
+            "a constant; spend more epsilon, or use fewer inputs or coarser ones"
+        )
+    }
+
+
+def round_number(number: float) -> float:
+    """`number` with as many digits as are released; zero has no sign."""
+    return float(f"{number:.{_DIGITS - 1}e}") + 0.0
+
+
+def _finish_linear(
+    recipe: Linear,
+    plan: Plan,
+    design: Design,
+    target: Term,
+    moments: NoisyMoments,
+    solution: Solution,
+    spent: dict[str, Any],
+) -> Product:
+    rows, records = list_coefficients(design, solution, target)
+    spreads, noise, loadings, floor = find_components(moments, inputs=len(design.terms))
+    size = moments.size - 1
+    mean = moments.matrix[0, size] / solution.records
+    total = max(float(moments.matrix[size, size]) / solution.records - mean**2, 0.0)
+    explained = 1 - solution.residual / total if total > solution.residual else 0.0
+    model = {
+        **recipe.describe_model(plan, inputs=plan.columns[:-1], family=recipe.family),
+        **spent,
+        "bounds": [format_exact(target.low), format_exact(target.high)],
+        "left_out": dict(design.left_out),
+        "terms": records,
+        "records": round(solution.records),
+        "residual_deviation": round_number(math.sqrt(solution.residual) * float(target.half)),
+        "r_squared": round_number(explained),
+        "ridge": round_number(solution.ridge),
+        "components": {
+            "of": [term.to_record() for term in design.terms],
+            "noise": round_number(floor),
+            "variances": [round_number(each) for each in spreads.tolist()],
+            "deviations": [round_number(each) for each in noise.tolist()],
+            "loadings": [[round(each, 6) + 0.0 for each in row] for row in loadings.tolist()],
+        },
+    }
+    lost = [each for each in records if not each["identified"]]
+    facts: dict[str, Any] = {
+        "records": round(solution.records),
+        "coefficients": len(records),
+        "not_identified": len(lost),
+    }
+    facts |= {"within": spent["within"]} if spent else {}
+    facts |= note_hidden(records)
+    return Product(table=rows, files={"model.json": pack_model(model)}, facts=facts)
+
+
+_DESCRIBED = {
+    "preprocessing": (
+        "Every code of a column stands for public whole numbers: a number is scaled by its public bounds to "
+        "[-1, 1] and rounded, a label is 0 or 1. Records with a value outside a domain that is dropped are "
+        "left out. No record is touched for it, so the step costs nothing."
+    ),
+    "sensitivity": (
+        "A record adds numbers that public tables hold for its codes, and the L2 norm of these is at most "
+        "that of the largest entries, computed in whole numbers; the noise table states it. An individual "
+        "has at most max_records records, so it adds at most max_records times that, by the triangle "
+        "inequality. All other records are added as before. Where neighbours exchange one individual for "
+        "another the distance is at most twice as large, because products may be negative."
+    ),
+}

@@ -1,0 +1,162 @@
+"""What all recipes of models have in common: a target, inputs, one epsilon, and the header of model.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_positive
+from sfumato.models.design import code_values, find_inputs, is_described
+from sfumato.models.document import FORMAT, LINKS, Family
+from sfumato.recipes.base import Conversation, Options, Plan, is_column_list, refuse_no_delta, to_plain
+from sfumato.schema import (
+    Column,
+    IntegerRange,
+    Period,
+    Tuples,
+    Values,
+    column_spec,
+    refuse_unknown_keys,
+)
+
+if TYPE_CHECKING:
+    from sfumato.schema import Table
+
+MOST_CANDIDATES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions(Options):
+    """The column to predict, and those to predict it from: by default all that have a domain or bounds.
+
+    With `holdout`, a share of the people is left out of the fit, and the model is judged by them; `groups`
+    is a column by whose values it is judged, too. `choose` lists candidates, options of the recipe each, of
+    which the best is taken; each is fitted with its part of the budget.
+    """
+
+    evaluated: ClassVar[bool] = False
+    """Whether its models can be judged by held-out people."""
+
+    target: str
+    inputs: Sequence[str] | None = None
+    holdout: Fraction | None = None
+    groups: str | None = None
+    choose: Sequence[Mapping[str, Any]] = ()
+
+    def __post_init__(self) -> None:
+        self._check_evaluation()
+        if not isinstance(self.target, str) or not self.target:
+            raise RecipeError(f"{self.kind}: target must name the column to predict")
+        if self.inputs is not None:
+            if not is_column_list(self.inputs):
+                raise RecipeError(f"{self.kind}: inputs must list columns of the table, none twice")
+            if self.target in self.inputs:
+                raise RecipeError(
+                    f"{self.kind}: the target {self.target!r} is among the inputs; leave it out"
+                )
+            self._keep(inputs=tuple(self.inputs))
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """All that (epsilon, delta) admits of Gaussian privacy, charged before the first question."""
+        raise NotImplementedError
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """The model that follows from noisy answers."""
+        raise NotImplementedError
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        raise NotImplementedError
+
+    def find_inputs(self, table: Table) -> tuple[str, ...]:
+        """The columns of `table` to predict from."""
+        return find_inputs(table, target=self.target, inputs=self.inputs, kind=self.kind)
+
+    def list_inputs(self, plan: Plan) -> str:
+        """The columns that the model, or any of its candidates, predicts from, in one line."""
+        bare = replace(self, holdout=None, groups=None, choose=())
+        recipes = [replace(bare, **options) for options in self.choose] or [bare]
+        names = dict.fromkeys(name for each in recipes for name in each.find_inputs(plan.table))
+        return ", ".join(f"`{name}`" for name in names)
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; how it is judged, and within what, stands there if it is."""
+        record = Options.to_record(self)
+        for key in ("holdout", "groups", "choose", "within"):
+            record.pop(key, None)
+            if getattr(self, key, None):
+                record[key] = to_plain(getattr(self, key))
+        return record
+
+    def _check_evaluation(self) -> None:
+        if self.holdout is None:
+            if self.groups is not None or self.choose:
+                raise RecipeError(f"{self.kind}: groups and choose need held-out people: set holdout = 0.2")
+            return
+        if not self.evaluated:
+            raise RecipeError(f"{self.kind}: holdout is not offered for this recipe")
+        share = parse_positive(self.holdout, name=f"{self.kind}: holdout")
+        if not Fraction(1, 100) <= share <= Fraction(9, 10):
+            raise RecipeError(f"{self.kind}: holdout must be a share of the people from 0.01 to 0.9")
+        if self.groups is not None and not isinstance(self.groups, str):
+            raise RecipeError(f"{self.kind}: groups must name one column of the table")
+        if not isinstance(self.choose, (list, tuple)) or not all(
+            isinstance(each, Mapping) for each in self.choose
+        ):
+            raise RecipeError(f"{self.kind}: choose must list candidates, each a table of options")
+        if self.choose and not 2 <= len(self.choose) <= MOST_CANDIDATES:
+            raise RecipeError(f"{self.kind}: choose must list 2 to {MOST_CANDIDATES} candidates")
+        known = {each.name for each in fields(self)} - {"table", "target", "holdout", "groups", "choose"}
+        for options in self.choose:
+            refuse_unknown_keys(options, tuple(sorted(known)), where=f"{self.kind}: a candidate of choose")
+        self._keep(holdout=share, choose=tuple(dict(each) for each in self.choose))
+
+    def refuse_budget(self, epsilons: tuple[Fraction, ...], delta: Fraction) -> None:
+        """Raises an error if there is no delta, or more than one epsilon."""
+        if len(epsilons) != 1:
+            raise RecipeError(f"{self.kind}: a model has one epsilon; make one release for each")
+        refuse_no_delta(self.kind, delta)
+
+    def describe_model(self, plan: Plan, *, inputs: tuple[str, ...], family: Family) -> dict[str, Any]:
+        """What a model.json begins with: what is predicted from what, for whom, and at what cost."""
+        table = plan.table
+        return {
+            "format": FORMAT,
+            "recipe": self.kind,
+            "table": table.name,
+            "target": self.target,
+            "columns": {name: column_spec(table.columns[name]) for name in inputs},
+            "protects": table.unit.describe(),
+            "epsilon": format_exact(plan.epsilons[0]),
+            "delta": format_exact(plan.delta),
+            "family": family,
+            "link": LINKS[family],
+        }
+
+
+def judge_target(column: Column, stated: str | None, *, kind: str, classes: int, most: int) -> Family:
+    """What kind of target a column is, or an error where it cannot be what a recipe `stated`.
+
+    Listed values are classes, other domains numbers. `classes` is how many there would be, at most `most`.
+    """
+    domain, name = column.domain, column.name
+    if not is_described(column):
+        raise RecipeError(
+            f"{kind}: the target {name!r} needs values, a range or bins, or bounds if it is a number"
+        )
+    listed = isinstance(domain, (Values, Tuples, Period)) or (
+        isinstance(domain, IntegerRange) and domain.size == 2
+    )
+    if stated == "classification" or (stated is None and listed):
+        if not 2 <= classes <= most:
+            raise RecipeError(
+                f"{kind}: the classes of {name!r} must be 2 to {most} listed values, or a range; for a "
+                'number set family = "regression"'
+            )
+        return "classification"
+    if domain is not None and len(code_values(domain) or ()) < 2:
+        raise RecipeError(f"{kind}: {name!r} is no number, or can be one number only")
+    return "counts" if stated == "counts" else "regression"
