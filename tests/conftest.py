@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 
+from helpers import browser as headless
 from helpers import probe_recipe
 from helpers.projects import PROJECT
 from helpers.sources import ScriptedSource, SeededSource
@@ -25,6 +26,15 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip("the public tables (../shared) are not beside the project")
     return SHARED
+
+
+@pytest.fixture
+def browser():
+    """A tab of a headless browser, or a skip that says what is missing."""
+    if headless.find_browser() is None:
+        pytest.skip(f"no browser is installed (looked for {', '.join(headless.NAMES)})")
+    with headless.Browser() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,13 +1,27 @@
 """What engines are asked in tests."""
 
+import numpy as np
+
 from sfumato.curator.conversation import Conversation
 from sfumato.curator.door import Bill, Charged
-from sfumato.questions import Marginal, OccupiedCells
+from sfumato.questions import Marginal, Measurement, OccupiedCells, request_grid, request_size
 
 
 def cells(marginals, occupied=()):
     """Questions for the counts of `marginals` over all their cells, then of `occupied` where records are."""
     return (*map(Marginal, marginals), *map(OccupiedCells, occupied))
+
+
+def answer_zeros(plan, asks):
+    """Answers of nothing but zeros to measurements that a recipe asks for."""
+    return tuple(
+        Measurement(
+            request=ask,
+            noisy_values=np.zeros(request_size(plan.table, ask), np.int64),
+            grid=request_grid(plan.table, ask),
+        )
+        for ask in asks
+    )
 
 
 class Stub:

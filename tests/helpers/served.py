@@ -70,13 +70,13 @@ class Served:
 
 @contextmanager
 def serve(folder, **more):
-    """A server that is stopped at the end, if it was not before."""
+    """A server that is stopped at the end as a service manager does it, if it was not before."""
     served = Served(folder, **more)
     try:
         yield served
     finally:
         if not served.process.stdout.closed:
-            served.stop()
+            assert served.stop() in (0, -signal.SIGKILL)
 
 
 def add_user(folder, name="ana", *, role="analyst", share="1"):

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import re
 import ssl
 import threading
@@ -20,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from sfumato.errors import BudgetExceeded, UnsupportedQuery
 from sfumato.serve.results import Column, Result
+from sfumato.serve.state import make_verifier
 from sfumato.serve.wire import Limits, WireServer, load_certificate
 
 PASSWORD = "pencil"
@@ -38,18 +37,6 @@ CLINICS = pa.table(
     }
 )
 MANY = pa.table({"k": pa.array(range(2500), pa.int64()), "text": [f"row {n}" for n in range(2500)]})
-
-
-def make_verifier(password, *, salt=b"0123456789abcdef", iterations=4096):
-    """The SCRAM-SHA-256 verifier of a password."""
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
-    client = hmac.digest(salted, b"Client Key", "sha256")
-    return SimpleNamespace(
-        salt=salt,
-        iterations=iterations,
-        stored_key=hashlib.sha256(client).digest(),
-        server_key=hmac.digest(salted, b"Server Key", "sha256"),
-    )
 
 
 @dataclass

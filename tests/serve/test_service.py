@@ -247,6 +247,25 @@ def test_an_approval_pays_for_one_purchase_of_the_price_that_was_shown(make_serv
     assert run(ask()) == Fraction(1, 100)
 
 
+def test_a_model_is_read_and_asked_by_viewers(make_service, run):
+    service = make_service()
+    recipe = 'recipe = "linear"\ntable = "visits"\ntarget = "fee"\ninputs = ["clinic"]\n'
+
+    async def release():
+        job = await service.start_release(SUE, recipe + "epsilon = 1\ndelta = 1e-6\n", name="fees")
+        async for _ in service.watch_job(SUE, job["number"]):
+            pass
+        before = (await service.budget(SUE))["spent"]
+        found = await service.predict(VIC, "fees", "clinic\nSouth\nnowhere\n")
+        assert found.num_rows == 2
+        with pytest.raises(sf.RecipeError, match="clinic"):
+            await service.predict(VIC, "fees", "x\n1\n")
+        assert b"coefficient" in await service.report_page(VIC, "fees")
+        assert (await service.budget(SUE))["spent"] == before
+
+    run(release())
+
+
 def test_a_release_is_a_job_that_others_can_look_at(make_service, run, folder):
     service = make_service()
 
@@ -264,7 +283,8 @@ def test_a_release_is_a_job_that_others_can_look_at(make_service, run, folder):
         assert [each["status"] async for each in service.watch_job(SUE, tree["number"])][-1] == "done"
         rows = (await service.ask_release(VIC, "rows", "SELECT COUNT(*) AS n FROM visits")).to_pylist()
         path = await service.release_file(VIC, "monthly", "table.csv")
-        for name, file in (("monthly", "../../sfumato.toml"), ("..", "sfumato.toml"), ("monthly", "x")):
+        strange = (("monthly", "../../sfumato.toml"), ("..", "sfumato.toml"), ("monthly", "x"))
+        for name, file in (*strange, ("monthly", "../monthly/table.csv")):
             with pytest.raises(ReleaseError, match="no"):
                 await service.release_file(VIC, name, file)
         return found, page, rows, path
@@ -295,6 +315,30 @@ def test_releases_do_not_pile_up_or_pass_for_others(make_service, run, folder):
             await service.start_release(ANA, RECIPE, name="more")
 
     run(start())
+
+
+def test_what_else_lies_in_a_release_folder_is_not_served(make_service, run, folder):
+    service = make_service()
+    recipe = sf.recipes.CellCounts(table="visits", by=("clinic",))
+    service.curator.release(recipe, epsilon=0.5, out=folder / "shown")
+    assert run(service.release_file(VIC, "shown", "table.csv")).is_file()
+    (folder / "shown" / "truth.csv").write_text("exact\n", encoding="utf-8")
+    assert run(service.releases(VIC)) == []
+    with pytest.raises(sf.VerificationFailed, match="not part of this release"):
+        run(service.release_file(VIC, "shown", "truth.csv"))
+
+
+def test_an_approval_pays_once_even_if_nobody_saw_the_answer(make_service, run, monkeypatch):
+    service = make_service(approve_above="0.2")
+    with pytest.raises(ApprovalNeeded):
+        run(service.ask(ANA, COUNT))
+    run(service.decide(SUE, 1, approve=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(service.curator._engine), "aggregate", lambda *_, **__: 1 / 0)
+        with pytest.raises(ChargeKept):
+            run(service.ask(ANA, COUNT))
+    assert len(charges(service)) == 1
+    assert run(service.approvals(ANA))[0]["status"] == "used"
 
 
 def test_an_interrupted_job_is_finished_at_the_next_start_without_another_charge(make_service, run, folder):

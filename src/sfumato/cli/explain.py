@@ -23,6 +23,9 @@ def explain(
         str | None,
         typer.Option("--read-at", help="The delta at which to read the guarantee as an epsilon; 1e-6."),
     ] = None,
+    compositions: Annotated[
+        bool, typer.Option("--compositions", help="Compare rules for what all queries cost together.")
+    ] = False,
     picture: Annotated[Path | None, typer.Option("--picture", help="An SVG picture to write.")] = None,
     force: Force = False,
     json: Json = False,
@@ -32,7 +35,14 @@ def explain(
     Example: sfumato explain epsilon 1.0 --prior 0.1 --times 10
     """
     from sfumato.exact import parse_exact
-    from sfumato.explain import Guarantee, describe_explanation, draw_explanation, explain_guarantee
+    from sfumato.explain import (
+        Guarantee,
+        compare_compositions,
+        describe_compositions,
+        describe_explanation,
+        draw_explanation,
+        explain_guarantee,
+    )
     from sfumato.tables import check_file, write_file
 
     if kind != "epsilon" and delta is not None:
@@ -47,12 +57,17 @@ def explain(
         delta=parse_exact(delta or "0", name="delta"),
         times=times,
     )
-    explanation = explain_guarantee(guarantee, prior=prior, read_at="1e-6" if read_at is None else read_at)
+    read_at = "1e-6" if read_at is None else read_at
+    explanation = explain_guarantee(guarantee, prior=prior, read_at=read_at)
+    lines = compare_compositions(guarantee, delta=read_at) if compositions else ()
     if picture is not None:
         write_file(picture, draw_explanation(explanation).encode(), force=force)
     if json:
-        print_json({**explanation.to_record(), "picture": picture})
+        compared = {"compositions": [line.to_record() for line in lines]} if compositions else {}
+        print_json({**explanation.to_record(), **compared, "picture": picture})
         return
     say(describe_explanation(explanation))
+    if compositions:
+        say(describe_compositions(lines, delta=read_at))
     if picture is not None:
         note(f"written: {picture}")

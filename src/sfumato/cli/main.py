@@ -21,6 +21,7 @@ from sfumato.cli.explain import explain
 from sfumato.cli.groups import groups
 from sfumato.cli.init import init
 from sfumato.cli.output import note
+from sfumato.cli.predict import predict
 from sfumato.cli.release import release
 from sfumato.cli.report import report
 from sfumato.cli.respond import respond
@@ -54,6 +55,7 @@ for command in (
     budget,
     verify,
     report,
+    predict,
     score,
     audit,
     anonymize,

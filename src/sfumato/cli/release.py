@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,6 +63,7 @@ def release(
     notes = result.certificate.get("notes", [])
     for each in notes:
         note(each)
+    judged = result.certificate.get("postprocessing", {}).get("evaluation")
     if json:
         print_json(
             {
@@ -74,6 +75,7 @@ def release(
                 "left": str(report.left),
                 "files": sorted(result.files),
                 **({"notes": notes} if notes else {}),
+                **({"evaluation": judged} if judged else {}),
             }
         )
         return
@@ -84,8 +86,19 @@ def release(
     else:
         pure = f"epsilon {total['epsilon']}" if total["epsilon"] is not None else f"rho {total['rho']}"
         say(f"Spent {pure}; {report.describe_left()}.")
+    if judged:
+        say(_tell_evaluation(judged))
     say(f"Wrote {folder}: {', '.join(sorted(result.files))}")
     say(f"next: sfumato verify {folder}")
+
+
+def _tell_evaluation(judged: dict[str, Any]) -> str:
+    from sfumato.report import list_figures
+
+    figures = [
+        f"{each['name']} {each['value']} ({each['low']} to {each['high']})" for each in list_figures(judged)
+    ]
+    return f"On held-out people: {', '.join(figures) or judged.get('note', '')}."
 
 
 def _note_kept(curator: Curator, folder: str, project: str) -> None:

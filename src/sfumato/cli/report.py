@@ -52,7 +52,7 @@ def report(
     """
     import sfumato
     from sfumato.release import check_charge, open_folder
-    from sfumato.report import INTERNAL, build_report, choose_axes, read_facts
+    from sfumato.report import INTERNAL, build_report, choose_axes, has_model, read_facts
     from sfumato.tables import check_file, write_file
 
     release = Path(folder)
@@ -65,6 +65,9 @@ def report(
     with progress(quiet=json) as stage:
         stage("reading the release")
         open_folder(release, load=()).plan()
+        if has_model(release):
+            _write_model(release, target, truth=truth, force=force, json=json)
+            return
         facts = read_facts(release)
         if ledger is not None:
             check_charge(facts.certificate, [entry.hash for entry in ledger.entries])
@@ -82,6 +85,22 @@ def report(
     say(f"Wrote {target} ({len(content) / 1000:,.0f} kB).")
     if truth is not None:
         note(f"{INTERNAL}: the report compares with the truth; it is not private and must not be published")
+
+
+def _write_model(release: Path, target: Path, *, truth: str | None, force: bool, json: bool) -> None:
+    """Writes the report on a model."""
+    from sfumato.errors import ReleaseError
+    from sfumato.report import build_model_report
+    from sfumato.tables import write_file
+
+    if truth is not None:
+        raise ReleaseError("a model is no table of counts or rows, so --truth has nothing to compare it with")
+    content = build_model_report(release)
+    write_file(target, content, force=force)
+    if json:
+        print_json({"report": str(target), "bytes": len(content), "internal": False})
+        return
+    say(f"Wrote {target} ({len(content) / 1000:,.0f} kB).")
 
 
 def _beside(folder: Path, suffix: str) -> Path:

@@ -45,18 +45,11 @@ def add(
 @user.command("list")
 def list_users(project: ProjectOption = "sfumato.toml", json: Json = False) -> None:
     """List everybody with their role, their share and what is left of it."""
+    from sfumato.serve.facts import list_users as list_known
+
     curator, state = _open(project)
-    found = []
-    for each in state.users():
-        share = curator.share(each.name)
-        found.append(
-            {
-                "name": each.name,
-                "role": each.role,
-                "share": None if share is None else str(share.total),
-                "left": None if share is None else str(share.left),
-            }
-        )
+    keys = ("name", "role", "share", "left")
+    found = [{key: record.get(key) for key in keys} for record in list_known(state, curator)]
     if json:
         print_json({"users": found})
         return

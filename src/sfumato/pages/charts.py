@@ -107,6 +107,53 @@ def draw_curves(curves: Sequence[Curve], label: str, *, x: str, y: str) -> Marku
     return draw_picture(_WIDTH, 324, label, *parts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What was observed where something was predicted, with the ends of its interval."""
+
+    predicted: float
+    value: float
+    low: float
+    high: float
+
+
+def draw_calibration(points: Sequence[Observed], label: str, *, x: str, y: str, shares: bool) -> Markup:
+    """What was observed by what was predicted, in a square with the diagonal on which both are the same.
+
+    Axes are those of `shares`, from 0 to 100 %, or reach around all numbers.
+    """
+    square = 56, 10, 272
+    low, high = 0.0, 1.0
+    if not shares:
+        ends = [end for each in points for end in (each.predicted, each.low, each.high)]
+        low, high = min(ends, default=0.0), max(ends, default=1.0)
+        step = round_limit((high - low) / 4 or 1.0)
+        low = math.floor(low / step) * step
+        while low + 4 * step < high:  # the least may lie far below its first step
+            step = round_limit(step * 1.01)
+            low = math.floor(low / step) * step
+        high = low + 4 * step
+
+    def name(tick: float) -> str:
+        return percent(tick) if shares else short(low + tick * (high - low))
+
+    def at(number: float) -> float:
+        return min(max((number - low) / (high - low), 0.0), 1.0)
+
+    parts = draw_frame(*square, x=x, y=y, names=name)
+    left, top, side = square
+    for each in points:
+        across = left + at(each.predicted) * side
+        down, upper, lower = (top + (1 - at(end)) * side for end in (each.value, each.high, each.low))
+        shown = [
+            (percent if shares else short)(end) for end in (each.predicted, each.value, each.low, each.high)
+        ]
+        title = element("title", f"predicted {shown[0]}: observed {shown[1]} ({shown[2]} to {shown[3]})")
+        parts.append(draw_line(across, upper, across, lower, class_="whisker"))
+        parts.append(element("circle", title, cx=across, cy=down, r=3.4, class_="dot"))
+    return draw_picture(_WIDTH, 324, label, *parts)
+
+
 def draw_intervals(points: Sequence[Point], label: str, *, series: Sequence[str] = ()) -> Markup:
     """Labelled values with their intervals, one below the other, on one axis."""
     ends = [
@@ -149,6 +196,39 @@ def draw_intervals(points: Sequence[Point], label: str, *, series: Sequence[str]
         parts.append(write(x + 8, bottom + 32, clip_text(name, 18)))
         x += 22 + 6.4 * min(len(name), 18)
     return draw_picture(_WIDTH, bottom + 40, label, *parts)
+
+
+def draw_shape(points: Sequence[Point], label: str, *, ends: tuple[float, float] | None = None) -> Markup:
+    """A function of ordered values as a line of steps with the band of its intervals.
+
+    The axis goes from one of `ends` to the other, by default as far below zero as above it.
+    """
+    left, right, top, bottom = 44.0, 332.0, 8.0, 150.0
+    values = np.array([point.values[0] for point in points])
+    halves = np.array([point.halves[0] for point in points])
+    reach = max(float(np.abs(values + halves).max(initial=0)), float(np.abs(values - halves).max(initial=0)))
+    limit = round_limit(max(float(np.abs(values).max(initial=0)), reach, 1e-9))
+    lowest, highest = ends or (-limit, limit)
+    step = (right - left) / max(1, values.size)
+
+    def at(value: float) -> float:
+        return bottom - (min(max(value, lowest), highest) - lowest) / (highest - lowest) * (bottom - top)
+
+    def walk(heights: Sequence[float]) -> list[str]:
+        ends = [(left + step * place, at(each)) for place, each in enumerate(heights)]
+        return [f"{x:.1f} {y:.1f} L{x + step:.1f} {y:.1f}" for x, y in ends]
+
+    high, low = walk((values + halves).tolist()), walk((values - halves).tolist())
+    back = [" L".join(reversed(each.split(" L"))) for each in reversed(low)]
+    parts = [element("path", d="M" + " L".join([*high, *back]) + "Z", class_="band")]
+    for tick in (lowest, (lowest + highest) / 2, highest):
+        parts.append(draw_line(left, at(tick), right, at(tick)))
+        parts.append(write(left - 5, at(tick) + 4, short(tick), at="end", class_="q"))
+    parts.append(element("path", d="M" + " L".join(walk(values.tolist())), class_="curve"))
+    names = (points[0].label, points[-1].label) if points else ("", "")
+    parts.append(write(left, bottom + 16, clip_text(names[0], 20), class_="q"))
+    parts.append(write(right, bottom + 16, clip_text(names[1], 20), at="end", class_="q"))
+    return draw_picture(_WIDTH, bottom + 24, label, *parts)
 
 
 def draw_spread(values: NDArray[np.float64], half: float, label: str) -> Markup:

@@ -7,7 +7,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -157,11 +157,19 @@ def draw_line(x1: float, y1: float, x2: float, y2: float, *, class_: str = "axis
 
 
 def draw_frame(
-    left: float, top: float, side: float, *, x: str, y: str, falling: bool = False
+    left: float,
+    top: float,
+    side: float,
+    *,
+    x: str,
+    y: str,
+    falling: bool = False,
+    names: Callable[[float], str] = percent,
 ) -> list[Markup]:
-    """The axes of a square from 0 to 100 % both ways, with the diagonal on which nothing is learned.
+    """The axes of a square from 0 to 100 % both ways, with its diagonal.
 
     `left`, `top` and `side` place it, in pixels; `x` and `y` name the axes; the diagonal may be `falling`.
+    Other `names` than percentages may be given to the ticks.
     """
     parts = []
     for tick in (0, 0.25, 0.5, 0.75, 1):
@@ -169,8 +177,8 @@ def draw_frame(
         parts += [
             draw_line(left, down, left + side, down),
             draw_line(across, top, across, top + side),
-            write(left - 7, down + 4, percent(tick), at="end", class_="q"),
-            write(across, top + side + 17, percent(tick), at="middle", class_="q"),
+            write(left - 7, down + 4, names(tick), at="end", class_="q"),
+            write(across, top + side + 17, names(tick), at="middle", class_="q"),
         ]
     ends = [(0, 1), (1, 0)] if falling else [(0, 0), (1, 1)]
     turned = f"translate({left - 45:g} {top + side / 2:g}) rotate(-90)"

@@ -2,8 +2,10 @@
 
 from sfumato.accounting.posterior import Total, posterior_bounds, pure_bounds
 from sfumato.pages.render import INTERNAL
+from sfumato.report.evaluation import list_figures
 from sfumato.report.facts import Facts, read_facts
 from sfumato.report.fields import Axes, choose_axes
+from sfumato.report.model import build_model_report, has_model
 from sfumato.report.page import build_report
 
 __all__ = [
@@ -11,8 +13,11 @@ __all__ = [
     "Axes",
     "Facts",
     "Total",
+    "build_model_report",
     "build_report",
     "choose_axes",
+    "has_model",
+    "list_figures",
     "posterior_bounds",
     "pure_bounds",
     "read_facts",

@@ -12,6 +12,7 @@ from sfumato.schema import table_spec
 if TYPE_CHECKING:
     from sfumato.accounting import Entry
     from sfumato.curator import Curator
+    from sfumato.serve.state import State
     from sfumato.sql import Answer
 
 
@@ -47,6 +48,17 @@ def list_charges(curator: Curator, person: str | None) -> list[dict[str, Any]]:
         for entry in reversed(report.entries)
         if entry.kind == "charge" and person in (None, entry.asked_by)
     ]
+
+
+def list_users(state: State, curator: Curator) -> list[dict[str, Any]]:
+    """Everybody whom `state` knows; those with a share with what they spent of it and what is left."""
+    found = []
+    for user in state.users():
+        share = curator.share(user.name)
+        limits = {} if share is None else {"share": share.total, "left": share.left, "spent": share.spent}
+        texts = {key: str(amount) for key, amount in limits.items()}
+        found.append({"name": user.name, "role": user.role, **texts})
+    return found
 
 
 def explain_cost(answer: Answer, left: Fraction) -> tuple[str, ...]:

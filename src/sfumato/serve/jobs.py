@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -160,12 +161,10 @@ class Jobs:
 
     def describe(self) -> list[dict[str, Any]]:
         """What is released: for each its table, its recipe, its cost and its files."""
-        from sfumato.release import open_folder
-
         described = []
         for name, path in self.folders().items():
             try:
-                certificate = open_folder(path, load=()).certificate
+                certificate = _read_certificate(path)
             except SfumatoError:
                 continue  # not one of ours, or edited; `sfumato verify` tells
             plan, total = certificate["plan"], certificate["total"]
@@ -177,7 +176,7 @@ class Jobs:
                     "by": plan["recipe"].get("by"),
                     "epsilon": total.get("epsilon"),
                     "delta": total.get("delta"),
-                    "files": sorted(each.name for each in path.iterdir() if each.is_file()),
+                    "files": _list_files(certificate),
                 }
             )
         return described
@@ -185,15 +184,33 @@ class Jobs:
     def file(self, name: str, file: str) -> Path:
         """The path of one file of a release."""
         folder = self.folder(name)
-        if file not in {each.name for each in folder.iterdir() if each.is_file() and not each.is_symlink()}:
+        path = folder / file
+        # Whatever else somebody has put into the folder, the truth to compare with, say, is not released.
+        if file not in _list_files(_read_certificate(folder)) or path.is_symlink() or not path.is_file():
             raise ReleaseError(f"release {name!r} has no file {file[:60]!r}")
-        return folder / file
+        return path
 
     def report(self, name: str) -> bytes:
         """The report on a release: one page of HTML."""
-        from sfumato.report import build_report
+        from sfumato.report import build_model_report, build_report, has_model
 
-        return build_report(self.folder(name))
+        folder = self.folder(name)
+        return build_model_report(folder) if has_model(folder) else build_report(folder)
+
+    def predict(self, name: str, rows: str) -> pa.Table:
+        """What a released model expects of new rows, given as CSV with a header; it costs nothing."""
+        from sfumato.learn import open_model
+        from sfumato.learn.model import to_columns
+        from sfumato.tables import read_table
+
+        model = open_model(self.folder(name))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "rows.csv")
+            path.write_text(rows)
+            try:
+                return to_columns(model, read_table(path, side="new data", columns=model.stored))
+            except SourceError as error:
+                raise RecipeError(str(error)) from None  # of what was sent, not of a table that is kept
 
     def ask(self, name: str, text: str) -> pa.Table:
         """The answer of a released model, which is public: it costs nothing."""
@@ -274,3 +291,14 @@ class Jobs:
             if home not in (home / named).resolve().parents:
                 raise AccessDenied(f"{key} = {named[:60]!r} is not in the project's folder")
         return parse_recipe(document, folder=home)
+
+
+def _read_certificate(folder: Path) -> Mapping[str, Any]:
+    from sfumato.release import open_folder
+
+    return open_folder(folder, load=()).certificate
+
+
+def _list_files(certificate: Mapping[str, Any]) -> list[str]:
+    """The files of a release: its certificate, and those that it names."""
+    return sorted(["certificate.json", *certificate["files"]])

@@ -33,7 +33,7 @@ from sfumato.errors import (
 )
 from sfumato.exact import format_exact, format_short, parse_positive
 from sfumato.serve.clock import next_reply
-from sfumato.serve.facts import describe_tables, explain_cost, list_charges
+from sfumato.serve.facts import describe_tables, explain_cost, list_charges, list_users
 from sfumato.serve.jobs import Jobs
 from sfumato.serve.state import Role, State, User, Verifier
 
@@ -345,12 +345,17 @@ class Service:
         self.admit(user, "ask a release")
         return await self.run(lambda: self._jobs.ask(name, text))
 
+    async def predict(self, user: User, name: str, rows: str) -> pa.Table:
+        """What a released model expects of new rows, given as CSV: free, and nothing of them is kept."""
+        self.admit(user, "ask a release")
+        return await self.run(lambda: self._jobs.predict(name, rows))
+
     # People and approvals
 
     async def users(self, user: User) -> list[dict[str, Any]]:
         """Everybody, with their share and what they spent."""
         self.admit(user, "users")
-        return await self.run(self._users)
+        return await self.run(lambda: list_users(self.state, self.curator))
 
     async def add_user(
         self, user: User, *, name: str, role: str, share: object = None, password: str | None = None
@@ -492,6 +497,9 @@ class Service:
                 most_values=_MOST_VALUES,
             )
             spent = answer.spent
+        except ChargeKept:
+            approved = None  # it has paid, though nobody saw the answer
+            raise
         finally:
             if approved is not None and not spent:
                 self.state.return_approval(user.name, ask.digest)
@@ -583,15 +591,6 @@ class Service:
             if share is None
             else {"total": str(share.total), "spent": str(share.spent), "left": str(share.left)},
         }
-
-    def _users(self) -> list[dict[str, Any]]:
-        found = []
-        for user in self.state.users():
-            share = self.curator.share(user.name)
-            limits = {} if share is None else {"share": str(share.total), "left": str(share.left)}
-            spent = {} if share is None else {"spent": str(share.spent)}
-            found.append({"name": user.name, "role": user.role, **limits, **spent})
-        return found
 
     def _count_reply(self, user: User, reply: Reply | SfumatoError, seconds: float, digest: str) -> None:
         self._counts["asks"] += 1

@@ -260,6 +260,7 @@ def test_a_release_from_recipe_to_report(call, site):
         ).status
         == 404
     )
+    assert call("POST", "/api/releases/by-clinic/predict", by="vic", send={"rows": "x\n1\n"}).status == 404
 
 
 def test_the_ledger_is_for_stewards(call):

@@ -1,36 +1,15 @@
 """`sfumato serve` in the demo's folder: a steward, an analyst and a viewer, from the printed link on."""
 
-import contextlib
 import json
-import signal
-import subprocess
-import sys
 from urllib.request import Request, urlopen
 
 import pytest
 
 from helpers import browser as headless
+from helpers.served import add_user, serve
 from helpers.site import write_visits
 from helpers.walk import Walk
 from sfumato.demo import write_demo
-
-
-@contextlib.contextmanager
-def serving(folder):
-    """The addresses of a server in `folder`, which is stopped as a service manager does it."""
-    command = [sys.executable, "-m", "sfumato", "serve", "--json", "--http-port", "0", "--pg-port", "0"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            text = ""
-            while not text.rstrip().endswith("}"):
-                line = process.stdout.readline()
-                assert line, "the server has gone"
-                text += line
-            yield json.loads(text)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.stdout.read()
-            assert process.wait(60) == 0
 
 
 @pytest.mark.slow
@@ -38,26 +17,13 @@ def test_it_stops_while_somebody_follows_a_job(tmp_path):
     write_visits(tmp_path)
     project = tmp_path / "sfumato.toml"
     project.write_text(project.read_text().replace("approve_above = 3.0", "approve_above = 0.1"))
-    command = [
-        sys.executable,
-        "-m",
-        "sfumato",
-        "user",
-        "add",
-        "ana",
-        "--role",
-        "analyst",
-        "--share",
-        "1",
-        "--json",
-    ]
-    token = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout)["token"]
+    token = add_user(tmp_path)
     recipe = 'recipe = "cell-counts"\ntable = "visits"\nby = ["clinic"]\nepsilon = 0.25\n'
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    with serving(tmp_path) as addresses:
+    with serve(tmp_path) as served:
 
         def call(path, body=None):
-            return urlopen(Request(addresses["page"] + path, data=body, headers=headers), timeout=60)
+            return urlopen(Request(served.page + path, data=body, headers=headers), timeout=60)
 
         job = json.load(call("/api/release", json.dumps({"recipe": recipe, "name": "x"}).encode()))
         assert job["status"] == "approval"
@@ -77,9 +43,9 @@ class Place:
 @pytest.mark.slow
 def test_three_people_and_one_command(tmp_path, browser):
     write_demo(tmp_path / "demo")
-    with serving(tmp_path / "demo") as addresses, headless.Browser() as second:
-        steward = Walk(browser, Place(addresses["page"]), width=1280)
-        steward.browser.visit(addresses["steward"], width=1280)
+    with serve(tmp_path / "demo") as served, headless.Browser() as second:
+        steward = Walk(browser, Place(served.page), width=1280)
+        steward.browser.visit(served.addresses["steward"], width=1280)
         steward.look()
         for name, role, share in (("ana", "analyst", "0.5"), ("vic", "viewer", "")):
             steward.go("/people")
@@ -88,7 +54,7 @@ def test_three_people_and_one_command(tmp_path, browser):
             steward.ask(f"document.querySelector('[name=role]').value = {role!r}")
             steward.type("#add [name=share]", share)
             steward.press("[value=add]")
-        analyst = Walk(second, Place(addresses["page"]), width=390)
+        analyst = Walk(second, Place(served.page), width=390)
         analyst.login("ana")
         analyst.type("#sql", "DP-SELECT 0.25 month, COUNT(*) AS records FROM incidents GROUP BY month")
         analyst.wait("document.querySelector('#price [name=price]')?.value")

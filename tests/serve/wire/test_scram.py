@@ -6,7 +6,8 @@ import hmac
 
 import pytest
 
-from helpers.wire import make_certificate, make_verifier
+from helpers.wire import make_certificate
+from sfumato.serve.state import make_verifier
 from sfumato.serve.wire import load_certificate
 from sfumato.serve.wire.messages import Refusal
 from sfumato.serve.wire.scram import MECHANISM, MECHANISM_PLUS, Exchange, hash_certificate

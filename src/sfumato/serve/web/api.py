@@ -168,6 +168,10 @@ async def _ask_model(service: Service, user: User, given: Given) -> Given:
     return await _tell_table(await service.ask_release(user, check_name(given["name"]), given["sql"]))
 
 
+async def _predict(service: Service, user: User, given: Given) -> Given:
+    return await _tell_table(await service.predict(user, check_name(given["name"]), given["rows"]))
+
+
 async def _send_report(service: Service, user: User, given: Given) -> Response:
     page = await service.report_page(user, check_name(given["name"]))
     return HTMLResponse(page, headers={"Content-Security-Policy": SANDBOX})
@@ -263,6 +267,14 @@ ENDPOINTS = (
     Endpoint("GET", "/api/releases", _list_releases, "What was released", "Releases"),
     Endpoint("GET", "/api/releases/{name}/{file}", _send_file, "A released file", "application/octet-stream"),
     Endpoint("POST", "/api/releases/{name}/sql", _ask_model, "Ask a released model; free", "Rows", "Asked"),
+    Endpoint(
+        "POST",
+        "/api/releases/{name}/predict",
+        _predict,
+        "Predict with a released model; free",
+        "Rows",
+        "NewRows",
+    ),
     Endpoint("GET", "/api/reports/{name}", _send_report, "The report on a release", "text/html"),
     Endpoint("GET", "/api/ledger", _list_charges, "All charges; for stewards", "Ledger"),
     Endpoint("GET", "/api/users", _list_users, "Users and their shares; for stewards", "Users"),

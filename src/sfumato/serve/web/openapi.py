@@ -40,6 +40,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Plan": _record("sql", sql=_TEXT, epsilon=_EPSILON, parameters=_SCALARS),
     "Statement": _record("sql", sql=_TEXT, epsilon=_EPSILON),
     "Asked": _record("sql", sql=_TEXT),
+    "NewRows": _record("rows", rows={**_TEXT, "description": "new rows, as CSV with a header"}),
     "Answer": _record(
         "columns", "rows", "spent", "left", columns=_TEXTS, types=_TEXTS, rows=_ROWS, spent=_NUMBER,
         left=_NUMBER, repeated=_FLAG, notes=_TEXTS,

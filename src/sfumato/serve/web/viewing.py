@@ -27,20 +27,21 @@ async def _releases(request: Request) -> Response:
 
 
 async def _release(request: Request) -> Response:
-    """One release: its files, its report, and questions to its model."""
-    text, message, answer, status = "", "", None, 200
+    """One release: its files, its report, questions to its model, and predictions of it."""
+    text, rows, message, answer, status = "", "", "", None, 200
     if request.method == "GET":
         asker = await require_asker(request)
     else:
         asker, form = await enter_form(request)
-        text = form.get("sql", [""])[0]
+        text, rows = form.get("sql", [""])[0], form.get("rows", [""])[0]
     service, name = find_service(request), api.check_name(request.path_params["name"])
     found = next((each for each in await service.releases(asker.user) if each["name"] == name), None)
     if found is None:
         raise HTTPException(404, "there is no release of this name")
-    if text.strip():
+    if text.strip() or rows.strip():
         try:
-            table = await service.ask_release(asker.user, name, text)
+            asked = service.ask_release if text.strip() else service.predict
+            table = await asked(asker.user, name, text if text.strip() else rows)
             answer = await run_in_threadpool(describe_table, table)
         except SfumatoError as error:
             status, message = find_status(error)[0], str(error)
@@ -51,12 +52,14 @@ async def _release(request: Request) -> Response:
         status=status,
         release=found,
         text=text,
+        rows=rows,
         message=message,
         answer=answer,
         words=list_words(
             [{"name": found["table"], "columns": [{"name": each} for each in found["by"] or ()]}]
         ),
         asks="model.parquet" in found.get("files", ()),
+        predicts="model.json" in found.get("files", ()) and found["recipe"] not in ("quantiles",),
     )
 
 

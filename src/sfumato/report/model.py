@@ -1,0 +1,268 @@
+"""One offline HTML report on a released model: its shapes, coefficients or quantiles, and its privacy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.exact import NORMAL_95
+from sfumato.models.additive import AdditiveModel, Shape, read_model
+from sfumato.models.distribution import DistributionModel, read_distribution
+from sfumato.models.document import FORMAT
+from sfumato.models.network import read_network
+from sfumato.pages.charts import Point, draw_heat, draw_intervals, draw_shape
+from sfumato.pages.render import render_page
+from sfumato.release.folder import failing_closed, open_folder
+from sfumato.report.evaluation import describe_evaluation
+from sfumato.report.facts import read_facts
+from sfumato.report.sections import describe_total
+from sfumato.schema import Column, Tuples, Values, parse_column
+
+Record = dict[str, Any]
+
+Part = tuple[str, str, Record, tuple[int, str]]
+"""The template of a section, its heading and record, and a key figure with what it counts."""
+
+_MOST_LABELS = 30
+_MOST_DRAWN = 12
+_MOST_STEPS = 256
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_KINDS = {
+    "additive": "an additive model of",
+    "linear": "a linear model of",
+    "logistic": "a logistic model of",
+    "network": "a network of",
+    "quantiles": "the distribution of",
+    "clusters": "centres of a",
+}
+
+
+def has_model(folder: Path | str) -> bool:
+    """Whether the release in `folder` is a model to predict with."""
+    opened = open_folder(folder, load=("model.json",))
+    if "model.json" not in opened.files:
+        return False
+    with failing_closed("model.json is not valid JSON"):
+        return bool(json.loads(opened.files["model.json"]).get("format") == FORMAT)
+
+
+def build_model_report(folder: Path | str) -> bytes:
+    """The report on the model in `folder`: one HTML file, the same bytes for the same release.
+
+    Privacy: it is made of the release alone, so it costs nothing.
+    """
+    facts = read_facts(folder)
+    opened = open_folder(folder, load=("model.json",))
+    with failing_closed("model.json does not describe a model"):
+        document = json.loads(opened.files["model.json"])
+        columns = {name: parse_column(name, spec) for name, spec in document["columns"].items()}
+        stated = facts.certificate.get("postprocessing") or {}
+        describe = _DESCRIBE.get(document["recipe"], _describe_regression)
+        name, heading, drawn, summary = describe(document, columns, stated)
+        judged = describe_evaluation(document)
+    card = {"document": document, "asked": len(facts.measured), "judged": judged}
+    parts = [(name, heading, drawn), ("card", "Model card", card)]
+    if judged is not None:
+        parts.insert(0, ("evaluation", "How good its predictions are", judged))
+    sections = [
+        {"name": name, "heading": heading, "template": f"report/{name}.html", "record": record}
+        for name, heading, record in parts
+    ]
+    return render_page(
+        "report/model.html",
+        title=f"{facts.source}: {_KINDS[document['recipe']]} {document['target']}",
+        internal=False,
+        notice="",
+        printed="",
+        sections=sections,
+        facts=facts,
+        total=describe_total(facts),
+        summary=summary,
+    )
+
+
+def _describe_additive(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
+    model = read_model(document, {name: column.size for name, column in columns.items()})
+    shapes = _describe_shapes(model, columns)
+    drawn = {
+        "shapes": shapes,
+        "family": model.family,
+        "note": (stated.get("model") or {}).get("note"),
+    }
+    flat = sum(each["flat"] for each in shapes)
+    summary = (len(columns), f"inputs, of which {flat:,} have no effect that noise would not explain")
+    return "shapes", "What the model adds up", drawn, summary
+
+
+def _describe_regression(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
+    del columns
+    terms = [_describe_term(each) for each in document["terms"]]
+    known = [each for each in terms if each["point"] is not None]
+    known.sort(key=lambda each: -abs(each["point"].values[0]))
+    shown = [each["point"] for each in known[:_MOST_LABELS]]
+    drawn = {
+        "terms": terms,
+        "drawing": draw_intervals(shown, "What inputs change, with intervals") if shown else None,
+        "undrawn": len(known) - len(shown),
+        "left_out": document["left_out"],
+        "family": document["family"],
+        "classes": document.get("classes"),
+        "note": stated.get("classes"),
+    }
+    lost = sum(not each["identified"] for each in terms)
+    summary = (len(terms), f"coefficients, of which {lost:,} the noise hides")
+    return "coefficients", "What inputs change", drawn, summary
+
+
+def _describe_network(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
+    """Every input with how far it alone moves predictions, while all others are unknown."""
+    model = read_network(document, columns)
+    reaches = []
+    for name, column in columns.items():
+        codes = {each: np.full(column.size, -1) for each in columns} | {name: np.arange(column.size)}
+        classes = model.family == "classification"
+        found = (model.probabilities if classes else model.numbers)(codes, column.size)
+        reaches.append((name, float(np.ptp(found, axis=0).max())))
+    reaches.sort(key=lambda each: -each[1])
+    drawn = {
+        "layers": model.layers,
+        "sizes": ", ".join(str(each.shape[0] - 1) for each in model.layers)
+        + f", {model.layers[-1].shape[1]}",
+        "family": model.family,
+        "reaches": reaches[:_MOST_LABELS],
+        "undrawn": max(0, len(reaches) - _MOST_LABELS),
+        "note": (stated.get("model") or {}).get("note"),
+    }
+    return "network", "What inputs move", drawn, (sum(each.size for each in model.layers), "weights")
+
+
+def _describe_distribution(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
+    del stated
+    model = read_distribution(document, columns)
+    known = [row for row in range(len(model.groups)) if model.is_known(row)]
+    drawn = {
+        "name": document["target"],
+        "by": next(iter(columns), None),
+        "cells": model.ends.size,
+        "groups": len(model.groups),
+        "unknown": len(model.groups) - len(known),
+        "drawn": [_describe_group(model, row) for row in known[:_MOST_DRAWN]],
+        "undrawn": max(0, len(known) - _MOST_DRAWN),
+    }
+    return "distribution", "All quantiles", drawn, (model.ends.size, "values with the share up to each")
+
+
+def _describe_group(model: DistributionModel, row: int) -> Record:
+    label = "" if model.groups[row] is None else str(model.groups[row])
+    shares = model.shares[row]
+    half = np.maximum(model.high[row] - shares, shares - model.low[row])  # one end may be that of the axis
+    kept = range(-(-model.ends.size // _MOST_STEPS) - 1, model.ends.size, -(-model.ends.size // _MOST_STEPS))
+    points = [
+        Point(label=f"{model.ends[each]:g}", values=(float(shares[each]),), halves=(float(half[each]),))
+        for each in kept
+    ]
+    return {
+        "label": label,
+        "records": int(model.counts[row, -1]),
+        "drawing": draw_shape(points, f"Share of records up to a value {label}".strip(), ends=(0.0, 1.0)),
+        "quantiles": [(share, model.quantile(row, share)) for share in _QUANTILES],
+    }
+
+
+def _describe_clusters(document: Record, columns: Mapping[str, Column], stated: Record) -> Part:
+    del stated
+    half = float(document["noise_of_size"])
+    sizes = list(enumerate(map(float, document["sizes"]), 1))
+    shown = [Point(label=f"cluster {place}", values=(size,), halves=(half,)) for place, size in sizes]
+    rows = [[place, size, *centre] for (place, size), centre in zip(sizes, document["centres"], strict=True)]
+    drawn = {
+        **{key: document[key] for key in ("asked", "note", "explained")},
+        "gain": document["gain_over_one_cluster"],
+        "error": document["noise_of_gain"],
+        "head": ["cluster", "size", *columns],
+        "numeric": list(range(1, 2 + len(columns))),
+        "rows": rows,
+        "drawing": draw_intervals(shown, "Sizes of clusters, with intervals"),
+    }
+    return "clusters", "Centres", drawn, (int(document["found"]), "clusters beyond the noise")
+
+
+def _describe_term(term: Record) -> Record:
+    """A row of the table; and its place in the picture: what the whole range of an input changes."""
+    name, label = term["column"], term.get("label")
+    shown = "(constant)" if name is None else name if label is None else f"{name}: {label}"
+    point = None
+    if name is not None and term["identified"]:
+        width = 1.0 if label is not None else float(Fraction(term["high"]) - Fraction(term["low"]))
+        half = width * (float(term["high_95"]) - float(term["low_95"])) / 2
+        point = Point(label=shown, values=(width * float(term["coefficient"]),), halves=(half,))
+    keys = ("coefficient", "standard_error", "low_95", "high_95", "identified")
+    return {"name": shown, "point": point, **{key: term[key] for key in keys}}
+
+
+def _describe_shapes(model: AdditiveModel, columns: Mapping[str, Column]) -> list[Record]:
+    """Every shape with its picture, those that move predictions most first."""
+    several = len(model.scores) > 1
+    found = []
+    for place, score in enumerate(model.scores):
+        for shape in score.shapes:
+            label = f" for {model.classes[place]}" if several else ""
+            inputs = [columns[name] for name in shape.columns]
+            describe = _describe_shape if len(inputs) == 1 else _describe_pair
+            found.append(describe(model, shape, inputs, label))
+    return sorted(found, key=lambda each: -float(each["reach"]))
+
+
+def _describe_pair(model: AdditiveModel, shape: Shape, inputs: Sequence[Column], label: str) -> Record:
+    """The shape of two inputs: a picture with the values of the first from top to bottom."""
+    one, two = inputs
+    effects = np.asarray(shape.scores.reshape(one.size, two.size) * float(model.unit), np.float64)
+    name = f"{one.name} x {two.name}{label}"
+    limit = max(float(np.abs(effects).max()), 1e-9)
+    said = f"The effect of {one.name}, from top to bottom, with {two.name}, from left to right"
+    return {
+        "name": name,
+        "drawing": draw_heat(effects, said, limit=limit, middle=True),
+        "pair": {"down": one.name, "across": two.name, "limit": f"{limit:.3g}"},
+        "reach": float(np.ptp(effects)),
+        "flat": not shape.scores.any(),
+        "left_out": 0,
+    }
+
+
+def _describe_shape(model: AdditiveModel, shape: Shape, inputs: Sequence[Column], label: str) -> Record:
+    (column,) = inputs
+    unit = float(model.unit)
+    points = [
+        Point(label=str(name), values=(float(score) * unit,), halves=(float(deviation) * unit * NORMAL_95,))
+        for name, score, deviation in zip(column.labels, shape.scores, shape.deviations, strict=True)
+    ]
+    name = f"{column.name}{label}"
+    ordered = not isinstance(column.domain, (Values, Tuples))
+    if ordered and len(points) > 2:
+        drawing = draw_shape(points, f"The effect of {name}")
+    else:
+        largest = sorted(points, key=lambda each: -abs(each.values[0]))[:_MOST_LABELS]
+        kept = sorted(largest, key=lambda each: -each.values[0])
+        drawing = draw_intervals(kept, f"The effect of {name}")
+    return {
+        "name": name,
+        "drawing": drawing,
+        "reach": float(np.ptp(shape.scores)) * unit,
+        "flat": not shape.scores.any(),
+        "left_out": 0 if ordered else max(0, len(points) - _MOST_LABELS),
+        "pair": None,
+    }
+
+
+_DESCRIBE = {
+    "additive": _describe_additive,
+    "clusters": _describe_clusters,
+    "network": _describe_network,
+    "quantiles": _describe_distribution,
+}
