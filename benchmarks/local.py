@@ -13,11 +13,11 @@ import os
 import subprocess
 import sys
 import time
-import venv
 from pathlib import Path
 
+from peers import peer_python
+
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = ROOT / ".bench" / "local"
 REQUIREMENTS = [
     "multi-freq-ldpy==0.2.5",
     "pure-ldp==1.2.0",
@@ -157,18 +157,6 @@ def _pure(name, k):
     return lambda values: [client.privatise(v + shift) for v in values], serve
 
 
-def peer_python():
-    """The interpreter of the peers' environment, which is made if it is not there."""
-    python = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin") / "python"
-    done = ENVIRONMENT / "requirements.json"
-    if not done.exists() or json.loads(done.read_text()) != REQUIREMENTS:
-        print("making the peers' environment", file=sys.stderr)
-        venv.create(ENVIRONMENT, clear=True, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-        done.write_text(json.dumps(REQUIREMENTS))
-    return python
-
-
 def ask_peer(python, peer, name, k):
     command = [python, "-W", "ignore", __file__, "peers", peer, name, str(k)]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -186,7 +174,7 @@ def main():
         print(json.dumps(measure_peer(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
         return
     sys.path.insert(0, str(ROOT / "src"))
-    python = peer_python()
+    python = peer_python("local", REQUIREMENTS)
     print("millions of answers per second (client / server), epsilon 1, one core, best of", ROUNDS)
     print(f"{'':10}{'k':>5}{'ours':>16}{'epsilon':>22}{'error':>7}", end="")
     print("".join(f"{peer:>20}{'ours/peer':>16}" for peer in PEERS))

@@ -12,11 +12,11 @@ import os
 import subprocess
 import sys
 import time
-import venv
 from pathlib import Path
 
+from peers import peer_python
+
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = ROOT / ".bench" / "noise"
 REQUIREMENTS = ["opendp==0.16.0", "numpy>=2.0"]
 KINDS = ["laplace", "gaussian"]
 SCALES = [1, 20, 895, 5739]
@@ -70,18 +70,6 @@ def measure_peers(kind, scale):
     )
 
 
-def peer_python():
-    """The interpreter of the peers' environment, which is made if it is not there."""
-    python = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin") / "python"
-    done = ENVIRONMENT / "requirements.json"
-    if not done.exists() or json.loads(done.read_text()) != REQUIREMENTS:
-        print("making the peers' environment", file=sys.stderr)
-        venv.create(ENVIRONMENT, clear=True, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS], check=True)
-        done.write_text(json.dumps(REQUIREMENTS))
-    return python
-
-
 def use_one_core():
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -93,7 +81,7 @@ def main():
         print(json.dumps(measure_peers(sys.argv[2], int(sys.argv[3]))))
         return
     sys.path.insert(0, str(ROOT / "src"))
-    python = peer_python()
+    python = peer_python("noise", REQUIREMENTS)
     print("millions of draws per second, one core, best of", ROUNDS)
     print(f"{'law':10}{'scale':>6}{'build ms':>10}{'ours':>8}{'OpenDP':>9}{'numpy':>8}", end="")
     print(f"{'ours/OpenDP':>13}{'ours/numpy':>12}")

@@ -9,10 +9,8 @@ peer is a PostgreSQL server that counts the same 4,000 rows plainly: what a data
 """
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from helpers.served import add_user, serve
+
 FOLDER = Path(".bench/serve")
 ROWS = 4000
 PROJECT = """
@@ -56,19 +56,6 @@ def prepare():
     pq.write_table(table, FOLDER / "visits.parquet")
     (FOLDER / "sfumato.toml").write_text(PROJECT, encoding="utf-8")
     return table
-
-
-def start():
-    user = [sys.executable, "-m", "sfumato", "user", "add", "ana", "--share", "900000", "--json"]
-    token = json.loads(subprocess.run(user, cwd=FOLDER, capture_output=True, check=True).stdout)["token"]
-    serve = [sys.executable, "-m", "sfumato", "serve", "--http-port", "0", "--pg-port", "0", "--json"]
-    process = subprocess.Popen(serve, cwd=FOLDER, stdout=subprocess.PIPE, text=True)
-    addresses = ""
-    while not addresses.rstrip().endswith("}"):
-        addresses += process.stdout.readline()
-    threading.Thread(target=process.stdout.read, daemon=True).start()
-    port = json.loads(addresses)["pg_port"]
-    return process, f"host=127.0.0.1 port={port} user=ana password={token} dbname=visits"
 
 
 def cpu_seconds(pid):
@@ -124,7 +111,7 @@ def main():
     given = parser.parse_args()
     table = prepare()
     peers = measure_peer(table, given)
-    process, conninfo = start()
+    add_user(FOLDER, share="900000")
     marks = iter(range(10**6))
 
     def ask(number):
@@ -134,22 +121,19 @@ def main():
         return ask(next(marks) / 10**4)
 
     def measure(name, clients, make):
-        figures = load(conninfo, clients, given.seconds, make, pid=process.pid)
+        figures = load(served.dsn(), clients, given.seconds, make, pid=served.process.pid)
         show(name, clients, figures, peers.get(clients))
 
-    try:
-        load(conninfo, 1, 1, fresh)
+    with serve(FOLDER) as served:
+        load(served.dsn(), 1, 1, fresh)
         for clients in given.clients:
             measure("catalog", clients, lambda _: "SELECT version()")
             measure("stored answer", clients, lambda _: ask(0.0))
             measure("new statement", clients, fresh)
         if given.deep:
             while next(marks) < given.deep:
-                load(conninfo, 8, 10, fresh)
+                load(served.dsn(), 8, 10, fresh)
             measure(f"new, {given.deep:,} charges deep", 8, fresh)
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def measure_peer(table, given):

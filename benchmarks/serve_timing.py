@@ -10,19 +10,20 @@ statements in one process, without a server.
 """
 
 import argparse
-import json
 import shutil
 import statistics
-import subprocess
 import sys
 import time
-import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.stats import mannwhitneyu
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from helpers.served import add_user, serve
 
 FOLDER = Path(".bench/serve_timing")
 ROWS = 20_000
@@ -59,27 +60,6 @@ def write_project(folder, *, present, reply_every):
     (folder / "sfumato.toml").write_text(PROJECT.format(reply_every=reply_every), encoding="utf-8")
 
 
-def start(folder):
-    user = [sys.executable, "-m", "sfumato", "user", "add", "ana", "--share", "900000", "--json"]
-    token = json.loads(subprocess.run(user, cwd=folder, capture_output=True, check=True).stdout)["token"]
-    serve = [sys.executable, "-m", "sfumato", "serve", "--http-port", "0", "--pg-port", "0", "--json"]
-    process = subprocess.Popen(serve, cwd=folder, stdout=subprocess.PIPE, text=True)
-    addresses = ""
-    while not addresses.rstrip().endswith("}"):
-        addresses += process.stdout.readline()
-    return process, json.loads(addresses)["page"], token
-
-
-def ask(page, token, statement):
-    body = json.dumps({"sql": statement}).encode()
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{page}/api/sql", data=body, headers=headers)
-    begun = time.perf_counter()
-    with urllib.request.urlopen(request) as reply:
-        reply.read()
-    return time.perf_counter() - begun
-
-
 def statement(number, *, steps):
     """A text that doubles `steps` times and is then searched, for the person 5 alone."""
     parts = ["a0 AS (SELECT CASE WHEN person = 5 THEN clinic ELSE '' END AS w, fee FROM visits)"]
@@ -104,25 +84,24 @@ def most_steps(folder):
 
 def compare(runs, reply_every):
     shutil.rmtree(FOLDER, ignore_errors=True)
-    servers = {}
-    try:
-        for name, present in (("present", True), ("absent", False)):
-            write_project(FOLDER / name, present=present, reply_every=reply_every)
-            servers[name] = start(FOLDER / name)
+    with ExitStack() as stack:
+        servers, times = {}, {"present": [], "absent": []}
+        for name in times:
+            folder = FOLDER / name
+            write_project(folder, present=name == "present", reply_every=reply_every)
+            token = add_user(folder, share="900000")
+            servers[name] = stack.enter_context(serve(folder)), token
         steps = most_steps(FOLDER / "present")
-        times = {"present": [], "absent": []}
         for number in range(runs + 20):
-            order = ("present", "absent") if number % 2 else ("absent", "present")
-            for name in order:
-                _, page, token = servers[name]
-                seconds = ask(page, token, statement(number, steps=steps))
+            for name in ("present", "absent") if number % 2 else ("absent", "present"):
+                served, token = servers[name]
+                text = statement(number, steps=steps)
+                begun = time.perf_counter()
+                reply = served.post("/api/sql", {"sql": text}, token=token)
+                seconds = time.perf_counter() - begun
+                assert reply["spent"] > 0, reply
                 if number >= 20:  # the first ones read and seal the source
                     times[name].append(1000 * seconds)
-    finally:
-        for process, _, _ in servers.values():
-            process.terminate()
-        for process, _, _ in servers.values():
-            process.wait()
     text = f"{steps} doublings, replies on a grid from {reply_every * 1000:g} ms"
     return show(text, times)
 
