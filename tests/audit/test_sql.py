@@ -7,6 +7,7 @@ values that are not clamped.
 """
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +93,11 @@ STATEMENTS = {
     "computed inside": "WITH s AS (SELECT c * i AS ci, c / 0 AS broken, d FROM t WHERE c // i >= 0) "
     "DP-SELECT 8 d, SUM(ci), AVG(ci), COUNT(broken) FROM s GROUP BY d",
     "synthetic rows": "DP-SELECT 8 d, c FROM t",
+    "private bounds": "DP-SELECT 8 d, SUM(c BOUNDED PRIVATELY), AVG(c BOUNDED PRIVATELY), "
+    "STDDEV(i BOUNDED PRIVATELY), MEDIAN(c BOUNDED PRIVATELY), MAX(i BOUNDED PRIVATELY) FROM t GROUP BY d",
+    "private bounds, Gaussian": "DP-SELECT 8 DELTA 1e-7 SUM(c BOUNDED PRIVATELY), "
+    "CORR(c BOUNDED PRIVATELY, i BOUNDED PRIVATELY) FROM t",
+    "private bounds, open groups": "DP-SELECT 8 DELTA 1e-7 o, AVG(c BOUNDED PRIVATELY) FROM t GROUP BY o",
 }
 
 
@@ -163,11 +169,18 @@ def find_violation(one, two):
     if [each[:2] for each in one[1]] != [each[:2] for each in two[1]]:
         return "neighbours ask for different noise"
     if any(plan.selection is not None for plan, _ in one[0]):
-        pairs = zip(one[0], two[0], strict=True)
-        found = [_open_violation(plan, first, second) for (plan, first), (_, second) in pairs]
-        return next((each for each in found if each), None)
-    costs = [cost for plan, _ in one[0] for cost in plan.costs]
-    for (kind, scale, a), (_, _, b), cost in zip(one[1], two[1], costs, strict=True):
+        # What was measured before, without groups, is a plan of its own, and looked at as one.
+        pairs = list(zip(one[0], two[0], strict=True))
+        found = [_open_violation(p, first, second) for (p, first), (_, second) in pairs if p.selection]
+        before = [cost for plan, _ in one[0] if plan.selection is None for cost in plan.costs]
+        return next((each for each in found if each), None) or _find_distance(one[1], two[1], before)
+    return _find_distance(one[1], two[1], [cost for plan, _ in one[0] for cost in plan.costs])
+
+
+def _find_distance(one, two, costs):
+    """Whether requests for noise, those of `costs`, are on vectors that are too far apart."""
+    requests = list(zip(one, two, strict=False))[: len(costs)]
+    for ((kind, scale, a), (_, _, b)), cost in zip(requests, costs, strict=True):
         if a.shape != b.shape:
             return "neighbours ask for different numbers of draws"
         difference = np.abs((a - b).astype(float))
@@ -222,7 +235,8 @@ def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    "name", ["no group", "public groups", "public groups, Gaussian", "few groups", "open groups"]
+    "name",
+    ["no group", "public groups", "public groups, Gaussian", "few groups", "open groups", "private bounds"],
 )
 def test_exchanging_an_individual_stays_within_the_replace_bound(tmp_path, monkeypatch, name):
     bench = Bench(tmp_path, monkeypatch, neighbours="replace")
@@ -364,6 +378,51 @@ def test_a_forgotten_clamp_is_caught(tmp_path, monkeypatch, statistic):
     statement = "DP-SELECT 8 SUM(c), VARIANCE(c) FROM t"
     moved = bench.record([*CROWD, ("somebody", 1e5, 1, "x", "o")], statement)
     assert "above the declared" in find_violation(moved, bench.record(CROWD, statement))
+
+
+def _uncharged(bench, monkeypatch, statement):
+    """The costs of all noise that is drawn for a statement, but for those that the ledger was charged."""
+    charged, original = [], statements.answer_under_charge
+
+    def keep(bill, **rest):
+        charged.extend(bill.costs)
+        return original(bill, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(statements, "answer_under_charge", keep)
+        drawn = [cost for plan in bench.plan(statement) for cost in plan.costs]
+    return Counter(drawn) - Counter(charged)
+
+
+@pytest.mark.parametrize("name", [each for each in STATEMENTS if each.startswith("private bounds")])
+def test_choosing_bounds_is_charged_with_what_is_measured_between_them(tmp_path, monkeypatch, name):
+    assert not _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS[name])
+
+
+def test_bounds_that_are_chosen_for_nothing_are_caught(tmp_path, monkeypatch):
+    from sfumato.sql import QueryPlan
+
+    charge_less = property(lambda plan: tuple(cost for noise in plan.noises for cost in noise.costs))
+    monkeypatch.setattr(QueryPlan, "costs", charge_less)
+    assert _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS["private bounds"])
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatch, neighbours):
+    original = execute._value
+
+    def wider(measure, raw):
+        return original(replace(measure, low=measure.low * 4, high=measure.high * 4, private=None), raw)
+
+    monkeypatch.setattr(statements, "choose_bounds", lambda values, noise: (30, 160))  # about [-1e4, 500]
+    bench = Bench(tmp_path, monkeypatch, neighbours=neighbours)
+    statement = "DP-SELECT 8 SUM(c BOUNDED PRIVATELY) FROM t"
+    bench.plan(statement)
+    monkeypatch.setattr(execute, "_value", wider)
+    moved = bench.record(CROWD + [("somebody", -1e9, 1, "x", "o")] * MAX_RECORDS, statement)
+    other = bench.record(CROWD + [("somebody", 1e9, 1, "x", "o")] * MAX_RECORDS, statement)
+    pair = (moved, other) if neighbours == "replace" else (moved, bench.record(CROWD, statement))
+    assert "above the declared" in find_violation(*pair)
 
 
 def test_a_sensitivity_of_half_is_caught(tmp_path, monkeypatch):

@@ -15,11 +15,13 @@ from sfumato.sql.finish import (
     Answer,
     Price,
     finish_query,
+    note_bounds,
     note_counts,
     pack_noisy,
     rehearse_query,
     unpack_noisy,
 )
+from sfumato.sql.magnitudes import bounds_around
 from sfumato.sql.nested import aggregates, flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import (
@@ -27,6 +29,7 @@ from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
     check_within,
+    choose_bounds,
     describe_scales,
     expected_errors,
     explain_query,
@@ -56,7 +59,9 @@ __all__ = [
     "Within",
     "aggregates",
     "bind_parameters",
+    "bounds_around",
     "check_within",
+    "choose_bounds",
     "choose_step",
     "code_name",
     "count_stands",
@@ -76,6 +81,7 @@ __all__ = [
     "list_constants",
     "list_labels",
     "normalize",
+    "note_bounds",
     "note_counts",
     "pack_noisy",
     "parameter_type",

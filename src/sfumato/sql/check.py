@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 from sqlglot import exp
 
 from sfumato.errors import UnsupportedQuery
+from sfumato.sql.magnitudes import is_marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -172,6 +173,10 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
         hint = next((text for kind, text in _HINTS.items() if isinstance(part, kind)), None)
         if hint is not None:
             raise refuse(f"{where} uses {hint}")
+        if is_marked(part):
+            raise refuse(
+                f"BOUNDED PRIVATELY in {where}; it is for SUM, AVG and the like: AVG(fee BOUNDED PRIVATELY)"
+            )
         if not isinstance(part, _ALLOWED) or isinstance(part, exp.Anonymous):
             name = part.name if isinstance(part, exp.Anonymous) else part.key
             raise refuse(

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sfumato.errors import LedgerError, ReleaseError
+from sfumato.exact import format_short
 from sfumato.questions import note_total
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.plan import (
@@ -153,6 +154,14 @@ def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
     return () if note is None else (note,)
 
 
+def note_bounds(plan: QueryPlan) -> tuple[str, ...]:
+    """The bounds that were chosen privately for a statement."""
+    return tuple(
+        f"{name} was clamped to [{format_short(low)}, {format_short(high)}], chosen privately"
+        for name, (low, high) in plan.relation.chosen.items()
+    )
+
+
 def rehearse_query(plan: QueryPlan) -> pa.Schema:
     """The schema of the answer to `plan`, or the refusal that finishing it would end in."""
     groups = 0 if plan.selection is not None else 1
@@ -171,6 +180,12 @@ def pack_noisy(noisy: NoisyAggregates) -> bytes:
         for index, values in enumerate(noisy.values)
         for part, row in enumerate(np.atleast_2d(values))
     }
+    for index, (first, last) in enumerate(noisy.bounds):
+        rows = max((values.shape[-1] for values in noisy.values), default=0)
+        columns |= {
+            f"bounds/{index}/{part}": to_arrow(np.full(rows, each, np.int64))
+            for part, each in enumerate((first, last))
+        }
     if noisy.keys is not None:
         columns["keys"] = pa.array([json.dumps(key) for key in noisy.keys], pa.string())
     sink = io.BytesIO()
@@ -190,6 +205,10 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         keys = None
         if plan.selection is not None:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
+        bounds = tuple(
+            (table[f"bounds/{index}/0"][0].as_py(), table[f"bounds/{index}/1"][0].as_py())
+            for index in range(len(plan.choices) if table.num_rows else 0)
+        )
     except (pa.ArrowException, KeyError, OSError, ValueError):
         raise LedgerError("a stored answer cannot be read; verify the ledger") from None
-    return NoisyAggregates(values=tuple(values), keys=keys)
+    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, Literal
@@ -23,8 +23,9 @@ from sfumato.errors import UnsupportedQuery
 from sfumato.exact import digest, format_exact, format_short, round_up
 from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.aggregates import Aggregate, Key, Measure
+from sfumato.sql.aggregates import Aggregate, Key, Measure, measure_magnitudes
 from sfumato.sql.check import AGGREGATE, KEY, refuse
+from sfumato.sql.magnitudes import LARGEST, choose_interval
 from sfumato.sql.relation import Relation
 
 MISS = 0.05
@@ -89,10 +90,12 @@ class NoisyAggregates:
     """Noisy values per measure and group.
 
     For a quantile the chosen steps (answer, low end, high end), for a mode the codes of the chosen labels.
+    `bounds` are the first and the last interval of magnitudes that were chosen for each operand.
     """
 
     values: tuple[NDArray[np.int64], ...]
     keys: tuple[tuple[Any, ...], ...] | None = None
+    bounds: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,9 @@ class QueryPlan:
     `relation`, with each individual held to the bounds of `unit` and to `max_groups` groups. The rest says
     how the noisy values become the columns of the answer: `stages` are those of the statement, and of
     statements around it, from the innermost on.
+
+    `choices` are histograms that are measured first, over all groups together: the bounds of one operand each
+    are chosen from them.
     """
 
     text: str
@@ -117,6 +123,7 @@ class QueryPlan:
     outputs: tuple[Output, ...] = ()
     selection: Selection | None = None
     stages: tuple[Stage, ...] = (Stage(),)
+    choices: tuple[Noise, ...] = ()
 
     @property
     def groups(self) -> int:
@@ -127,12 +134,35 @@ class QueryPlan:
     def costs(self) -> tuple[Cost, ...]:
         """Every cost, in the order in which the answers are drawn."""
         first = () if self.selection is None else (self.selection.cost,)
-        return (*first, *(cost for noise in self.noises for cost in noise.costs))
+        return (*first, *(cost for noise in (*self.choices, *self.noises) for cost in noise.costs))
+
+    @property
+    def unbounded(self) -> tuple[exp.Expr, ...]:
+        """The operands whose bounds are chosen, in the order of `choices`."""
+        operands = [noise.measure.private for noise in self.noises]
+        return tuple(dict.fromkeys(each for each in operands if each is not None))
+
+    @property
+    def choice_plan(self) -> QueryPlan:
+        """What is measured before bounds are known."""
+        return replace(
+            self,
+            keys=(),
+            max_groups=1,
+            aggregates=(),
+            noises=self.choices,
+            outputs=(),
+            selection=None,
+            stages=(),
+            choices=(),
+        )
 
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record."""
         selection = self.selection
+        chosen = {"bounds": [noise.measure.describe() for noise in self.choices]} if self.choices else {}
         return {
+            **chosen,
             "statement": self.text,
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -260,6 +290,42 @@ def plan_selection(
     return Selection(scale=scale, threshold=threshold, cost=cost), epsilon - share, delta - chance
 
 
+def plan_choices(
+    operands: Sequence[exp.Expr], unit: PrivacyUnit, epsilon: Fraction, *, parts: int
+) -> tuple[tuple[Noise, ...], Fraction]:
+    """The histograms from which bounds are chosen, and the epsilon that is left for the measures.
+
+    Each takes one of `parts` equal shares.
+    """
+    share = epsilon / parts
+    sensitivity = histogram_sensitivity(
+        contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
+    )
+    scale = sensitivity / share
+    cost = Cost(
+        kind="laplace",
+        scale=scale,
+        sensitivity=sensitivity,
+        neighbours=unit.neighbours,
+        unit=unit.column or "row",
+    )
+    noises = tuple(
+        Noise(measure=measure_magnitudes(each), kind="laplace", scale=scale, costs=(cost,))
+        for each in operands
+    )
+    return noises, epsilon - share * len(noises)
+
+
+def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:
+    """The first and the last interval that holds more than noise, but for one answer in twenty."""
+    return choose_interval(noisy_counts.reshape(-1), bounds_threshold(noise))
+
+
+def bounds_threshold(noise: Noise) -> float:
+    """What the noise of none of the intervals reaches, with 95 %."""
+    return half_width(noise, 2 * MISS / len(noise.measure.labels or ())) + 1
+
+
 def calibrate_noise(
     measures: tuple[Measure, ...],
     unit: PrivacyUnit,
@@ -345,7 +411,7 @@ def mode_reach(noise: Noise, share: float = MISS) -> int:
 def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
-    if not measured or any(noise.kind == "exponential" for noise in plan.noises):
+    if not measured or plan.choices or any(noise.kind == "exponential" for noise in plan.noises):
         raise refuse("WITHIN is for COUNT and SUM, whose error does not depend on the records")
 
 
@@ -397,6 +463,13 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
             f"  selection    noisy number of individuals at or above {chosen.threshold}, "
             f"noise scale {_short(chosen.scale)}, delta {_short(chosen.cost.delta)}"
         )
+    for noise, operand in zip(plan.choices, plan.unbounded, strict=True):
+        lines += [
+            f"  bounds       of {operand.sql(dialect='duckdb')} are chosen first, for all groups together",
+            f"               from {len(noise.measure.labels or ())} public intervals of magnitude: all of at "
+            f"least {bounds_threshold(noise):.0f} records, noisy; laplace noise, scale "
+            f"{_short(noise.scale)}, epsilon {_short(noise.costs[0].epsilon or Fraction(0))}",
+        ]
     for noise in plan.noises:
         lines.append(f"  measures     {noise.measure.describe()}")
         lines.append(f"               {_describe_noise(noise)}")
@@ -437,6 +510,7 @@ def expected_errors(plan: QueryPlan) -> dict[str, float | None]:
         measures = plan.aggregates[numbers[0]].measures
         noise = noises[measures[0]]
         known = isinstance(output.tree, exp.Column) and len(measures) == 1 and noise.kind != "exponential"
+        known = known and not noise.measure.is_open
         errors[output.name] = half_width(noise, 0.05) / noise.measure.grid if known else None
     return errors
 
@@ -467,6 +541,13 @@ def _describe_noise(noise: Noise) -> str:
         return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
     grid = noise.measure.grid
     width = half_width(noise) / grid
+    if noise.measure.is_open and noise.measure.statistic == "sum":
+        about = "the largest magnitude of the bounds" if noise.measure.centre == 0 else "half their width"
+        times = float(noise.scale) / LARGEST
+        return (
+            f"discrete {noise.kind} noise, scale {times:.6g} times {about}, 95 % within "
+            f"+-{width * grid / LARGEST:.4g} times"
+        )
     return (
         f"discrete {noise.kind} noise, scale {float(noise.scale) / grid:.6g}, sensitivity "
         f"{float(noise.costs[0].sensitivity) / grid:.6g} ({noise.costs[0].norm}), 95 % within +-{width:.4g}"

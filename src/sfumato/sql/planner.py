@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from sfumato.sql.plan import (
     is_key,
     is_moment,
     name_columns,
+    plan_choices,
     plan_selection,
 )
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
@@ -66,15 +68,22 @@ def plan_query(
 
 @refuse_deep
 def prepare_query(
-    statement: Statement, catalog: Catalog, *, selection_delta: Fraction
+    statement: Statement,
+    catalog: Catalog,
+    *,
+    selection_delta: Fraction,
+    chosen: Mapping[str, tuple[Fraction, Fraction]] | None = None,
 ) -> Callable[[Fraction], QueryPlan]:
-    """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon."""
+    """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon.
+
+    `chosen` are the bounds that were chosen privately, by the text of their operand, once they are known.
+    """
     query = statement.query
     if query.args.get("distinct"):
         raise refuse("SELECT DISTINCT would list what is in the records; use GROUP BY")
     if any(isinstance(item, exp.Star) for item in query.expressions):
         raise refuse("a star beside GROUP BY or aggregates; name the columns")
-    relation = resolve_sources(query, catalog)
+    relation = replace(resolve_sources(query, catalog), chosen=chosen or {})
     unit = relation.unit
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
@@ -110,6 +119,8 @@ def prepare_query(
             "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
         )
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
+    unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
+    parts = len(measures) + len(unbounded)
     _check_groups(keys, measures)
     staged = [tree for each in stages for tree in each.trees]
     _check_windows(keys, [*(each.tree for each in outputs), *staged])
@@ -121,8 +132,9 @@ def prepare_query(
     @refuse_deep
     def plan_at(epsilon: Fraction) -> QueryPlan:
         selection, rest, delta = plan_selection(
-            unit, keys, max_groups, epsilon, statement.delta, selection_delta, parts=len(measures)
+            unit, keys, max_groups, epsilon, statement.delta, selection_delta, parts=parts
         )
+        choices, rest = plan_choices(unbounded, unit, rest, parts=parts)
         plan = QueryPlan(
             text=text,
             epsilon=epsilon,
@@ -136,6 +148,7 @@ def prepare_query(
             outputs=outputs,
             selection=selection,
             stages=stages,
+            choices=choices,
         )
         rehearse_query(plan)
         return plan
