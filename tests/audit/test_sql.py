@@ -70,6 +70,7 @@ NUMBERS = "COUNT(*), COUNT(c), COUNT(o), SUM(c), SUM(i), AVG(c), VARIANCE(c), ST
 PEOPLE = "COUNT(DISTINCT p), COUNT(DISTINCT o), COUNT(*) FILTER (WHERE c > 0), COUNT_IF(i = 1)"
 RANKS = "MEDIAN(c), MIN(c), MAX(i), QUANTILE_CONT(c, 0.9)"
 ALL = f"{NUMBERS}, {PEOPLE}, {RANKS}"
+STEPS = "FLOOR(GREATEST(LEAST(c, 50), 0))"
 LIMITED = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 8, max_groups = 2, delta = {delta})"
 STATEMENTS = {
     "no group": f"DP-SELECT 8 {ALL} FROM t",
@@ -97,6 +98,12 @@ STATEMENTS = {
     "STDDEV(i BOUNDED PRIVATELY), MEDIAN(c BOUNDED PRIVATELY), MAX(i BOUNDED PRIVATELY) FROM t GROUP BY d",
     "private bounds, Gaussian": "DP-SELECT 8 DELTA 1e-7 SUM(c BOUNDED PRIVATELY), "
     "CORR(c BOUNDED PRIVATELY, i BOUNDED PRIVATELY) FROM t",
+    "added up": f"DP-SELECT 8 d, c > 1 AS big, {NUMBERS} FROM t GROUP BY ROLLUP(d, big)",
+    "several levels": f"DP-SELECT 8 {STEPS} AS m, d, {NUMBERS} FROM t GROUP BY CUBE(m, d)",
+    "several levels, Gaussian": f"DP-SELECT 8 DELTA 1e-7 {STEPS} AS m, d, {NUMBERS} FROM t "
+    "GROUP BY ROLLUP(d, m)",
+    "several levels, few groups": f"{LIMITED.format(delta=0)} d, c > 1 AS big, COUNT(*) FROM t "
+    "GROUP BY GROUPING SETS ((d), (big), ())",
     "private bounds, open groups": "DP-SELECT 8 DELTA 1e-7 o, AVG(c BOUNDED PRIVATELY) FROM t GROUP BY o",
 }
 
@@ -173,14 +180,16 @@ def find_violation(one, two):
         pairs = list(zip(one[0], two[0], strict=True))
         found = [_open_violation(p, first, second) for (p, first), (_, second) in pairs if p.selection]
         before = [cost for plan, _ in one[0] if plan.selection is None for cost in plan.costs]
-        return next((each for each in found if each), None) or _find_distance(one[1], two[1], before)
+        first, second = (each[1][: len(before)] for each in (one, two))
+        return next((each for each in found if each), None) or _find_distance(first, second, before)
     return _find_distance(one[1], two[1], [cost for plan, _ in one[0] for cost in plan.costs])
 
 
 def _find_distance(one, two, costs):
-    """Whether requests for noise, those of `costs`, are on vectors that are too far apart."""
-    requests = list(zip(one, two, strict=False))[: len(costs)]
-    for ((kind, scale, a), (_, _, b)), cost in zip(requests, costs, strict=True):
+    """Whether requests for noise, one for each of `costs`, are on vectors that are too far apart."""
+    if len(one) != len(costs):
+        return f"{len(one)} draws of noise, and {len(costs)} costs"
+    for (kind, scale, a), (_, _, b), cost in zip(one, two, costs, strict=True):
         if a.shape != b.shape:
             return "neighbours ask for different numbers of draws"
         difference = np.abs((a - b).astype(float))
@@ -236,7 +245,10 @@ def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monke
 
 @pytest.mark.parametrize(
     "name",
-    ["no group", "public groups", "public groups, Gaussian", "few groups", "open groups", "private bounds"],
+    [
+        *("no group", "public groups", "public groups, Gaussian", "few groups", "open groups"),
+        *("private bounds", "several levels", "several levels, Gaussian"),
+    ],
 )
 def test_exchanging_an_individual_stays_within_the_replace_bound(tmp_path, monkeypatch, name):
     bench = Bench(tmp_path, monkeypatch, neighbours="replace")
@@ -423,6 +435,19 @@ def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatc
     other = bench.record(CROWD + [("somebody", 1e9, 1, "x", "o")] * MAX_RECORDS, statement)
     pair = (moved, other) if neighbours == "replace" else (moved, bench.record(CROWD, statement))
     assert "above the declared" in find_violation(*pair)
+
+
+@pytest.mark.parametrize("name", ["several levels", "several levels, Gaussian"])
+def test_levels_that_are_not_charged_are_caught(tmp_path, monkeypatch, name):
+    from sfumato.sql import planner
+
+    original = planner.calibrate_noise
+    monkeypatch.setattr(
+        planner, "calibrate_noise", lambda *given, levels=1, **named: original(*given, **named)
+    )
+    bench = Bench(tmp_path, monkeypatch)
+    moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS[name])
+    assert "draws of noise" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
 
 
 def test_a_sensitivity_of_half_is_caught(tmp_path, monkeypatch):

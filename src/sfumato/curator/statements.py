@@ -70,6 +70,7 @@ from sfumato.sql import (
     selects_rows,
     stand_in,
     stands_for,
+    sum_levels,
     take_out,
     unpack_noisy,
 )
@@ -292,10 +293,10 @@ class _Desk:
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
         plan = plan_at(epsilon)
-        values = plan.groups * (len(plan.noises) + 3 * len(plan.outputs))
+        values = plan.rows * (len(plan.noises) + 3 * len(plan.outputs))
         if self.most_values is not None and values > self.most_values:
             raise refuse(
-                f"the answer would have {plan.groups:,} groups of {len(plan.outputs)} columns, more than is "
+                f"the answer would have {plan.rows:,} groups of {len(plan.outputs)} columns, more than is "
                 "sent here; group by fewer columns or longer periods, or ask for fewer columns"
             )
         return plan
@@ -477,7 +478,7 @@ class _Desk:
             epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
             delta=sum((plan.delta for plan in plans), Fraction(0)),
             errors=expected_errors(plans[0]),
-            groups=None if plans[0].selection is not None else plans[0].groups,
+            groups=None if plans[0].selection is not None else plans[0].rows,
             admitted=admitted,
             stored=bool(report.entries) and all(map(self._is_stored, plans)),
         )
@@ -572,7 +573,9 @@ def _add_noise(
     for noise, values in zip(plan.noises, true_values, strict=True):
         if noise.kind != "exponential":
             exact = label_counts(values, noise) if noise.measure.is_histogram else values
-            noisy.append(add(exact, kind=noise.kind, scale=noise.scale))
+            levels = [exact] if plan.sets is None else sum_levels(exact, plan.sets)
+            drawn = [add(each, kind=noise.kind, scale=noise.scale) for each in levels]
+            noisy.append(drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
         elif noise.measure.labels is not None:
             noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
         else:

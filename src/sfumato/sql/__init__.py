@@ -39,6 +39,7 @@ from sfumato.sql.plan import (
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
 from sfumato.sql.probes import is_probe, list_constants, list_labels, probe_rows
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
+from sfumato.sql.rollups import sum_levels
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.settle import parameter_type
 from sfumato.sql.statement import Statement, Within, price_statement, read_statement
@@ -101,6 +102,7 @@ __all__ = [
     "selects_rows",
     "stand_in",
     "stands_for",
+    "sum_levels",
     "take_out",
     "unpack_noisy",
 ]

@@ -23,6 +23,7 @@ from sfumato.sql.check import check_scalar, finite_labels, is_top, refuse
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
+from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
 from sfumato.sql.settle import is_day, kind_of
 
 CELLS = 1024
@@ -216,25 +217,32 @@ def read_rows(query: exp.Select) -> tuple[int | None, int]:
     return numbers[0], numbers[1] or 0
 
 
-def read_keys(query: exp.Select, relation: Relation) -> tuple[Key, ...]:
-    """The keys of GROUP BY, by name, by position, by alias or by expression."""
+def read_keys(
+    query: exp.Select, relation: Relation
+) -> tuple[tuple[Key, ...], tuple[GroupingSet, ...] | None]:
+    """The keys of GROUP BY, by name, by position, by alias or by expression, and its grouping sets if any."""
     group = query.args.get("group")
     if group is None:
-        return ()
+        return (), None
     for name in ("grouping_sets", "cube", "rollup", "totals", "all"):
         if group.args.get(name):
-            raise refuse(f"GROUP BY {name.upper().replace('_', ' ')} is not supported; list the columns")
+            raise refuse(f"GROUP BY {name.upper().replace('_', ' ')} as it is written here; list the columns")
     aliases = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
     keys = []
-    for item in group.expressions:
+    leaves = list_leaves(group)
+    for item in leaves:
         node = spell_position(item, query, where="GROUP BY")
         if isinstance(node, exp.Column) and not node.table:
             node = aliases.get(node.name.lower(), node)
         keys.append(read_key(node, relation))
     texts = [key.node.sql() for key in keys]
+    if has_sets(group):
+        known = list(dict.fromkeys(texts))
+        numbers = {id(leaf): known.index(text) for leaf, text in zip(leaves, texts, strict=True)}
+        return tuple(keys[texts.index(text)] for text in known), read_sets(group, numbers)
     if len(set(texts)) != len(texts):
         raise refuse("GROUP BY names a column twice")
-    return tuple(keys)
+    return tuple(keys), None
 
 
 def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> Key:

@@ -62,17 +62,21 @@ DATE_PARTS = {
 TRUNCATED = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "DECADE", "CENTURY")
 """The periods that DATE_TRUNC takes."""
 
+GROUPINGS = (exp.Grouping, exp.GroupingId)
+"""What tells which keys a row of ROLLUP, CUBE or GROUPING SETS is not divided by."""
+
 _ARITHMETIC: _Nodes = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren),
     *(exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Round, exp.Sqrt, exp.Abs),
 )
 _LOGIC: _Nodes = (
-    *(exp.And, exp.Or, exp.Not, exp.Between, exp.In),
+    *(exp.And, exp.Or, exp.Not, exp.Between, exp.In, exp.Is),
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
 _COMPUTED: _Nodes = (
     *(exp.Cast, exp.DataType, exp.DataTypeParam, exp.Nullif, exp.Coalesce, exp.Case, exp.If, exp.Null),
     *(exp.Boolean, exp.Greatest, exp.Least, exp.Floor, exp.Ceil, exp.Ln, exp.Exp, exp.Sign, exp.Window),
+    *GROUPINGS,
 )
 """What is computed from noisy values besides arithmetic."""
 _IN_WINDOWS: _Nodes = (
@@ -209,6 +213,8 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     inner = node.this if isinstance(node, exp.Filter) else node
     if isinstance(inner, (*_AGGREGATES, exp.WithinGroup)) or is_top(inner):
         yield node
+        return
+    if isinstance(node, GROUPINGS):
         return
     if isinstance(node, exp.AggFunc):
         name = node.key.upper()

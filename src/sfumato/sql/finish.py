@@ -147,7 +147,7 @@ def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
         for noise, values in zip(plan.noises, noisy.values, strict=True)
         if noise.measure.statistic in ("records", "present", "individuals") and values.size
     ]
-    if not found or plan.selection is not None:
+    if not found or plan.selection is not None or plan.sets is not None:
         return ()
     reach, total = min(found)
     note = note_total(total, reach, of="answer")
@@ -165,8 +165,9 @@ def note_bounds(plan: QueryPlan) -> tuple[str, ...]:
 def rehearse_query(plan: QueryPlan) -> pa.Schema:
     """The schema of the answer to `plan`, or the refusal that finishing it would end in."""
     groups = 0 if plan.selection is not None else 1
+    kind = np.float64 if plan.sets is not None and plan.sets.is_fitted else np.int64
     values = tuple(
-        np.zeros((len(noise.costs), groups) if noise.kind == "exponential" else groups, np.int64)
+        np.zeros((len(noise.costs), groups) if noise.kind == "exponential" else groups, kind)
         for noise in plan.noises
     )
     noisy = NoisyAggregates(values=values, keys=() if plan.selection is not None else None)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from sfumato.sql.calendar import read_format
-from sfumato.sql.check import refuse, refuse_deep
+from sfumato.sql.check import find_aggregates, refuse, refuse_deep
 from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_number, write
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -152,6 +152,8 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             node.set("this", exp.DType.TIMESTAMP)
         case exp.Date() if node.this is not None and not node.expressions:
             node.replace(exp.Cast(this=node.this, to=exp.DataType.build("DATE")))
+        case exp.Group() if names:
+            _rewrite_group(node)
         case exp.Fetch():
             options = node.args.get("limit_options")
             if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
@@ -189,6 +191,28 @@ def _unqualify(select: exp.Select) -> None:
     left = any(column.table for column in select.find_all(exp.Column))
     if isinstance(item, exp.Table) and item.args.get("alias") is not None and not left:
         item.set("alias", None)
+
+
+def _rewrite_group(group: exp.Group) -> None:
+    """GROUP BY ALL with its columns listed, and WITH ROLLUP or WITH CUBE as a function of them."""
+    select = group.parent
+    if group.args.get("all") and isinstance(select, exp.Select):
+        items = [each.unalias() for each in select.expressions]
+        keys = [
+            each.copy()
+            for each in items
+            if each.find(exp.Column)
+            and not each.find(exp.Window)
+            and not any(True for _ in find_aggregates(each))
+        ]
+        group.set("all", None)
+        group.set("expressions", keys)
+        if not keys:
+            select.set("group", None)
+    for name, kind in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+        if group.args.get(name) and not any(each.expressions for each in group.args[name]):
+            group.set(name, None)
+            group.set("expressions", [kind(expressions=group.expressions)])
 
 
 def _rewrite_any(node: exp.Expr) -> None:

@@ -24,9 +24,10 @@ from sfumato.exact import digest, format_exact, format_short, round_up
 from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import Aggregate, Key, Measure, measure_magnitudes
-from sfumato.sql.check import AGGREGATE, KEY, refuse
+from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
 from sfumato.sql.magnitudes import LARGEST, choose_interval
 from sfumato.sql.relation import Relation
+from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
 
 MISS = 0.05
 """How often an interval may miss what it should hold: intervals are of 95 %."""
@@ -51,6 +52,11 @@ class Noise:
     kind: Literal["laplace", "gaussian", "exponential"]
     scale: Fraction
     costs: tuple[Cost, ...]
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of noise that is added."""
+        return float(self.scale) * (1 if self.kind == "gaussian" else math.sqrt(2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,7 @@ class NoisyAggregates:
     `bounds` are the first and the last interval of magnitudes that were chosen for each operand.
     """
 
-    values: tuple[NDArray[np.int64], ...]
+    values: tuple[NDArray[Any], ...]
     keys: tuple[tuple[Any, ...], ...] | None = None
     bounds: tuple[tuple[int, int], ...] = ()
 
@@ -108,7 +114,8 @@ class QueryPlan:
     statements around it, from the innermost on.
 
     `choices` are histograms that are measured first, over all groups together: the bounds of one operand each
-    are chosen from them.
+    are chosen from them. With `sets` the groups of all keys are added up to several levels, each of which
+    gets noise of its own, and the grouping sets of the answer are computed from these.
     """
 
     text: str
@@ -124,6 +131,12 @@ class QueryPlan:
     selection: Selection | None = None
     stages: tuple[Stage, ...] = (Stage(),)
     choices: tuple[Noise, ...] = ()
+    sets: GroupingSets | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of an answer about public groups."""
+        return self.groups if self.sets is None else self.sets.rows
 
     @property
     def groups(self) -> int:
@@ -155,14 +168,17 @@ class QueryPlan:
             selection=None,
             stages=(),
             choices=(),
+            sets=None,
         )
 
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record."""
         selection = self.selection
         chosen = {"bounds": [noise.measure.describe() for noise in self.choices]} if self.choices else {}
+        sets = {} if self.sets is None else {"grouping sets": self.sets.describe()}
         return {
             **chosen,
+            **sets,
             "statement": self.text,
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -214,10 +230,10 @@ def is_moment(tree: exp.Expr) -> bool:
 
 
 def is_rank(tree: exp.Expr) -> bool:
-    """Whether a tree is a place among the rows of the answer, which has no interval."""
+    """Whether a tree is a place among the rows of the answer, or tells of its keys: it has no interval."""
     while isinstance(tree, (exp.Paren, exp.Cast)):
         tree = tree.this
-    return isinstance(tree, exp.Window) and isinstance(tree.this, RANKS)
+    return isinstance(tree, GROUPINGS) or (isinstance(tree, exp.Window) and isinstance(tree.this, RANKS))
 
 
 def find_aggregate_numbers(tree: exp.Expr) -> list[int]:
@@ -333,12 +349,13 @@ def calibrate_noise(
     *,
     epsilon: Fraction,
     delta: Fraction,
+    levels: int = 1,
 ) -> tuple[Noise, ...]:
     """The noise of `measures`: epsilon shared equally, or Gaussian at `delta` for all where that is smaller.
 
-    An individual, by `unit`, is in at most `groups` groups.
+    An individual, by `unit`, is in at most `groups` groups. Each is measured on so many `levels`.
     """
-    share = epsilon / len(measures)
+    share = epsilon / (len(measures) * levels)
     facts: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.column or "row"}
 
     def add(measure: Measure, kind: Literal["laplace", "gaussian"]) -> Noise:
@@ -346,11 +363,11 @@ def calibrate_noise(
         scale = sensitivity / share
         if kind == "gaussian":
             sigma = discrete_gaussian_sigma(
-                epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures)
+                epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures) * levels
             )
             scale = round_up(sigma, places=6)
         cost = Cost(kind=kind, scale=scale, sensitivity=sensitivity, **facts)
-        return Noise(measure=measure, kind=kind, scale=scale, costs=(cost,))
+        return Noise(measure=measure, kind=kind, scale=scale, costs=(cost,) * levels)
 
     def choose(measure: Measure) -> Noise:
         if measure.labels is not None:
@@ -411,7 +428,7 @@ def mode_reach(noise: Noise, share: float = MISS) -> int:
 def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
-    if not measured or plan.choices or any(noise.kind == "exponential" for noise in plan.noises):
+    if not measured or plan.choices or plan.sets or any(noise.kind == "exponential" for noise in plan.noises):
         raise refuse("WITHIN is for COUNT and SUM, whose error does not depend on the records")
 
 
@@ -457,6 +474,8 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
         names = ", ".join(key.node.sql(dialect="duckdb") for key in plan.keys)
         count = "chosen privately" if plan.selection else f"{plan.groups:,}, public, each answered"
         lines.append(f"  groups       {names}: {count}")
+    if plan.sets is not None:
+        lines += _explain_sets(plan, plan.sets)
     if plan.selection is not None:
         chosen = plan.selection
         lines.append(
@@ -487,6 +506,35 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
     return "\n".join(lines)
 
 
+def _explain_sets(plan: QueryPlan, sets: GroupingSets) -> list[str]:
+    names = [key.node.sql(dialect="duckdb") for key in plan.keys]
+
+    def tell(each: GroupingSet) -> str:
+        return f"({', '.join(names[key] for key in each)})"
+
+    how = "measured by all keys together, and added up"
+    if len(sets.levels) > 1:
+        how = f"each measured with 1/{len(sets.levels)} of epsilon, and made consistent by least squares"
+    lines = [f"  sets         {how}"]
+    for each in dict.fromkeys(sets.answered):
+        spread = math.sqrt(spread_of(sets, each))
+        lines.append(
+            f"               {tell(each)}: {sets.cells(each):,} groups, noise {spread:.3g} times that below"
+        )
+    return lines
+
+
+def set_noise(noise: Noise, sets: GroupingSets, each: GroupingSet) -> Noise:
+    """What is left of the noise in the groups of one grouping set, with its variance as its law's.
+
+    A sum of Laplace noises lies beyond a width that one of the same variance exceeds with at most 5 % no
+    more often than that one. Whole numbers of a fit are at most 2 steps away from it.
+    """
+    scale = float(noise.scale) * math.sqrt(spread_of(sets, each))
+    rounded = len(sets.levels) > 1 and not sets.is_fitted
+    return replace(noise, scale=round_up(scale * (1 + 1e-12) + (1.1 if rounded else 0), places=6))
+
+
 def describe_scales(plan: QueryPlan) -> dict[str, str]:
     """For every output with an aggregate, the noise behind it."""
     index = {noise.measure: _describe_noise(noise) for noise in plan.noises}
@@ -510,7 +558,7 @@ def expected_errors(plan: QueryPlan) -> dict[str, float | None]:
         measures = plan.aggregates[numbers[0]].measures
         noise = noises[measures[0]]
         known = isinstance(output.tree, exp.Column) and len(measures) == 1 and noise.kind != "exponential"
-        known = known and not noise.measure.is_open
+        known = known and not noise.measure.is_open and plan.sets is None
         errors[output.name] = half_width(noise, 0.05) / noise.measure.grid if known else None
     return errors
 

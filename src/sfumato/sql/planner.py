@@ -23,6 +23,7 @@ from sfumato.sql.aggregates import (
 )
 from sfumato.sql.check import (
     AGGREGATE,
+    GROUPINGS,
     KEY,
     check_output,
     check_scalar,
@@ -34,6 +35,7 @@ from sfumato.sql.check import (
 from sfumato.sql.finish import rehearse_query
 from sfumato.sql.nested import Around
 from sfumato.sql.plan import (
+    Noise,
     Output,
     QueryPlan,
     Stage,
@@ -47,6 +49,7 @@ from sfumato.sql.plan import (
     plan_selection,
 )
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
+from sfumato.sql.rollups import choose_levels
 from sfumato.sql.settle import settle
 from sfumato.sql.windows import MOST_ROWS
 
@@ -87,7 +90,7 @@ def prepare_query(
     unit = relation.unit
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
-    keys = read_keys(query, relation)
+    keys, answered = read_keys(query, relation)
     reader = _Reader(relation, keys, query)
     outputs = tuple(
         Output(
@@ -122,6 +125,8 @@ def prepare_query(
     unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
     parts = len(measures) + len(unbounded)
     _check_groups(keys, measures)
+    if answered is not None:
+        _check_sets(keys, measures)
     staged = [tree for each in stages for tree in each.trees]
     _check_windows(keys, [*(each.tree for each in outputs), *staged])
     max_groups = statement.max_groups or unit.max_groups or unit.max_records
@@ -135,6 +140,15 @@ def prepare_query(
             unit, keys, max_groups, epsilon, statement.delta, selection_delta, parts=parts
         )
         choices, rest = plan_choices(unbounded, unit, rest, parts=parts)
+
+        def calibrate(levels: int) -> tuple[Noise, ...]:
+            return calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta, levels=levels)
+
+        sets = None
+        if answered is not None:
+            scales = {levels: (calibrate(levels)[0]).deviation for levels in {1, len(set(answered))}}
+            sizes = tuple(len(key.labels or ()) for key in keys)
+            sets = choose_levels(sizes, answered, deviation=scales)
         plan = QueryPlan(
             text=text,
             epsilon=epsilon,
@@ -144,11 +158,12 @@ def prepare_query(
             max_groups=max_groups,
             keys=keys,
             aggregates=aggregates,
-            noises=calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta),
+            noises=calibrate(1 if sets is None else len(sets.levels)),
             outputs=outputs,
             selection=selection,
             stages=stages,
             choices=choices,
+            sets=sets,
         )
         rehearse_query(plan)
         return plan
@@ -236,8 +251,11 @@ class _Reader:
                 self.aggregates.append(aggregate)
             number = self.aggregates.index(aggregate)
             node = _replace(node, found, exp.column(str(number), table=AGGREGATE))
-        if aliases:
-            for column in list(node.find_all(exp.Column)):
+        columns = list(node.find_all(exp.Column)) if aliases else []
+        # GROUPING names what GROUP BY does, which may be an alias anywhere.
+        columns += [part for each in node.find_all(*GROUPINGS) for part in each.find_all(exp.Column)]
+        if columns:
+            for column in columns:
                 named = self._aliases.get(column.name.lower()) if not column.table else None
                 if named is not None:
                     node = _replace(node, column, self.read(named))
@@ -293,6 +311,26 @@ def _check_groups(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
         raise refuse(f"the answer would have {groups:,} groups; group by fewer columns")
     if by_choice and groups * CELLS > _LARGEST_QUANTILES:
         raise refuse(f"quantiles, MODE or TOP of {groups:,} groups; group by fewer columns")
+
+
+def _check_sets(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
+    """Refuses ROLLUP and the like where groups are not public, or where they do not add up."""
+    for key in keys:
+        if key.is_open:
+            name = key.node.sql(dialect="postgres")
+            raise refuse(
+                f"GROUP BY ROLLUP, CUBE or GROUPING SETS of {name}, whose groups are not public; declare its "
+                "values, or write one statement for each grouping"
+            )
+    for measure in measures:
+        if measure.statistic not in ("records", "present", "sum", "square"):
+            name = {"individuals": "COUNT(DISTINCT unit)", "distinct": "COUNT(DISTINCT)"}.get(
+                measure.statistic, "quantiles, MODE and TOP"
+            )
+            raise refuse(
+                f"{name} with ROLLUP, CUBE or GROUPING SETS: groups of it do not add up; write one statement "
+                "for each grouping"
+            )
 
 
 def _check_windows(keys: tuple[Key, ...], trees: Sequence[exp.Expr]) -> None:
