@@ -104,6 +104,10 @@ STATEMENTS = {
     "GROUP BY ROLLUP(d, m)",
     "several levels, few groups": f"{LIMITED.format(delta=0)} d, c > 1 AS big, COUNT(*) FROM t "
     "GROUP BY GROUPING SETS ((d), (big), ())",
+    "all quantiles": "DP-SELECT 8 d, APPROX_QUANTILES(c, 4), COUNT(*) FROM t GROUP BY d",
+    "all quantiles, private bounds": "DP-SELECT 8 APPROX_QUANTILES(c BOUNDED PRIVATELY, 2) FROM t",
+    "bins": "DP-SELECT 8 d, HISTOGRAM(c, 7) FROM t GROUP BY d",
+    "buckets": "DP-SELECT 8 WIDTH_BUCKET(c, 0, 9, 3) AS b, COUNT(*), AVG(i) FROM t GROUP BY b",
     "private bounds, open groups": "DP-SELECT 8 DELTA 1e-7 o, AVG(c BOUNDED PRIVATELY) FROM t GROUP BY o",
 }
 
@@ -247,7 +251,7 @@ def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monke
     "name",
     [
         *("no group", "public groups", "public groups, Gaussian", "few groups", "open groups"),
-        *("private bounds", "several levels", "several levels, Gaussian"),
+        *("private bounds", "several levels", "several levels, Gaussian", "all quantiles"),
     ],
 )
 def test_exchanging_an_individual_stays_within_the_replace_bound(tmp_path, monkeypatch, name):
@@ -435,6 +439,14 @@ def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatc
     other = bench.record(CROWD + [("somebody", 1e9, 1, "x", "o")] * MAX_RECORDS, statement)
     pair = (moved, other) if neighbours == "replace" else (moved, bench.record(CROWD, statement))
     assert "above the declared" in find_violation(*pair)
+
+
+def test_a_level_of_quantiles_that_counts_twice_is_caught(tmp_path, monkeypatch):
+    original = statements.count_levels
+    monkeypatch.setattr(statements, "count_levels", lambda values: [2 * each for each in original(values)])
+    bench = Bench(tmp_path, monkeypatch)
+    moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS["all quantiles"])
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS["all quantiles"]))
 
 
 @pytest.mark.parametrize("name", ["several levels", "several levels, Gaussian"])

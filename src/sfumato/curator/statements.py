@@ -34,6 +34,7 @@ from sfumato.sql import (
     check_within,
     choose_bounds,
     choose_step,
+    count_levels,
     count_stands,
     describe_rows,
     describe_scales,
@@ -572,10 +573,12 @@ def _add_noise(
     noisy = []
     for noise, values in zip(plan.noises, true_values, strict=True):
         if noise.kind != "exponential":
-            exact = label_counts(values, noise) if noise.measure.is_histogram else values
-            levels = [exact] if plan.sets is None else sum_levels(exact, plan.sets)
+            levels = _list_levels(values, noise, plan)
             drawn = [add(each, kind=noise.kind, scale=noise.scale) for each in levels]
-            noisy.append(drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
+            if noise.measure.parts:
+                noisy.append(np.hstack(drawn).T)
+            else:
+                noisy.append(drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
         elif noise.measure.labels is not None:
             noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
         else:
@@ -586,6 +589,15 @@ def _add_noise(
                 steps.append(choose_step(places, ranks, answers))
             noisy.append(np.stack(steps))
     return NoisyAggregates(values=tuple(noisy), keys=keys)
+
+
+def _list_levels(true_values: NDArray[np.int64], noise: Noise, plan: QueryPlan) -> list[NDArray[np.int64]]:
+    """The exact vectors that noise is added to for a measure: one for each of its costs."""
+    if noise.measure.parts:
+        return count_levels(true_values)
+    if noise.measure.is_histogram:
+        return [label_counts(true_values, noise)]
+    return [true_values] if plan.sets is None else sum_levels(true_values, plan.sets)
 
 
 def _read_bounds(plan: QueryPlan, noisy: NoisyAggregates) -> _Bounds:

@@ -38,6 +38,7 @@ from sfumato.sql.plan import (
 )
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
 from sfumato.sql.probes import is_probe, list_constants, list_labels, probe_rows
+from sfumato.sql.quantiles import count_levels
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rollups import sum_levels
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
@@ -65,6 +66,7 @@ __all__ = [
     "choose_bounds",
     "choose_step",
     "code_name",
+    "count_levels",
     "count_stands",
     "describe_rows",
     "describe_scales",

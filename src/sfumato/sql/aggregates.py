@@ -19,7 +19,7 @@ from sqlglot import exp, parse_one
 
 from sfumato.schema import Label
 from sfumato.sql.calendar import to_microseconds
-from sfumato.sql.check import check_scalar, finite_labels, is_top, refuse
+from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top, refuse
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
@@ -37,6 +37,7 @@ AggregateKind = Literal[
     "variance",
     "deviation",
     "mode",
+    "quantiles",
     "covariance",
     "correlation",
     "slope",
@@ -58,6 +59,7 @@ _PAIRED: dict[type[exp.Expr], AggregateKind] = {
     exp.RegrCount: "measure",
 }
 _MANY_LABELS = 8
+_MOST_PARTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,8 @@ class Measure:
     TOP numbers its columns, MODE does not. With `chosen` 0 all counts of the labels are asked for. With
     `edges` a record counts in the interval between two of them that holds its value, or in the outermost.
 
+    With `parts`, all quantiles that divide the records so are asked for, from one tree of counts.
+
     With `private`, the operand, its bounds are chosen from a noisy histogram first. Until then it `is_open`:
     its bounds stand for all others.
     """
@@ -107,6 +111,7 @@ class Measure:
     numbered: bool = False
     private: exp.Expr | None = None
     edges: tuple[Fraction, ...] | None = None
+    parts: int = 0
 
     def __post_init__(self) -> None:
         if self.private is not None and self.statistic == "sum" and self._farthest > LARGEST:
@@ -153,6 +158,7 @@ class Measure:
             if self.is_open:
                 facts = " in the chosen bounds"
         where = "" if self.quantile is None else f" at {self.quantile}"
+        where = f" in {self.parts} parts" if self.parts else where
         return f"{self.statistic}({inner}){facts}{where}"
 
 
@@ -276,6 +282,8 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     if isinstance(node, exp.Filter):
         condition = qualify_condition(node.expression.this, relation, where="FILTER")
         node = node.this
+    if is_histogram(node):
+        raise refuse("HISTOGRAM stands by itself in the select list, beside columns of GROUP BY")
     if is_top(node) or isinstance(node.this if isinstance(node, exp.WithinGroup) else node, exp.Mode):
         return _read_mode(node, relation, condition)
     if isinstance(node, exp.Count):
@@ -286,11 +294,12 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     if type(node) in _PAIRED:
         return _read_paired(node, relation, condition)
     target, where, share = node.this, node.key.upper(), None
+    where = "APPROX_QUANTILES" if isinstance(node, exp.ApproxQuantiles) else where
     if isinstance(node, exp.WithinGroup):
         target, where, share = _read_within_group(node)
     operand = _read_operand(target, relation, where)
     private = operand if _is_private(target, operand, relation) else None
-    if kind_of(operand, relation) == "date" and not isinstance(node, (exp.Sum, exp.Avg)):
+    if kind_of(operand, relation) == "date" and not isinstance(node, (exp.Sum, exp.Avg, exp.ApproxQuantiles)):
         return _read_date(node, operand, relation, condition, where, share)
     low, high = _require_bounds(target, operand, relation, where)
     tree = _when(condition, operand)
@@ -309,6 +318,10 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
             measures=(centred, square, present),
             sample=isinstance(node, (exp.Variance, exp.Stddev, exp.StddevSamp)),
         )
+    if isinstance(node, exp.ApproxQuantiles):
+        parts = _read_parts(node)
+        measure = Measure(statistic="quantile", tree=tree, low=low, high=high, parts=parts, private=private)
+        return Aggregate(kind="quantiles", measures=(measure,))
     share = _quantile_of(node) if share is None else share
     return _single(
         Measure(statistic="quantile", tree=tree, low=low, high=high, quantile=share, private=private)
@@ -623,6 +636,15 @@ def _quantile_of(node: exp.Expr) -> Fraction:
             return _read_share(node.args.get("expression"))
         case _:
             raise refuse(f"{node.key.upper()} has no private form here")
+
+
+def _read_parts(node: exp.ApproxQuantiles) -> int:
+    count = node.expression
+    if not isinstance(count, exp.Literal) or not count.is_int or not 1 <= int(count.this[:9]) <= _MOST_PARTS:
+        raise refuse(
+            f"APPROX_QUANTILES takes a column and 1 to {_MOST_PARTS} parts: APPROX_QUANTILES(fee, 4)"
+        )
+    return int(count.this)
 
 
 def _read_share(node: exp.Expr | None) -> Fraction:

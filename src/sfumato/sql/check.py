@@ -100,6 +100,7 @@ _AGGREGATES: _Nodes = (
     *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Mode),
     *(exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp),
     *(exp.Median, exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.ApproxQuantile),
+    exp.ApproxQuantiles,
     *(exp.Corr, exp.CovarPop, exp.CovarSamp),
     *(exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
 )
@@ -211,7 +212,7 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
             yield from find_aggregates(part)
         return
     inner = node.this if isinstance(node, exp.Filter) else node
-    if isinstance(inner, (*_AGGREGATES, exp.WithinGroup)) or is_top(inner):
+    if isinstance(inner, (*_AGGREGATES, exp.WithinGroup)) or is_top(inner) or is_histogram(inner):
         yield node
         return
     if isinstance(node, GROUPINGS):
@@ -253,6 +254,11 @@ def is_top(node: object) -> bool:
     True
     """
     return isinstance(node, exp.Anonymous) and node.name.upper() == "TOP"
+
+
+def is_histogram(node: object) -> bool:
+    """Whether `node` is HISTOGRAM(column, bins), which the parser does not know."""
+    return isinstance(node, exp.Anonymous) and node.name.upper() == "HISTOGRAM"
 
 
 def _check_details(part: exp.Expr, where: str) -> None:

@@ -19,6 +19,7 @@ from sfumato.sql.calendar import EPOCH, to_days, to_microseconds
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.constants import NotConstant, fold, read_moment
 from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text, set_noise
+from sfumato.sql.quantiles import read_quantiles
 from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
 from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
@@ -119,6 +120,14 @@ class Evaluator:
         """The labels that were chosen for some rows, the first ones first."""
         codes = self._noisy.values[self._index[mode]]
         return [label_array(each[rows].astype(np.int32), mode.labels or ("",)) for each in codes]
+
+    def quantiles(self, measure: Measure) -> list[NDArray[np.float64]]:
+        """The values of all quantiles of APPROX_QUANTILES, each followed by the ends of its interval."""
+        if self._rehearse:
+            return [np.zeros(self.rows)] * 3 * (measure.parts + 1)
+        index = self._index[measure]
+        found = read_quantiles(self._plan.noises[index], self._noisy.values[index])
+        return [each for quantile in found for each in quantile]
 
     def sort_key(self, tree: exp.Expr) -> NDArray[Any]:
         """Numbers in the order of a tree's values; keys sort in the order of their domain."""

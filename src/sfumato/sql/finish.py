@@ -25,6 +25,7 @@ from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
     find_mode,
+    find_quantiles,
     half_width,
     is_key,
     is_moment,
@@ -116,6 +117,8 @@ def _finish(plan: QueryPlan, evaluator: Evaluator) -> pa.Table:
             arrays = [evaluator.labels(int(output.tree.name), rows)]
         elif mode is not None:
             arrays = evaluator.chosen_labels(mode, rows)
+        elif (quantiles := find_quantiles(output.tree, plan.aggregates)) is not None:
+            arrays = [to_arrow(each[rows]) for each in evaluator.quantiles(quantiles)]
         elif is_text(output.tree):
             arrays = [pa.array(evaluator.texts(output.tree)[rows], pa.string())]
         elif is_rank(output.tree):
@@ -202,7 +205,8 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         for index, noise in enumerate(plan.noises):
             stored = sum(name.startswith(f"{index}/") for name in table.column_names)
             rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
-            values.append(np.stack(rows) if noise.kind == "exponential" else rows[0])
+            several = noise.kind == "exponential" or noise.measure.parts
+            values.append(np.stack(rows) if several else rows[0])
         keys = None
         if plan.selection is not None:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())

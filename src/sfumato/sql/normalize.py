@@ -13,7 +13,8 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from sfumato.sql.calendar import read_format
+from sfumato.sql.buckets import bucket_of
+from sfumato.sql.calendar import EPOCH, read_format
 from sfumato.sql.check import find_aggregates, refuse, refuse_deep
 from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_number, write
 
@@ -152,6 +153,8 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             node.set("this", exp.DType.TIMESTAMP)
         case exp.Date() if node.this is not None and not node.expressions:
             node.replace(exp.Cast(this=node.this, to=exp.DataType.build("DATE")))
+        case exp.WidthBucket():
+            _rewrite_bucket(node)
         case exp.Group() if names:
             _rewrite_group(node)
         case exp.Fetch():
@@ -191,6 +194,19 @@ def _unqualify(select: exp.Select) -> None:
     left = any(column.table for column in select.find_all(exp.Column))
     if isinstance(item, exp.Table) and item.args.get("alias") is not None and not left:
         item.set("alias", None)
+
+
+def _rewrite_bucket(node: exp.WidthBucket) -> None:
+    """WIDTH_BUCKET as a choice among its buckets: every engine computes it, and its labels are public."""
+    ends = [node.args.get(name) for name in ("min_value", "max_value", "num_buckets")]
+    try:
+        found = [None if each is None else fold(each, EPOCH) for each in ends]
+    except NotConstant:
+        found = [None]
+    low, high, count = found if len(found) == 3 else (None, None, None)
+    if not isinstance(low, Fraction) or not isinstance(high, Fraction) or not isinstance(count, Fraction):
+        raise refuse("WIDTH_BUCKET takes a number and constants: WIDTH_BUCKET(fee, 0, 100, 10)")
+    node.replace(bucket_of(node.this, low, high, int(count) if count.denominator == 1 else 0))
 
 
 def _rewrite_group(group: exp.Group) -> None:

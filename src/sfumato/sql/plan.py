@@ -23,9 +23,10 @@ from sfumato.errors import UnsupportedQuery
 from sfumato.exact import digest, format_exact, format_short, round_up
 from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.aggregates import Aggregate, Key, Measure, measure_magnitudes
+from sfumato.sql.aggregates import CELLS, Aggregate, Key, Measure, measure_magnitudes
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
 from sfumato.sql.magnitudes import LARGEST, choose_interval
+from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
 
@@ -38,6 +39,7 @@ RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, 
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
 _MOST_EPSILON = Fraction(10**6)
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,10 +252,26 @@ def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None
     return None
 
 
+def find_quantiles(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None:
+    """What is measured if the tree is one APPROX_QUANTILES, None for anything else."""
+    if isinstance(tree, exp.Column) and tree.table == AGGREGATE:
+        aggregate = aggregates[int(tree.name)]
+        if aggregate.kind == "quantiles":
+            return aggregate.measures[0]
+    return None
+
+
 def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, ...]:
     """The names of the columns that one item of the select list becomes."""
     if is_key(output.tree) or is_text(output.tree) or is_rank(output.tree) or is_moment(output.tree):
         return (output.name,)
+    quantiles = find_quantiles(output.tree, aggregates)
+    if quantiles is not None:
+        return tuple(
+            f"{output.name}_{part}{end}"
+            for part in range(quantiles.parts + 1)
+            for end in ("", "_low", "_high")
+        )
     mode = find_mode(output.tree, aggregates)
     if mode is None:
         return output.name, f"{output.name}_low", f"{output.name}_high"
@@ -372,8 +390,16 @@ def calibrate_noise(
     def choose(measure: Measure) -> Noise:
         if measure.labels is not None:
             cost = Cost(kind="exponential", scale=share / measure.chosen, **facts)
-            moved = unit.max_records * (2 if unit.neighbours == "replace" else 1)
+            moved = Fraction(unit.max_records * (2 if unit.neighbours == "replace" else 1))
             costs, scale = (cost,) * measure.chosen, moved / cost.scale
+        elif measure.parts:
+            # A histogram for every level of the tree, in equal shares.
+            moved = histogram_sensitivity(
+                contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
+            )
+            scale = moved * len(list_levels()) / share
+            cost = Cost(kind="laplace", scale=scale, sensitivity=moved, **facts)
+            return Noise(measure=measure, kind="laplace", scale=scale, costs=(cost,) * len(list_levels()))
         else:
             # Three fifths for the answer, a fifth for each end of its interval. The interval of MIN and MAX
             # goes from the answer to the bound and needs no choice of its own.
@@ -471,7 +497,7 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
         if plan.keys:
             lines.append(f"               in at most {plan.max_groups} groups")
     if plan.keys:
-        names = ", ".join(key.node.sql(dialect="duckdb") for key in plan.keys)
+        names = ", ".join(_brief(key.node) for key in plan.keys)
         count = "chosen privately" if plan.selection else f"{plan.groups:,}, public, each answered"
         lines.append(f"  groups       {names}: {count}")
     if plan.sets is not None:
@@ -507,7 +533,7 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
 
 
 def _explain_sets(plan: QueryPlan, sets: GroupingSets) -> list[str]:
-    names = [key.node.sql(dialect="duckdb") for key in plan.keys]
+    names = [_brief(key.node) for key in plan.keys]
 
     def tell(each: GroupingSet) -> str:
         return f"({', '.join(names[key] for key in each)})"
@@ -558,7 +584,7 @@ def expected_errors(plan: QueryPlan) -> dict[str, float | None]:
         measures = plan.aggregates[numbers[0]].measures
         noise = noises[measures[0]]
         known = isinstance(output.tree, exp.Column) and len(measures) == 1 and noise.kind != "exponential"
-        known = known and not noise.measure.is_open and plan.sets is None
+        known = known and not noise.measure.is_open and plan.sets is None and not noise.measure.parts
         errors[output.name] = half_width(noise, 0.05) / noise.measure.grid if known else None
     return errors
 
@@ -589,6 +615,12 @@ def _describe_noise(noise: Noise) -> str:
         return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
     grid = noise.measure.grid
     width = half_width(noise) / grid
+    if noise.measure.parts:
+        levels = ", ".join(f"{-(-CELLS // each):,}" for each in list_levels())
+        return (
+            f"discrete laplace noise on counts of {levels} intervals, scale {float(noise.scale):.6g}, "
+            f"sensitivity {float(noise.costs[0].sensitivity):.6g} (L1) each"
+        )
     if noise.measure.is_open and noise.measure.statistic == "sum":
         about = "the largest magnitude of the bounds" if noise.measure.centre == 0 else "half their width"
         times = float(noise.scale) / LARGEST
@@ -600,6 +632,11 @@ def _describe_noise(noise: Noise) -> str:
         f"discrete {noise.kind} noise, scale {float(noise.scale) / grid:.6g}, sensitivity "
         f"{float(noise.costs[0].sensitivity) / grid:.6g} ({noise.costs[0].norm}), 95 % within +-{width:.4g}"
     )
+
+
+def _brief(node: exp.Expr) -> str:
+    text = node.sql(dialect="duckdb")
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
 def _short(number: Fraction) -> str:

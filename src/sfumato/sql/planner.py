@@ -28,11 +28,13 @@ from sfumato.sql.check import (
     check_output,
     check_scalar,
     find_aggregates,
+    is_histogram,
     is_top,
     refuse,
     refuse_deep,
 )
 from sfumato.sql.finish import rehearse_query
+from sfumato.sql.histograms import expand_histogram
 from sfumato.sql.nested import Around
 from sfumato.sql.plan import (
     Noise,
@@ -42,6 +44,7 @@ from sfumato.sql.plan import (
     calibrate_noise,
     find_aggregate_numbers,
     find_mode,
+    find_quantiles,
     is_key,
     is_moment,
     name_columns,
@@ -87,6 +90,8 @@ def prepare_query(
     if any(isinstance(item, exp.Star) for item in query.expressions):
         raise refuse("a star beside GROUP BY or aggregates; name the columns")
     relation = replace(resolve_sources(query, catalog), chosen=chosen or {})
+    statement = expand_histogram(statement, relation)
+    query = statement.query
     unit = relation.unit
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
@@ -108,7 +113,7 @@ def prepare_query(
     plain = [
         each.tree
         for each in outputs
-        if not (is_key(each.tree) or find_mode(each.tree, aggregates) or is_moment(each.tree))
+        if not (is_key(each.tree) or _stands_alone(each.tree, aggregates) or is_moment(each.tree))
     ]
     for tree in (*plain, *(tree for stage in stages for tree, _ in stage.order)):
         _check_tree(tree, aggregates, logic=False)
@@ -293,10 +298,16 @@ def _check_tree(tree: exp.Expr, aggregates: tuple[Aggregate, ...], *, logic: boo
     dated = any(aggregates[number].type is not None for number in find_aggregate_numbers(tree))
     if dated and not (isinstance(tree, exp.Column) and not logic):
         raise refuse("what is computed with the least or the largest date; it stands by itself")
-    if any(find_mode(node, aggregates) is not None for node in tree.find_all(exp.Column)):
+    if any(_stands_alone(node, aggregates) for node in tree.find_all(exp.Column)):
         raise refuse(
-            "MODE and TOP stand by themselves in the select list; labels are not computed or ordered with"
+            "MODE, TOP and APPROX_QUANTILES stand by themselves in the select list; they are not computed or "
+            "ordered with"
         )
+
+
+def _stands_alone(tree: exp.Expr, aggregates: tuple[Aggregate, ...]) -> bool:
+    """Whether a tree is an aggregate that becomes several columns, or labels."""
+    return find_mode(tree, aggregates) is not None or find_quantiles(tree, aggregates) is not None
 
 
 def _check_groups(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
@@ -350,8 +361,10 @@ def _check_parts(node: exp.Expr, where: str) -> None:
             _check_parts(part, where)
         return
     for aggregate in find_aggregates(node):
-        if any(is_top(part) for part in aggregate.walk()):
-            raise refuse(f"{where} uses TOP, which is for private tables; use GROUP BY, ORDER BY and LIMIT")
+        for inner in aggregate.walk():
+            if is_top(inner) or is_histogram(inner) or isinstance(inner, exp.ApproxQuantiles):
+                name = "APPROX_QUANTILES" if isinstance(inner, exp.ApproxQuantiles) else inner.name.upper()
+                raise refuse(f"{where} uses {name}, which is for private tables; use GROUP BY and QUANTILE")
         for inner in aggregate.iter_expressions():
             if not isinstance(inner, exp.Star):
                 _check_parts(inner, where)
