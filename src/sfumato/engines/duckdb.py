@@ -133,7 +133,7 @@ class DuckDBEngine(CountingEngine):
             where=_name(table),
             other="has a nested or binary type; leave it out",
             # A text file without a header line would show its first record here.
-            listed=source.format == "parquet",
+            listed=source.format != "csv",
         )
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
@@ -488,6 +488,8 @@ class DuckDBEngine(CountingEngine):
 
     def _scan_public(self, table: PublicTable) -> str:
         source = find_files(table.source, folder=self._folder, table=table.name)
+        if source.format == "duckdb":
+            raise SourceError(f"public table {table.name!r}: source must be Parquet or a text file")
         files = ", ".join(quote_text(escape_pattern(str(path))) for path in source.paths)
         # The rows of a public table are public, so that its types may be guessed from them.
         return (
