@@ -54,6 +54,7 @@ from sfumato.sql import (
     normalize,
     note_bounds,
     note_counts,
+    note_selection,
     pack_noisy,
     parameter_type,
     plan_public,
@@ -634,5 +635,5 @@ def _finish(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
         delta=plan.delta if spent else Fraction(0),
         repeated=spent == 0,
         scales=describe_scales(plan),
-        notes=(*note_bounds(plan), *note_counts(plan, noisy)),
+        notes=(*note_bounds(plan), *note_selection(plan), *note_counts(plan, noisy)),
     )

@@ -165,6 +165,11 @@ def note_bounds(plan: QueryPlan) -> tuple[str, ...]:
     )
 
 
+def note_selection(plan: QueryPlan) -> tuple[str, ...]:
+    """Which groups are not in an answer because too few individuals are in them."""
+    return () if plan.selection is None else (plan.selection.describe(),)
+
+
 def rehearse_query(plan: QueryPlan) -> pa.Schema:
     """The schema of the answer to `plan`, or the refusal that finishing it would end in."""
     groups = 0 if plan.selection is not None else 1

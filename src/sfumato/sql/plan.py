@@ -63,11 +63,27 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Groups that are in the records only: kept if enough individuals are in them, after noise."""
+    """Groups that are in the records only: kept if enough individuals are in them, after noise.
+
+    A group of fewer than `min_individuals`, or of one, is kept with a probability of at most delta.
+    """
 
     scale: Fraction
     threshold: int
     cost: Cost
+    min_individuals: int = 1
+
+    def describe(self) -> str:
+        """Which groups stay unseen, in one sentence."""
+        few = (
+            "one individual"
+            if self.min_individuals <= 2
+            else f"fewer than {self.min_individuals} individuals"
+        )
+        return (
+            f"a group is answered if its noisy number of individuals is at least {self.threshold}; one of "
+            f"{few} is with a probability of at most {_short(self.cost.delta)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,14 +305,20 @@ def plan_selection(
     reserve: Fraction,
     *,
     parts: int,
+    min_individuals: int = 1,
 ) -> tuple[Selection | None, Fraction, Fraction]:
     """The selection of open groups, and the epsilon and delta that are left for the measures.
 
     An individual, by `unit`, is in at most `groups` groups of the `keys`. `reserve` is the delta that the
     ledger keeps for such selections, `parts` the number of measures, each of which has the same share of
-    epsilon.
+    epsilon. A group of fewer than `min_individuals` stays unseen as one of a single individual does.
     """
     open_keys = [key for key in keys if key.is_open]
+    if not open_keys and min_individuals > 1:
+        raise refuse(
+            "min_individuals is for groups that are chosen privately, and these are public, or there are "
+            "none; HAVING COUNT(DISTINCT unit) >= ... leaves out noisy answers at no further cost"
+        )
     if not open_keys:
         return None, epsilon, delta
     name = open_keys[0].node.sql(dialect="postgres")  # as most clients write it
@@ -321,7 +343,10 @@ def plan_selection(
         delta=chance,
     )
     threshold = selection_threshold(scale=scale, sensitivity=sensitivity, delta=chance)
-    return Selection(scale=scale, threshold=threshold, cost=cost), epsilon - share, delta - chance
+    # Fewer than k individuals are at most k - 1, where the threshold is made for one.
+    threshold += max(0, min_individuals - 2)
+    selection = Selection(scale=scale, threshold=threshold, cost=cost, min_individuals=min_individuals)
+    return selection, epsilon - share, delta - chance
 
 
 def plan_choices(
@@ -507,6 +532,7 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
         lines.append(
             f"  selection    noisy number of individuals at or above {chosen.threshold}, "
             f"noise scale {_short(chosen.scale)}, delta {_short(chosen.cost.delta)}"
+            + (f", for {chosen.min_individuals} individuals or more" if chosen.min_individuals > 1 else "")
         )
     for noise, operand in zip(plan.choices, plan.unbounded, strict=True):
         lines += [

@@ -142,7 +142,14 @@ def prepare_query(
     @refuse_deep
     def plan_at(epsilon: Fraction) -> QueryPlan:
         selection, rest, delta = plan_selection(
-            unit, keys, max_groups, epsilon, statement.delta, selection_delta, parts=parts
+            unit,
+            keys,
+            max_groups,
+            epsilon,
+            statement.delta,
+            selection_delta,
+            parts=parts,
+            min_individuals=statement.min_individuals,
         )
         choices, rest = plan_choices(unbounded, unit, rest, parts=parts)
 

@@ -47,6 +47,7 @@ _HIDDEN = re.compile(
     re.DOTALL,
 )
 _LONGEST = 100_000
+_MOST_INDIVIDUALS = 10**12
 _PRIVATELY = re.compile(r"\s+bounded\s+privately\b", re.IGNORECASE)
 _BEFORE_OPERAND = re.compile(r"\s*(?:order\s+by\b|distinct\b)?\s*", re.IGNORECASE)
 
@@ -63,6 +64,7 @@ class Within:
 class Statement:
     """One statement: what it may spend, whether it is only explained, and the query as a tree.
 
+    Groups that are chosen privately need `min_individuals`.
     `price` and `delta` of a plain SELECT are what a comment before it says that it may spend, if one does.
     `around` are the queries around one that aggregates.
     """
@@ -74,6 +76,7 @@ class Statement:
     delta: Fraction = Fraction(0)
     within: Within | None = None
     max_groups: int | None = None
+    min_individuals: int = 1
     texts: tuple[str, ...] = ()
     price: Fraction | None = None
     plain: bool = False
@@ -254,14 +257,14 @@ def _read_options(text: str) -> dict[str, Any]:
             options["epsilon"] = parse_positive(value, name="epsilon")
         elif name == "delta":
             options["delta"] = parse_delta(value)
-        elif name == "max_groups":
-            groups = parse_positive(value, name=name)
-            if groups.denominator != 1:
+        elif name in ("max_groups", "min_individuals"):
+            number = parse_positive(value, name=name)
+            if number.denominator != 1 or number > _MOST_INDIVIDUALS:
                 raise RecipeError(f"{name} must be a whole number")
-            options["max_groups"] = int(groups)
+            options[name] = int(number)
         else:
             raise UnsupportedQuery(
-                f"option {name!r} is not known; use epsilon, delta, max_groups_contributed "
+                f"option {name!r} is not known; use epsilon, delta, max_groups_contributed, min_individuals "
                 "(the individual's column comes from the project file)"
             )
     if "epsilon" not in options:
