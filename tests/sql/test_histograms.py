@@ -110,6 +110,15 @@ def test_all_quantiles_come_from_one_charge(curator):
     assert {field.name: field.type for field in answer.table.schema} == described
 
 
+@pytest.mark.parametrize("element", ["OFFSET(1)", "SAFE_OFFSET(1)", "ORDINAL(2)"])
+def test_one_element_of_all_quantiles_is_that_quantile(curator, element):
+    asked = curator.sql(f"DP-SELECT {MUCH} APPROX_QUANTILES(fee, 2)[{element}] AS q FROM t")
+    assert asked.table.column_names == ["q", "q_low", "q_high"]
+    assert asked.table["q"][0].as_py() == pytest.approx(np.median(FEES[:998]), abs=1.5)
+    again = curator.sql(f"DP-SELECT {MUCH} QUANTILE(fee, 0.5) AS q FROM t")
+    assert again.table["q"][0].as_py() == pytest.approx(asked.table["q"][0].as_py(), abs=1)
+
+
 def test_quantiles_of_groups_and_of_nobody(curator):
     table = curator.sql("DP-SELECT 20 clinic, APPROX_QUANTILES(fee, 2) AS q FROM t GROUP BY clinic").table
     rows = {row["clinic"]: row for row in table.to_pylist()}
@@ -141,6 +150,9 @@ def test_nothing_but_noise_leaves_everything_possible():
         ("APPROX_QUANTILES(fee, 4) + 1 FROM t", "by themselves"),
         ("COUNT(*) FROM t HAVING APPROX_QUANTILES(fee, 4) > 1", "by themselves"),
         ("APPROX_QUANTILES(free, 4) FROM t", "has none"),
+        ("APPROX_QUANTILES(fee, 4)[OFFSET(5)] FROM t", "from 0 to the number"),
+        ("APPROX_QUANTILES(fee, 4)[OFFSET(fee)] FROM t", "from 0 to the number"),
+        ("QUANTILE(fee, [0.1, 0.9]) FROM t", "APPROX_QUANTILES"),
         ("DELTA 1e-7 free, APPROX_QUANTILES(fee, 4) FROM t GROUP BY free", "not public"),
         ("WIDTH_BUCKET(fee, 0, 0, 5) AS b, COUNT(*) FROM t GROUP BY b", "a higher one"),
         ("WIDTH_BUCKET(fee, 0, fee, 5) AS b, COUNT(*) FROM t GROUP BY b", "constants"),

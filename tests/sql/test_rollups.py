@@ -16,7 +16,7 @@ from sfumato.errors import UnsupportedQuery
 from sfumato.sql import rollups
 from sfumato.sql.rollups import GroupingSets, choose_levels, combine_levels, spread_of, sum_levels
 
-MUCH = 100_000
+MUCH = 10_000_000
 PROJECT = """
 [budget]
 epsilon = 1000000000
@@ -130,6 +130,12 @@ def test_the_answer_is_ordered_filtered_and_nested_like_any_other(curator):
     assert nested.table["a"].to_pylist() == [None]
     shares = f"DP-SELECT {MUCH} a, COUNT(*) * 2 / SUM(COUNT(*)) OVER () AS share FROM t GROUP BY ROLLUP(a)"
     assert sum(curator.sql(shares).table["share"].to_pylist()) == pytest.approx(2, abs=1e-3)
+
+
+def test_rolled_up_keys_may_be_named(curator):
+    text = f"DP-SELECT {MUCH} COALESCE(a, 'total') AS k, COUNT(*) AS n FROM t GROUP BY ROLLUP(a)"
+    assert curator.sql(text).table["k"].to_pylist() == ["x", "y", "z", "total"]
+    assert curator.sql(f"{text} ORDER BY k LIMIT 1").table["k"].to_pylist() == ["total"]
 
 
 def test_other_spellings_are_the_same_question(curator):

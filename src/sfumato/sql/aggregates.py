@@ -655,7 +655,10 @@ def _read_share(node: exp.Expr | None) -> Fraction:
         or "e" in node.this.lower()
         or not 0 <= Fraction(str(node.this)) <= 1
     ):
-        raise refuse("a quantile is a number between 0 and 1, such as QUANTILE(fare, 0.9)")
+        raise refuse(
+            "a quantile is a number between 0 and 1, such as QUANTILE(fare, 0.9); for many at once "
+            "APPROX_QUANTILES(fare, 10)"
+        )
     if Fraction(str(node.this)).denominator > _FINEST_SHARE:
         raise refuse("a quantile has at most six decimals")
     return Fraction(str(node.this))

@@ -162,6 +162,14 @@ class Evaluator:
                 return np.full(self.rows, str(tree.this), object)
             case exp.Cast():
                 return self._spell(tree.this)
+            case exp.Coalesce():
+                texts = [self._spell(each) for each in (tree.this, *tree.expressions)]
+                chosen = texts[0]
+                for other in texts[1:]:
+                    chosen = np.array(
+                        [b if a is None else a for a, b in zip(chosen, other, strict=True)], object
+                    )
+                return chosen
             case exp.Case():
                 found, open_ = np.full(self.rows, None, object), np.ones(self.rows, np.bool_)
                 for branch in tree.args["ifs"]:

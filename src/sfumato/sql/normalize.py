@@ -27,6 +27,7 @@ _COMPUTED = (
     *(exp.UnixToTime, exp.StrToTime, exp.StrToDate),
 )
 _UTC = ("UTC", "ETC/UTC", "GMT", "Z", "ETC/GMT")
+_LONGEST_COUNT = 7
 PARAMETER = "parameter"
 """The mark of a constant that stands for a parameter whose value is not known yet."""
 
@@ -153,6 +154,10 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             node.set("this", exp.DType.TIMESTAMP)
         case exp.Date() if node.this is not None and not node.expressions:
             node.replace(exp.Cast(this=node.this, to=exp.DataType.build("DATE")))
+        case exp.ApproxDistinct() if names:
+            node.replace(exp.Count(this=exp.Distinct(expressions=[node.this]), big_int=True))
+        case exp.Bracket() if isinstance(node.this, exp.ApproxQuantiles):
+            _rewrite_element(node)
         case exp.WidthBucket():
             _rewrite_bucket(node)
         case exp.Group() if names:
@@ -194,6 +199,28 @@ def _unqualify(select: exp.Select) -> None:
     left = any(column.table for column in select.find_all(exp.Column))
     if isinstance(item, exp.Table) and item.args.get("alias") is not None and not left:
         item.set("alias", None)
+
+
+def _rewrite_element(node: exp.Bracket) -> None:
+    """`APPROX_QUANTILES(x, 4)[OFFSET(2)]`, one element of the quantiles, as that quantile."""
+    place, parts = node.expressions[0] if len(node.expressions) == 1 else None, node.this.expression
+    first = 0
+    if isinstance(place, exp.Anonymous) and place.name.upper() in ("OFFSET", "SAFE_OFFSET", "ORDINAL"):
+        first = int(place.name.upper() == "ORDINAL")
+        place = place.expressions[0] if len(place.expressions) == 1 else None
+    numbers = [
+        int(each.name)
+        for each in (place, parts)
+        if isinstance(each, exp.Literal) and each.is_int and len(each.name) < _LONGEST_COUNT
+    ]
+    if len(numbers) != 2 or not 0 <= numbers[0] - first <= numbers[1] or numbers[1] < 1:
+        raise refuse(
+            "an element of APPROX_QUANTILES is written APPROX_QUANTILES(fee, 4)[OFFSET(2)], from 0 to the "
+            "number of parts"
+        )
+    share = Fraction(numbers[0] - first, numbers[1])
+    written = exp.Literal.number(f"{round(share * 10**6) / 10**6:.6f}")
+    node.replace(exp.Quantile(this=node.this.this, quantile=written))
 
 
 def _rewrite_bucket(node: exp.WidthBucket) -> None:

@@ -231,6 +231,12 @@ def is_text(tree: exp.Expr) -> bool:
             return is_text(tree.this)
         case exp.Cast():
             return tree.to.this.name in ("TEXT", "VARCHAR")
+        case exp.Coalesce():
+            # A key that is rolled up, and what stands for it.
+            parts = [tree.this, *tree.expressions]
+            return any(is_text(each) for each in parts) and all(
+                is_text(each) or is_key(each) for each in parts
+            )
         case exp.Case():
             results = [*(branch.args["true"] for branch in tree.args["ifs"]), tree.args.get("default")]
             given = [each for each in results if each is not None and not isinstance(each, exp.Null)]
