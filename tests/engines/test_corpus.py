@@ -1,0 +1,64 @@
+"""Statements made up at random: exact aggregates of all engines are the same, to the last bit."""
+
+import os
+
+import pyarrow.parquet as pq
+import pytest
+
+from helpers import corpus
+from helpers import spark as spark_helper
+from sfumato.engines import DuckDBEngine, open_engine
+
+QUIET = {"progress": lambda stage: None}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    pq.write_table(corpus.make_table("edges"), folder / "t.parquet")
+    return folder
+
+
+def compare(folder, sources, *, count, seed):
+    """How many statements were compared, and how many of them the server aggregated; raises if any differ."""
+    here = corpus.make_project(["t.parquet"] * 3, folder)
+    there = corpus.move(here, sources)
+    engine, server = DuckDBEngine(folder), open_engine(folder)
+    compared = pushed = 0
+    faults = []
+    for text in corpus.make_statements(count, seed):
+        plan = corpus.plan_statement(text, here, engine)
+        if plan is None:
+            continue
+        tables = {name: here.tables[name] for name in plan.relation.tables}
+        moved = {name: there.tables[name] for name in plan.relation.tables}
+        expected = engine.aggregate(plan, tables, **QUIET)
+        compared += 1
+        pushed += server._push(plan, moved)[2] is not None
+        if corpus.differ(expected, server.aggregate(plan, moved, **QUIET)):
+            faults.append(text)
+    assert not faults, f"{len(faults)} of {compared} differ, such as\n" + "\n".join(faults[:5])
+    return compared, pushed
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(250, id="some"), pytest.param(3000, id="many", marks=pytest.mark.slow)]
+)
+def test_postgres_agrees_on_every_statement(folder, write_table, count, record_property):
+    source = write_table("corpus", corpus.make_table("edges"))
+    compared, pushed = compare(folder, [source] * 3, count=count, seed=count)
+    record_property("compared", compared)
+    record_property("pushed", pushed)
+    assert compared > count * 2 / 3
+    assert pushed > compared / 2
+
+
+@pytest.mark.slow
+def test_spark_agrees_on_every_statement(folder):
+    if missing := spark_helper.why_missing():
+        pytest.skip(missing)
+    os.environ.pop("SPARK_REMOTE", None)
+    os.environ.update(spark_helper.environment(SPARK_MASTER="local[2]"))
+    compared, pushed = compare(folder, [f"spark:{folder}/t.parquet"] * 3, count=3000, seed=3000)
+    assert compared > 2000
+    assert pushed > compared / 2
