@@ -1,4 +1,4 @@
-"""Statements made up at random over tables of edges, for engines that must agree on their exact aggregates."""
+"""Statements made up at random over tables of edges, for engines that must agree on exact aggregates."""
 
 import random
 from dataclasses import replace
@@ -14,26 +14,98 @@ from sfumato.schema import parse_project
 from sfumato.sql import read_statement, selects_rows
 
 NAN, INF = float("nan"), float("inf")
-# fmt: off
 TEXTS = [
-    "a", "b", "A", "é", "e\u0301", "", " ", "a ", " a", "ab", "aé", "ß", "雪", "\U0001f328", "o'clock", "%", "_",
-    "back\\slash", "5", "05", "5.0", "1e3", "true", "NULL", "2020-01-01", "x" * 40, "Z", "~", None, None,
+    "a",
+    "b",
+    "A",
+    "é",
+    "e\u0301",
+    "",
+    " ",
+    "a ",
+    " a",
+    "ab",
+    "aé",
+    "ß",
+    "雪",
+    "\U0001f328",
+    "o'clock",
+    "%",
+    "_",
+    "back\\slash",
+    "5",
+    "05",
+    "5.0",
+    "1e3",
+    "true",
+    "NULL",
+    "2020-01-01",
+    "x" * 40,
+    "Z",
+    "~",
+    None,
+    None,
 ]
 WHOLE = [0, 1, 2, 3, 4, 5, 6, -1, -5, 100, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), None]
 NUMBERS = [
-    0.0, -0.0, 0.1, 0.5, 1.0, 1.5, 2.5, 3.5, -0.5, -2.5, 3.0, 7.0, 29.999999999999996, 30.0, 99.99, 1e-5, 5e-324,
-    -5e-324, 1e300, -1e300, 1.7976931348623157e308, 2.0**53, 0.49999999999999994, NAN, INF, -INF, None,
+    0.0,
+    -0.0,
+    0.1,
+    0.5,
+    1.0,
+    1.5,
+    2.5,
+    3.5,
+    -0.5,
+    -2.5,
+    3.0,
+    7.0,
+    29.999999999999996,
+    30.0,
+    99.99,
+    1e-5,
+    5e-324,
+    -5e-324,
+    1e300,
+    -1e300,
+    1.7976931348623157e308,
+    2.0**53,
+    0.49999999999999994,
+    NAN,
+    INF,
+    -INF,
+    None,
 ]
 MOMENTS = [
-    datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2020, 2, 29, 12, 30),
-    datetime(2020, 12, 31, 23, 59, 59, 999999), datetime(2021, 1, 1), datetime(2021, 3, 14, 1, 59, 26, 535897),
-    datetime(60, 5, 5), datetime(71, 5, 5), datetime(9890, 1, 1), datetime(9999, 12, 31, 23), None,
+    datetime(1970, 1, 1),
+    datetime(1969, 12, 31, 23, 59, 59, 999999),
+    datetime(2020, 2, 29, 12, 30),
+    datetime(2020, 12, 31, 23, 59, 59, 999999),
+    datetime(2021, 1, 1),
+    datetime(2021, 3, 14, 1, 59, 26, 535897),
+    datetime(60, 5, 5),
+    datetime(71, 5, 5),
+    datetime(9890, 1, 1),
+    datetime(9999, 12, 31, 23),
+    None,
 ]
 DAYS = [
-    date(1970, 1, 1), date(1969, 12, 31), date(2020, 2, 29), date(2020, 12, 31), date(2021, 1, 1),
-    date(2021, 3, 14), date(1, 1, 1), date(44, 3, 15), date(9999, 12, 31), date(2019, 6, 30), None,
+    date(1970, 1, 1),
+    date(1969, 12, 31),
+    date(2020, 2, 29),
+    date(2020, 12, 31),
+    date(2021, 1, 1),
+    date(2021, 3, 14),
+    date(1, 1, 1),
+    date(44, 3, 15),
+    date(9999, 12, 31),
+    date(2019, 6, 30),
+    None,
 ]
-CASH = [None if each is None else Decimal(each) for each in ("0", "1.00", "2.50", "-3.10", "99999.99", "0.01", None)]
+CASH = [
+    None if each is None else Decimal(each)
+    for each in ("0", "1.00", "2.50", "-3.10", "99999.99", "0.01", None)
+]
 
 COLUMNS = {
     "c": {"values": ["a", "b", "é", "雪", "o'clock"]},
@@ -55,36 +127,165 @@ COLUMNS = {
     "at": {"range": ["2019-01-01", "2021-12-31"]},
 }
 KEYS = [
-    "c", "c", "co", "n", "nc", "no", "k", "b", "bc", "m", "h", "w", "yr", "f", "n > 2", "c = 'a'",
-    "CASE WHEN x > 1 THEN 'high' ELSE 'low' END", "CASE WHEN n IN (1, 2) THEN 1 WHEN f THEN 2 END",
-    "EXTRACT(month FROM day)", "EXTRACT(hour FROM at)", "DATE_TRUNC('month', day)", "DATE_TRUNC('year', at)",
-    "EXTRACT(isodow FROM day)", "EXTRACT(quarter FROM at)", "s = 'a'",
+    "c",
+    "c",
+    "co",
+    "n",
+    "nc",
+    "no",
+    "k",
+    "b",
+    "bc",
+    "m",
+    "h",
+    "w",
+    "yr",
+    "f",
+    "n > 2",
+    "c = 'a'",
+    "CASE WHEN x > 1 THEN 'high' ELSE 'low' END",
+    "CASE WHEN n IN (1, 2) THEN 1 WHEN f THEN 2 END",
+    "EXTRACT(month FROM day)",
+    "EXTRACT(hour FROM at)",
+    "DATE_TRUNC('month', day)",
+    "DATE_TRUNC('year', at)",
+    "EXTRACT(isodow FROM day)",
+    "EXTRACT(quarter FROM at)",
+    "s = 'a'",
 ]
 MEASURES = [
-    "COUNT(*)", "COUNT(*)", "COUNT(x)", "COUNT(c)", "COUNT(s)", "COUNT(day)", "COUNT(cash)", "SUM(x)", "AVG(x)",
-    "SUM(n)", "AVG(k)", "SUM(y)", "AVG(cash)", "VARIANCE(x)", "STDDEV(n)", "MEDIAN(x)", "MAX(n)", "MIN(cash)",
-    "COUNT(*) FILTER (WHERE x > 0)", "SUM(CASE WHEN f THEN x ELSE 0 END)", "SUM(CASE WHEN n = 1 THEN 2 END)",
-    "AVG(CASE WHEN c = 'a' THEN 1 ELSE 0 END)", "COUNT(DISTINCT {unit})", "SUM(x + n)", "SUM(2 * x)", "SUM(b)",
-    "COUNT(CASE WHEN day > DATE '2020-01-01' THEN 1 END)", "CORR(x, n)", "COUNT(DISTINCT c)", "SUM(ABS(x))",
-    "AVG(EXTRACT(hour FROM at) * 1.0)", "SUM(no)", "MODE(c)", "MODE(n)",
+    "COUNT(*)",
+    "COUNT(*)",
+    "COUNT(x)",
+    "COUNT(c)",
+    "COUNT(s)",
+    "COUNT(day)",
+    "COUNT(cash)",
+    "SUM(x)",
+    "AVG(x)",
+    "SUM(n)",
+    "AVG(k)",
+    "SUM(y)",
+    "AVG(cash)",
+    "VARIANCE(x)",
+    "STDDEV(n)",
+    "MEDIAN(x)",
+    "MAX(n)",
+    "MIN(cash)",
+    "COUNT(*) FILTER (WHERE x > 0)",
+    "SUM(CASE WHEN f THEN x ELSE 0 END)",
+    "SUM(CASE WHEN n = 1 THEN 2 END)",
+    "AVG(CASE WHEN c = 'a' THEN 1 ELSE 0 END)",
+    "COUNT(DISTINCT {unit})",
+    "SUM(x + n)",
+    "SUM(2 * x)",
+    "SUM(b)",
+    "COUNT(CASE WHEN day > DATE '2020-01-01' THEN 1 END)",
+    "CORR(x, n)",
+    "COUNT(DISTINCT c)",
+    "SUM(ABS(x))",
+    "AVG(EXTRACT(hour FROM at) * 1.0)",
+    "SUM(no)",
+    "MODE(c)",
+    "MODE(n)",
 ]
 CONSTANTS = {
-    "n": ["0", "1", "2.5", "-1", "100", "9007199254740993", "9223372036854775807", "1e3", "5.0", "0.1", "2147483648"],
-    "x": ["0", "0.1", "-0.5", "2.5", "1e300", "1.7976931348623157e308", "3", "0.30000000000000004", "7", "1e-5"],
-    "s": ["'a'", "'b'", "'é'", "''", "'A'", "'ab'", "'o''clock'", "'%'", "'back\\slash'", "'5'", "'~'", "'雪'"],
-    "day": ["DATE '2020-02-29'", "DATE '1970-01-01'", "'2020-12-31'", "DATE '0044-03-15'", "DATE '9999-12-31'"],
-    "at": ["TIMESTAMP '2020-02-29 12:30:00'", "DATE '2021-01-01'", "'2020-12-31 23:59:59.999999'", "DATE '1970-01-01'"],
+    "n": [
+        "0",
+        "1",
+        "2.5",
+        "-1",
+        "100",
+        "9007199254740993",
+        "9223372036854775807",
+        "1e3",
+        "5.0",
+        "0.1",
+        "2147483648",
+    ],
+    "x": [
+        "0",
+        "0.1",
+        "-0.5",
+        "2.5",
+        "1e300",
+        "1.7976931348623157e308",
+        "3",
+        "0.30000000000000004",
+        "7",
+        "1e-5",
+    ],
+    "s": [
+        "'a'",
+        "'b'",
+        "'é'",
+        "''",
+        "'A'",
+        "'ab'",
+        "'o''clock'",
+        "'%'",
+        "'back\\slash'",
+        "'5'",
+        "'~'",
+        "'雪'",
+    ],
+    "day": [
+        "DATE '2020-02-29'",
+        "DATE '1970-01-01'",
+        "'2020-12-31'",
+        "DATE '0044-03-15'",
+        "DATE '9999-12-31'",
+    ],
+    "at": [
+        "TIMESTAMP '2020-02-29 12:30:00'",
+        "DATE '2021-01-01'",
+        "'2020-12-31 23:59:59.999999'",
+        "DATE '1970-01-01'",
+    ],
 }
 KINDS = {
-    "n": "n", "k": "n", "nc": "n", "no": "n", "m": "n", "h": "n", "w": "n", "yr": "n", "x": "x", "y": "x", "cash": "x",
-    "b": "x", "c": "s", "co": "s", "s": "s", "day": "day", "at": "at", "z": "at", "raw": "n", "single": "x",
+    "n": "n",
+    "k": "n",
+    "nc": "n",
+    "no": "n",
+    "m": "n",
+    "h": "n",
+    "w": "n",
+    "yr": "n",
+    "x": "x",
+    "y": "x",
+    "cash": "x",
+    "b": "x",
+    "c": "s",
+    "co": "s",
+    "s": "s",
+    "day": "day",
+    "at": "at",
+    "z": "at",
+    "raw": "n",
+    "single": "x",
 }
 ODD = [
-    "s LIKE 'a%'", "LENGTH(s) > 1", "UPPER(c) = 'A'", "n + 1 > 2", "x * 2 < n", "COALESCE(n, 0) = 0", "x < n",
-    "CAST(s AS DOUBLE) > 1", "ABS(x) < 3", "n % 2 = 0", "s || c = 'ab'", "EXTRACT(year FROM at) = 2020", "c = s",
-    "at > day", "EXTRACT(doy FROM day) < 100", "n = k", "f = TRUE", "(x > 0) = f", "CASE WHEN f THEN n > 1 ELSE x > 1 END",
+    "s LIKE 'a%'",
+    "LENGTH(s) > 1",
+    "UPPER(c) = 'A'",
+    "n + 1 > 2",
+    "x * 2 < n",
+    "COALESCE(n, 0) = 0",
+    "x < n",
+    "CAST(s AS DOUBLE) > 1",
+    "ABS(x) < 3",
+    "n % 2 = 0",
+    "s || c = 'ab'",
+    "EXTRACT(year FROM at) = 2020",
+    "c = s",
+    "at > day",
+    "EXTRACT(doy FROM day) < 100",
+    "n = k",
+    "f = TRUE",
+    "(x > 0) = f",
+    "CASE WHEN f THEN n > 1 ELSE x > 1 END",
 ]
-# fmt: on
 
 
 def make_table(seed, rows=160):
@@ -94,7 +295,20 @@ def make_table(seed, rows=160):
     def column(values, kind):
         return pa.array([draw.choice(values) for _ in range(rows)], kind)
 
-    people = ["ana", "ben", "Ana", "ana ", "1", "01", "é", "e\u0301", "", "zoé", None, *(f"p{i}" for i in range(40))]
+    people = [
+        "ana",
+        "ben",
+        "Ana",
+        "ana ",
+        "1",
+        "01",
+        "é",
+        "e\u0301",
+        "",
+        "zoé",
+        None,
+        *(f"p{i}" for i in range(40)),
+    ]
     numbers = [0, 1, -1, 2**63 - 1, -(2**63), 7, None, *range(10, 50)]
     # Most have few records, some have many.
     weights = [6, 5, 4, 3, *([1] * 60)]
@@ -131,7 +345,9 @@ def make_project(sources, folder):
         "r": {"source": row, "unit": "row"},
     }
     spec = {"budget": {"epsilon": 1e6, "delta": 1e-6}}
-    return parse_project({**spec, "tables": {k: {**v, "columns": COLUMNS} for k, v in tables.items()}}, folder=folder)
+    return parse_project(
+        {**spec, "tables": {k: {**v, "columns": COLUMNS} for k, v in tables.items()}}, folder=folder
+    )
 
 
 def make_statements(count, seed):
@@ -178,7 +394,13 @@ def _condition(draw, depth):
 
 def plan_statement(text, project, engine):
     """The plan of a statement, or None if it is refused; no charge is made."""
-    desk = _Desk(project=project, engine=engine, find_budget=lambda: project_budget(project), report=None, open_ledger=None)
+    desk = _Desk(
+        project=project,
+        engine=engine,
+        find_budget=lambda: project_budget(project),
+        report=None,
+        open_ledger=None,
+    )
     try:
         statement = desk._prepare(read_statement(text), epsilon=None)
         if selects_rows(statement.query):

@@ -64,6 +64,9 @@ _SETTINGS = {
     "extra_float_digits": "3",
     "application_name": "sfumato",
     "jit": "off",  # it takes long to compile expressions of many columns
+    # Rows that are handed on between processes are few bytes here.
+    "parallel_setup_cost": "100",
+    "parallel_tuple_cost": "0.005",
     "lock_timeout": f"{_LOCK_SECONDS}s",
     # A limit that strikes after the charge would lose it.
     "statement_timeout": "0",

@@ -40,6 +40,7 @@ class PushedPlan:
     condition: str
     keys: tuple[PushedKey, ...]
     values: Mapping[int, str]
+    totals: Mapping[int, str]
     measures: tuple[Measure, ...]
     most: int
 
@@ -91,7 +92,7 @@ def aggregate_queries(pushed: PushedPlan, relation: str, *, bounded: bool) -> di
             case "present":
                 sums[place] = f"count(v{place})"
             case "sum" | "square":
-                sums[place] = f"sum(v{place})"
+                sums[place] = pushed.totals[place]
             case "individuals":
                 listed = ", ".join([*keys, "u"])
                 distinct = f"SELECT {listed} FROM ({records}) AS inside GROUP BY {listed}"
@@ -174,8 +175,13 @@ def _push(plan: QueryPlan, words: Words) -> PushedPlan:
             raise UnpushedError
         if measure.tree is not None:
             values[place] = _push_value(measure, scope.translate(measure.tree), words)
+    totals = {
+        place: words.spell_total(f"v{place}", measure.largest)
+        for place, measure in enumerate(measures)
+        if measure.statistic in ("sum", "square")
+    }
     condition = " AND ".join(f"({each})" for each in scope.conditions) or "TRUE"
-    return PushedPlan(unit, condition, keys, values, measures, plan.unit.max_records)
+    return PushedPlan(unit, condition, keys, values, totals, measures, plan.unit.max_records)
 
 
 def _push_key(tree: exp.Expr, size: int, scope: Scope, words: Words) -> PushedKey:

@@ -104,9 +104,9 @@ class Words(ABC):
         match column.domain:
             case Values(values) if isinstance(values[0], str):
                 listed = [str(value) for value in values]
-                if any("\x00" in each for each in listed):
+                if any("\x00" in each or "\ufffd" in each for each in listed):
                     raise UnpushedError
-                text = self.spell_text(column.stored[0], stored).sql
+                text = self.spell_label(column.stored[0], stored)
                 found = f"CASE WHEN {text} IN ({', '.join(map(self.spell_literal, listed))}) THEN {text} END"
                 codes = {each: code for code, each in enumerate(listed)}
                 return PushedKey(found, column.size, codes=codes, other=other)
@@ -167,6 +167,14 @@ class Words(ABC):
     @abstractmethod
     def spell_text(self, name: str, stored: Stored) -> Pushed:
         """The text of a stored text or whole number, compared by its bytes."""
+
+    def spell_label(self, name: str, stored: Stored) -> str:
+        """As `spell_text`, for a comparison with labels."""
+        return self.spell_text(name, stored).sql
+
+    def spell_total(self, value: str, largest: int) -> str:
+        """The sum of whole numbers, each of which is at most `largest` from zero."""
+        return f"sum({value})"
 
     @abstractmethod
     def spell_period(self, name: str, stored: Stored, part: str) -> Pushed:
