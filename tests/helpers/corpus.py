@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato.curator.statements import _Desk
+from sfumato.engines import execute
+from sfumato.engines.encode import connect
 from sfumato.errors import SfumatoError
 from sfumato.schema import parse_project
 from sfumato.sql import read_statement, selects_rows
@@ -288,6 +290,9 @@ ODD = [
 ]
 
 
+TABLES = [("t", "person"), ("t", "person"), ("i", "number"), ("r", "c")]
+
+
 def make_table(seed, rows=160):
     """A table of edges in every column, and a few individuals with many records."""
     draw = random.Random(f"corpus {seed}")
@@ -317,6 +322,7 @@ def make_table(seed, rows=160):
     single = [None if each is None else float(np.float32(np.clip(each, -1e38, 1e38))) for each in NUMBERS]
     return pa.table(
         {
+            "id": pa.array(range(rows), pa.int64()),
             "person": pa.array(draw.choices(people, weights[: len(people)], k=rows), pa.string()),
             "number": pa.array(draw.choices(numbers, weights[: len(numbers)], k=rows), pa.int64()),
             "c": column(["a", "a", "b", "é", "雪", "o'clock", "ab", "5", "", None], pa.string()),
@@ -350,14 +356,14 @@ def make_project(sources, folder):
     )
 
 
-def make_statements(count, seed):
+def make_statements(count, seed, *, about=TABLES):
     """Statements of the language, most of them about columns that every engine treats alike."""
     draw = random.Random(f"statements {seed}")
-    return [_statement(draw) for _ in range(count)]
+    return [_statement(draw, about) for _ in range(count)]
 
 
-def _statement(draw):
-    table, unit = draw.choice([("t", "person"), ("t", "person"), ("i", "number"), ("r", "c")])
+def _statement(draw, about):
+    table, unit = draw.choice(about)
     keys = draw.sample(KEYS, draw.choice([0, 0, 1, 1, 1, 2]))
     measures = [draw.choice(MEASURES).format(unit=unit) for _ in range(draw.choice([1, 1, 2, 3]))]
     items = [f"{key} AS k{place}" for place, key in enumerate(keys)]
@@ -417,6 +423,37 @@ def project_budget(project):
     from sfumato.curator import Curator
 
     return Curator(project)._budget
+
+
+def list_rows(plan, table, engine):
+    """What DuckDB makes of every record that a statement about rows keeps: codes of keys, then values."""
+    with connect(plainly=True) as connection:
+        sealed = engine._seal(table, frozenset(execute.names_in(plan)))
+        execute.open_sealed(connection, plan, table, sealed)
+        rows = connection.sql(execute._encoded(plan, with_unit=True, part="inside")).fetchall()
+    return {row[0]: tuple(None if each is None else int(each) for each in row[1:]) for row in rows}
+
+
+def pushed_items(pushed):
+    """The SQL of what a server makes of a record: whether it is kept, then keys and values."""
+    return [
+        f"CASE WHEN {pushed.condition} THEN 1 ELSE 0 END",
+        *(key.sql for key in pushed.keys),
+        *pushed.values.values(),
+    ]
+
+
+def read_rows(pushed, columns):
+    """As `list_rows`, from the columns of `pushed_items` in the order of records."""
+    found = {}
+    for number, (kept, *row) in enumerate(zip(*columns, strict=True)):
+        codes = [
+            (each if key.codes is None else key.codes.get(each, key.other))
+            for key, each in zip(pushed.keys, row, strict=False)
+        ]
+        if kept and None not in codes:
+            found[number] = (*codes, *row[len(codes) :])
+    return found
 
 
 def differ(one, other):

@@ -276,7 +276,10 @@ class PostgresEngine(ServerEngine):
         """The plan as the server runs it, planned there and not run; None if it is left to DuckDB."""
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room:
-            pushed = push_plan(plan, PostgresWords(table, self._look(room, source).columns))
+            described = self._look(room, source)
+            if not _is_steady(described, self._learn(room, source)):
+                return None
+            pushed = push_plan(plan, PostgresWords(table, described.columns))
             if pushed is not None:
                 with hide_server(source):
                     for query in aggregate_queries(pushed, _relation(source), bounded=False).values():
@@ -432,6 +435,16 @@ def hide_server(source: PostgresSource) -> Iterator[None]:
         raise
     except Exception as error:
         raise SourceError(_explain(error, source)) from None
+
+
+def _is_steady(described: Described, facts: tuple[Any, ...]) -> bool:
+    """Whether every scan within a transaction gives the same rows: not of views, policies, foreign tables.
+
+    Individuals are counted in one scan and aggregated in another. A view may draw random numbers.
+    """
+    kinds = {oid: kind for oid, kind, *_ in facts[2]}
+    stored = kinds[described.oid] == "m" or set(kinds.values()) <= {"r", "p"}
+    return stored and not any(row[-1] for row in facts[2])
 
 
 def _relation(source: PostgresSource) -> str:

@@ -169,7 +169,7 @@ class SparkEngine(ServerEngine):
     def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
         """The plan as Spark runs it, resolved there and not run; None if it is left to DuckDB."""
         source = self._find(table)
-        pushed = push_plan(plan, SparkWords(table, source.columns))
+        pushed = push_plan(plan, SparkWords(table, source.columns)) if source.is_steady else None
         if pushed is not None:
             queries = aggregate_queries(pushed, _STORED, bounded=False).values()
             with _viewed(source, table) as room:
@@ -260,12 +260,15 @@ class SparkSource:
     """A table as Spark sees it: its rows, its stored columns, and what its version follows from.
 
     The rows are those of the files that were listed when it was found: files that come later are not read.
+    With `is_steady`, every job sees the same rows: not of views, which may compute anything, nor of other
+    databases.
     """
 
     room: SparkRoom
     frame: DataFrame
     columns: dict[str, Stored]
     facts: tuple[str, ...]
+    is_steady: bool = False
 
 
 @contextmanager
@@ -530,7 +533,7 @@ def _find_files(room: SparkRoom, path: str, name: str, known: SparkSource | None
     if not any(sign in path for sign in "*?[{") and not path.endswith(".parquet"):
         reader = reader.option("basePath", path)  # columns in the names of folders count as columns
     frame = reader.parquet(*paths)
-    return SparkSource(room, frame, _describe(frame, name), tuple(files))
+    return SparkSource(room, frame, _describe(frame, name), tuple(files), is_steady=True)
 
 
 def _find_table(room: SparkRoom, address: str, name: str) -> SparkSource:
@@ -543,7 +546,8 @@ def _find_table(room: SparkRoom, address: str, name: str) -> SparkSource:
         facts += _list_files(session, [_escape(file) for file in files])
     else:
         facts += _describe_table(session, address)
-    return SparkSource(room, frame, columns, tuple(facts))
+    is_table = session.catalog.getTable(address).tableType in ("MANAGED", "EXTERNAL")
+    return SparkSource(room, frame, columns, tuple(facts), is_steady=bool(files) and is_table)
 
 
 def _list_files(session: SparkSession, paths: list[str]) -> list[str]:
