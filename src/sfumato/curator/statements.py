@@ -23,6 +23,7 @@ from sfumato.errors import BudgetExceeded, ChargeKept, RecipeError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
+    CAPS,
     Answer,
     Description,
     NoisyAggregates,
@@ -33,9 +34,11 @@ from sfumato.sql import (
     bounds_around,
     check_within,
     choose_bounds,
+    choose_records,
     choose_step,
     count_levels,
     count_stands,
+    covers_costs,
     describe_rows,
     describe_scales,
     expected_errors,
@@ -281,20 +284,34 @@ class _Desk:
             return self._explain((plan,))
         bind = partial(self._plan_statement, statement, catalog)
         noisy, spent = self._answer(plan, bind=bind, progress=progress)
-        return _finish(bind(chosen=_read_bounds(plan, noisy)) if noisy.bounds else plan, noisy, spent)
+        if noisy.bounds or noisy.cap is not None:
+            plan = bind(chosen=_read_bounds(plan, noisy.bounds), cap=noisy.cap)
+        return _finish(plan, noisy, spent)
 
     def _plan_statement(
-        self, statement: Statement, catalog: Catalog, *, chosen: _Bounds | None = None
+        self,
+        statement: Statement,
+        catalog: Catalog,
+        *,
+        chosen: _Bounds | None = None,
+        cap: int | None = None,
     ) -> QueryPlan:
-        """The plan of a statement; with `chosen`, bounds that were chosen under the charge for it."""
+        """The plan of a statement; `chosen` and `cap` are bounds that were chosen under its charge."""
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         selection_delta = self.find_budget().selection
-        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, chosen=chosen)
+        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, chosen=chosen, cap=cap)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
         plan = plan_at(epsilon)
+        if plan.tally is not None and cap is None:
+            for each in CAPS:  # whatever will be chosen is possible, and paid for
+                bound = self._plan_statement(
+                    replace(statement, within=None, epsilon=epsilon), catalog, cap=each
+                )
+                if not covers_costs(plan.costs, bound.costs):
+                    raise refuse('max_records = "private" of this statement; declare a number of records')
         values = plan.rows * (len(plan.noises) + 3 * len(plan.outputs))
         if self.most_values is not None and values > self.most_values:
             raise refuse(
@@ -427,16 +444,23 @@ class _Desk:
             )
 
         def measure_all(charge: Charged) -> NoisyAggregates:
-            if not plan.choices:
+            if bind is None or not (plan.choices or plan.tally):
                 return measure(charge, plan)
-            assert bind is not None
-            noisy = measure(charge, plan.choice_plan)
-            pairs = zip(noisy.values, plan.choices, strict=True)
-            bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
-            bound = bind(chosen=_read_bounds(plan, NoisyAggregates(values=(), bounds=bounds)))
-            if bound.costs != plan.costs:
+            bound, cap = plan, None
+            bounds: tuple[tuple[int, int], ...] = ()
+            if plan.tally is not None:
+                (counts,) = measure(charge, plan.tally_plan).values
+                cap = choose_records(counts, plan)
+                bound = bind(cap=cap)
+            if bound.choices:
+                noisy = measure(charge, bound.choice_plan)
+                pairs = zip(noisy.values, bound.choices, strict=True)
+                bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
+                bound = bind(chosen=_read_bounds(plan, bounds), cap=cap)
+            if not covers_costs(plan.costs, bound.costs):
                 raise ChargeKept("the chosen bounds would cost more than was charged. The charge is kept")
-            return replace(measure(charge, replace(bound, choices=())), bounds=bounds)
+            noisy = measure(charge, replace(bound, choices=(), tally=None))
+            return replace(noisy, bounds=bounds, cap=cap)
 
         def prepare() -> None:
             self.engine.bind(plan, self._tables)
@@ -601,9 +625,9 @@ def _list_levels(true_values: NDArray[np.int64], noise: Noise, plan: QueryPlan) 
     return [true_values] if plan.sets is None else sum_levels(true_values, plan.sets)
 
 
-def _read_bounds(plan: QueryPlan, noisy: NoisyAggregates) -> _Bounds:
+def _read_bounds(plan: QueryPlan, bounds: tuple[tuple[int, int], ...]) -> _Bounds:
     """The bounds that were chosen, by the text of their operand."""
-    pairs = zip(plan.unbounded, noisy.bounds, strict=True)
+    pairs = zip(plan.unbounded, bounds, strict=True)
     return {operand.sql(dialect="duckdb"): bounds_around(*chosen) for operand, chosen in pairs}
 
 

@@ -10,6 +10,7 @@ labels, and finish makes the answer.
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
+from sfumato.sql.contributions import CAPS, tally_individuals
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.finish import (
     Answer,
@@ -31,6 +32,8 @@ from sfumato.sql.plan import (
     QueryPlan,
     check_within,
     choose_bounds,
+    choose_records,
+    covers_costs,
     describe_scales,
     expected_errors,
     explain_query,
@@ -47,6 +50,7 @@ from sfumato.sql.settle import parameter_type
 from sfumato.sql.statement import Statement, Within, price_statement, read_statement
 
 __all__ = [
+    "CAPS",
     "CELLS",
     "UNIT",
     "Answer",
@@ -65,10 +69,12 @@ __all__ = [
     "bounds_around",
     "check_within",
     "choose_bounds",
+    "choose_records",
     "choose_step",
     "code_name",
     "count_levels",
     "count_stands",
+    "covers_costs",
     "describe_rows",
     "describe_scales",
     "expected_errors",
@@ -108,5 +114,6 @@ __all__ = [
     "stands_for",
     "sum_levels",
     "take_out",
+    "tally_individuals",
     "unpack_noisy",
 ]

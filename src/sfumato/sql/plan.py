@@ -22,9 +22,10 @@ from sfumato.accounting import Cost, discrete_gaussian_sigma, histogram_sensitiv
 from sfumato.errors import UnsupportedQuery
 from sfumato.exact import digest, format_exact, format_short, round_up
 from sfumato.questions import LARGEST_SCALE
-from sfumato.schema.table import PrivacyUnit
+from sfumato.schema.table import MOST_RECORDS, PrivacyUnit
 from sfumato.sql.aggregates import CELLS, Aggregate, Key, Measure, measure_magnitudes
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
+from sfumato.sql.contributions import CAPS, choose_cap
 from sfumato.sql.magnitudes import LARGEST, choose_interval
 from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
@@ -114,12 +115,14 @@ class NoisyAggregates:
     """Noisy values per measure and group.
 
     For a quantile the chosen steps (answer, low end, high end), for a mode the codes of the chosen labels.
-    `bounds` are the first and the last interval of magnitudes that were chosen for each operand.
+    `bounds` are the first and the last interval of magnitudes that were chosen for each operand, `cap` is the
+    bound on records that was.
     """
 
     values: tuple[NDArray[Any], ...]
     keys: tuple[tuple[Any, ...], ...] | None = None
     bounds: tuple[tuple[int, int], ...] = ()
+    cap: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,8 @@ class QueryPlan:
 
     `choices` are histograms that are measured first, over all groups together: the bounds of one operand each
     are chosen from them. With `sets` the groups of all keys are added up to several levels, each of which
-    gets noise of its own, and the grouping sets of the answer are computed from these.
+    gets noise of its own, and the grouping sets of the answer are computed from these. `tally` is measured
+    before all else: the bound on records is chosen from it, and until then is 1, where costs are largest.
     """
 
     text: str
@@ -150,6 +154,7 @@ class QueryPlan:
     stages: tuple[Stage, ...] = (Stage(),)
     choices: tuple[Noise, ...] = ()
     sets: GroupingSets | None = None
+    tally: Noise | None = None
 
     @property
     def rows(self) -> int:
@@ -165,7 +170,8 @@ class QueryPlan:
     def costs(self) -> tuple[Cost, ...]:
         """Every cost, in the order in which the answers are drawn."""
         first = () if self.selection is None else (self.selection.cost,)
-        return (*first, *(cost for noise in (*self.choices, *self.noises) for cost in noise.costs))
+        before = () if self.tally is None else (self.tally,)
+        return (*first, *(cost for noise in (*before, *self.choices, *self.noises) for cost in noise.costs))
 
     @property
     def unbounded(self) -> tuple[exp.Expr, ...]:
@@ -187,13 +193,23 @@ class QueryPlan:
             stages=(),
             choices=(),
             sets=None,
+            tally=None,
         )
+
+    @property
+    def tally_plan(self) -> QueryPlan:
+        """What is measured before the bound on records is known."""
+        assert self.tally is not None
+        unit = replace(self.unit, max_records=MOST_RECORDS)
+        return replace(self.choice_plan, unit=unit, noises=(self.tally,))
 
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record."""
         selection = self.selection
         chosen = {"bounds": [noise.measure.describe() for noise in self.choices]} if self.choices else {}
         sets = {} if self.sets is None else {"grouping sets": self.sets.describe()}
+        if self.tally is not None:
+            sets["max_records"] = "private"
         return {
             **chosen,
             **sets,
@@ -381,6 +397,53 @@ def plan_choices(
     return noises, epsilon - share * len(noises)
 
 
+def plan_tally(unit: PrivacyUnit, epsilon: Fraction, *, parts: int) -> tuple[Noise | None, Fraction]:
+    """How individuals are counted by their records, if `unit` has no bound, and the epsilon that is left.
+
+    It takes one of `parts` equal shares. An individual counts once, whatever its records are.
+    """
+    if not unit.private_records:
+        return None, epsilon
+    share = epsilon / parts
+    sensitivity = histogram_sensitivity(contribution=Fraction(1), norm="L1", neighbours=unit.neighbours)
+    cost = Cost(
+        kind="laplace",
+        scale=sensitivity / share,
+        sensitivity=sensitivity,
+        neighbours=unit.neighbours,
+        unit=unit.column or "row",
+    )
+    measure = Measure(statistic="records per individual")
+    return Noise(measure=measure, kind="laplace", scale=cost.scale, costs=(cost,)), epsilon - share
+
+
+def choose_records(noisy_counts: NDArray[np.int64], plan: QueryPlan) -> int:
+    """The bound on the records of an individual that `plan` is measured with."""
+    assert plan.tally is not None
+    threshold = half_width(plan.tally, 2 * MISS / len(CAPS)) + 1
+    # What one more record allows in noise, in records: in every group, for the first measure.
+    noise = plan.groups * plan.noises[0].scale / plan.noises[0].measure.largest
+    return choose_cap(noisy_counts, threshold, noise=noise)
+
+
+def covers_costs(charged: Sequence[Cost], actual: Sequence[Cost]) -> bool:
+    """Whether every actual cost is at most the charged one in its place, by each measure of it."""
+
+    def is_within(cost: Cost, most: Cost) -> bool:
+        alike = (cost.kind, cost.delta, cost.neighbours, cost.unit, cost.count) == (
+            most.kind,
+            most.delta,
+            most.neighbours,
+            most.unit,
+            most.count,
+        )
+        pairs = ((cost.epsilon, most.epsilon), (cost.mu_squared, most.mu_squared))
+        known = all(most is None or (mine is not None and mine <= most) for mine, most in pairs)
+        return alike and known and cost.rho <= most.rho
+
+    return len(charged) == len(actual) and all(map(is_within, actual, charged))
+
+
 def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:
     """The first and the last interval that holds more than noise, but for one answer in twenty."""
     return choose_interval(noisy_counts.reshape(-1), bounds_threshold(noise))
@@ -485,7 +548,13 @@ def mode_reach(noise: Noise, share: float = MISS) -> int:
 def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
-    if not measured or plan.choices or plan.sets or any(noise.kind == "exponential" for noise in plan.noises):
+    if (
+        not measured
+        or plan.choices
+        or plan.sets
+        or plan.tally
+        or any(noise.kind == "exponential" for noise in plan.noises)
+    ):
         raise refuse("WITHIN is for COUNT and SUM, whose error does not depend on the records")
 
 
@@ -516,17 +585,25 @@ def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) ->
 def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
     """The plan, its sensitivities, expected errors and cost, as text."""
     unit = plan.unit
+    protected = unit.describe() if plan.tally is None else f"{unit.column}, {unit.neighbours}"
     lines = [
         plan.text,
-        f"  protects     one individual: {unit.describe()}",
+        f"  protects     one individual: {protected}",
         f"  reads        {', '.join(dict.fromkeys(plan.relation.tables))}; nothing is read for EXPLAIN",
     ]
     if unit.column is None:
         lines.append("  bounding     every row is an individual")
     else:
-        lines.append(f"  bounding     at most {unit.max_records} rows of an individual are aggregated")
-        if plan.keys:
-            lines.append(f"               in at most {plan.max_groups} groups")
+        most = f"{unit.max_records}" if plan.tally is None else f"1, 2, 4, ... or {CAPS[-1]}"
+        lines.append(f"  bounding     at most {most} rows of an individual are aggregated")
+    if plan.tally is not None:
+        lines += [
+            "               chosen first, from a noisy count of individuals by their records: laplace noise, "
+            f"scale {_short(plan.tally.scale)}, epsilon {_short(plan.tally.costs[0].epsilon or Fraction(0))}",
+            "               what follows is for 1, and noise grows with the number that is chosen",
+        ]
+    elif unit.column is not None and plan.keys:
+        lines.append(f"               in at most {plan.max_groups} groups")
     if plan.keys:
         names = ", ".join(_brief(key.node) for key in plan.keys)
         count = "chosen privately" if plan.selection else f"{plan.groups:,}, public, each answered"
@@ -617,6 +694,7 @@ def expected_errors(plan: QueryPlan) -> dict[str, float | None]:
         noise = noises[measures[0]]
         known = isinstance(output.tree, exp.Column) and len(measures) == 1 and noise.kind != "exponential"
         known = known and not noise.measure.is_open and plan.sets is None and not noise.measure.parts
+        known = known and plan.tally is None
         errors[output.name] = half_width(noise, 0.05) / noise.measure.grid if known else None
     return errors
 

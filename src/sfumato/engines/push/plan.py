@@ -171,7 +171,8 @@ def _push(plan: QueryPlan, words: Words) -> PushedPlan:
     keys = tuple(_push_key(key.tree, len(key.labels or ()), scope, words) for key in plan.keys)
     values = {}
     for place, measure in enumerate(measures):
-        if measure.statistic == "distinct" or (measure.statistic == "individuals" and unit is None):
+        unspelt = measure.statistic in ("distinct", "records per individual")
+        if unspelt or (measure.statistic == "individuals" and unit is None):
             raise UnpushedError
         if measure.tree is not None:
             values[place] = _push_value(measure, scope.translate(measure.tree), words)
