@@ -3,6 +3,8 @@
 import numpy as np
 from scipy.special import chdtrc
 
+from sfumato.noise.entropy import KeyStream
+
 
 class SeededSource:
     """Words of a public generator, so that a test gives one verdict for ever."""
@@ -28,6 +30,12 @@ class ScriptedSource:
     @property
     def left(self):
         return len(self._words)
+
+
+def seed_noise(patch, seed=7):
+    """Lets every key stream of this process give words of one public generator, until `patch` is undone."""
+    source = SeededSource(seed)
+    patch.setattr(KeyStream, "fill", lambda _, out: source.fill(out))
 
 
 def chi_square_tail(statistic, freedom):
