@@ -323,7 +323,7 @@ def test_measurements_held_to_a_norm_have_a_grid_of_their_own(fitted, tmp_path):
     assert 2 * 1.959 * 4 <= width < 2 * 1.96 * 4 + 10
 
 
-def test_intervals_hold_the_exact_values(folder, fitted, tmp_path):
+def test_intervals_hold_the_exact_values(folder, fitted, tmp_path, seeded_noise):
     """95 % of them and more: 2 x 10 releases of 36 counts, 3 sums and 3 averages each."""
     table = records()
     region, month = (np.array(table[name].to_pylist()) for name in ("region", "month"))
@@ -355,7 +355,7 @@ def test_intervals_hold_the_exact_values(folder, fitted, tmp_path):
                 inside["a"].append(mean["a_low"] <= month[here].mean() <= mean["a_high"])
                 assert mean["a_high"] - mean["a_low"] < 1
     for name, held in inside.items():
-        # A share of 95 % falls below these bounds once in a hundred thousand runs.
+        # A share of 95 % falls below these bounds in one of five thousand seeds.
         least = 0.95 - 4.3 * (0.95 * 0.05 / len(held)) ** 0.5
         assert np.mean(held) >= least, (name, np.mean(held), least)
 
