@@ -73,9 +73,10 @@ def seeded():
 
 
 @pytest.fixture
-def seeded_noise(monkeypatch):
+def seeded_noise():
     """The test's noise is that of one public seed, so that what it says of noisy values holds for ever."""
-    seed_noise(monkeypatch)
+    with seed_noise():
+        yield
 
 
 @pytest.fixture

@@ -291,8 +291,8 @@ def test_one_run_finds_syncity_and_not_its_repair():
 
         return once
 
-    bad = audit_one_run(run(1), canaries=200, epsilon=1.0, confidence=SURE)
-    good = audit_one_run(run(20), canaries=200, epsilon=1.0, confidence=SURE)
+    bad = audit_one_run(run(1), canaries=1000, epsilon=1.0, confidence=SURE)
+    good = audit_one_run(run(20), canaries=1000, epsilon=1.0, confidence=SURE)
     assert bad.verdict == "VIOLATED"
     assert 1 < bad.epsilon_lower < 20
     assert good.verdict == "not refuted"

@@ -1,5 +1,8 @@
 """Sources of random words that tests can steer, and so unfit for any release; and a test of a law."""
 
+from contextlib import contextmanager
+from unittest import mock
+
 import numpy as np
 from scipy.special import chdtrc
 
@@ -32,10 +35,12 @@ class ScriptedSource:
         return len(self._words)
 
 
-def seed_noise(patch, seed=7):
-    """Lets every key stream of this process give words of one public generator, until `patch` is undone."""
+@contextmanager
+def seed_noise(seed=7):
+    """Within, every key stream of this process gives words of one public generator."""
     source = SeededSource(seed)
-    patch.setattr(KeyStream, "fill", lambda _, out: source.fill(out))
+    with mock.patch.object(KeyStream, "fill", lambda _, out: source.fill(out)):
+        yield
 
 
 def chi_square_tail(statistic, freedom):
