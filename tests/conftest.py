@@ -79,6 +79,14 @@ def seeded_noise():
         yield
 
 
+@pytest.fixture(autouse=True)
+def seeded_statistics(request):
+    """Tests by many draws give one verdict for ever, unless they are marked as `statistical(real=True)`."""
+    mark = request.node.get_closest_marker("statistical")
+    if mark is not None and not mark.kwargs.get("real"):
+        request.getfixturevalue("seeded_noise")
+
+
 @pytest.fixture
 def scripted():
     return ScriptedSource

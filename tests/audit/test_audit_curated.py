@@ -135,7 +135,7 @@ def wide(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.statistical
-def test_canaries_catch_it_in_one_run(tmp_path, seeded_noise):
+def test_canaries_catch_it_in_one_run(tmp_path):
     project = wide(tmp_path)
     found = {}
     for recipe, subject in (

@@ -19,7 +19,7 @@ from sfumato.questions import Measurement, request_grid
 from sfumato.recipes import Linear, Logistic, evaluation
 from sfumato.schema import Part, parse_table
 
-pytestmark = [pytest.mark.statistical, pytest.mark.slow, pytest.mark.usefixtures("seeded_noise")]
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 RUNS, PEOPLE = 400, 400_000
 MU_SQUARED = {"0.5": 0.1241**2, "1": 0.2367**2, "3": 0.6477**2}  # at delta 1e-6

@@ -14,7 +14,7 @@ from sfumato.questions import Measurement, Moments, request_grid
 from sfumato.recipes import Linear, Logistic, follow_recipe
 from sfumato.schema import parse_table
 
-pytestmark = [pytest.mark.statistical, pytest.mark.slow, pytest.mark.usefixtures("seeded_noise")]
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 RUNS, RECORDS = 60, 10_000
 
