@@ -246,9 +246,8 @@ delta = 1e-5
 def audit(folder, *, code):
     (folder / "sfumato.toml").write_text(PROJECT, encoding="utf-8")
     (folder / "model.toml").write_text(MODEL, encoding="utf-8")
-    return invoke(
-        "audit", folder / "model.toml", "--project", folder / "sfumato.toml", "--fast", code=code
-    ).output
+    options = ["--project", folder / "sfumato.toml", "--fast", "--confidence", 0.999999]
+    return invoke("audit", folder / "model.toml", *options, code=code).output
 
 
 def everybody_twice(plain):
