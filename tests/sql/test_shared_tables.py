@@ -157,7 +157,7 @@ def test_open_groups_are_those_with_many_individuals(curator, exact):
     assert max(people, key=people.get) in found
 
 
-def test_synthetic_trips_resemble_the_trips(curator, exact):
+def test_synthetic_trips_resemble_the_trips(curator, exact, seeded_noise):
     answer = curator.sql("DP-SELECT 20 payment_type, shift FROM trips")
     ((rows,),) = exact("SELECT COUNT(*) FROM trips")
     assert answer.table.num_rows == pytest.approx(rows, rel=0.05)
