@@ -115,6 +115,8 @@ def count_aggregates(
         rows = _encoded(plan, with_unit=False, part="inside")
     else:
         ((name, table),) = sealed.items()
+        if table.most > plan.unit.max_records:
+            raise AssertionError("individuals are told apart by a larger bound than the plan states")
         if counted:
             return _clip_counts(connection, plan, table)
         rows = _bound_crowd(connection, plan, name, table)

@@ -220,8 +220,8 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         if plan.selection is not None:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
         found = [name for name in table.column_names if name.startswith(_CHOSEN)]
-        chosen = json.loads(found[0].removeprefix(_CHOSEN)) if found else {"bounds": (), "cap": None}
-        bounds = tuple((int(first), int(last)) for first, last in chosen["bounds"])
+        chosen: dict[str, Any] = json.loads(found[0].removeprefix(_CHOSEN)) if found else {}
+        bounds = tuple((int(first), int(last)) for first, last in chosen.get("bounds", ()))
     except (pa.ArrowException, KeyError, OSError, ValueError):
         raise LedgerError("a stored answer cannot be read; verify the ledger") from None
-    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds, cap=chosen["cap"])
+    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds, cap=chosen.get("cap"))

@@ -41,6 +41,7 @@ RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, 
 _STEP = Fraction(1, 10**6)
 _MOST_EPSILON = Fraction(10**6)
 _LONGEST_NAME = 100
+_STRAY = 1e-3  # how often noise alone may take bounds, or a number of records, far beyond what there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +421,7 @@ def plan_tally(unit: PrivacyUnit, epsilon: Fraction, *, parts: int) -> tuple[Noi
 def choose_records(noisy_counts: NDArray[np.int64], plan: QueryPlan) -> int:
     """The bound on the records of an individual that `plan` is measured with."""
     assert plan.tally is not None
-    threshold = half_width(plan.tally, 2 * MISS / len(CAPS)) + 1
+    threshold = half_width(plan.tally, 2 * _STRAY / len(CAPS)) + 1
     # What one more record allows in noise, in records: in every group, for the first measure.
     noise = plan.groups * plan.noises[0].scale / plan.noises[0].measure.largest
     return choose_cap(noisy_counts, threshold, noise=noise)
@@ -445,13 +446,13 @@ def covers_costs(charged: Sequence[Cost], actual: Sequence[Cost]) -> bool:
 
 
 def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:
-    """The first and the last interval that holds more than noise, but for one answer in twenty."""
+    """The first and the last interval that holds more than noise, but for one answer in a thousand."""
     return choose_interval(noisy_counts.reshape(-1), bounds_threshold(noise))
 
 
 def bounds_threshold(noise: Noise) -> float:
-    """What the noise of none of the intervals reaches, with 95 %."""
-    return half_width(noise, 2 * MISS / len(noise.measure.labels or ())) + 1
+    """What the noise of none of the intervals reaches, but for one answer in a thousand."""
+    return half_width(noise, 2 * _STRAY / len(noise.measure.labels or ())) + 1
 
 
 def calibrate_noise(
