@@ -2,14 +2,16 @@
 
 A statement goes through statement (its text), normalize (one way of writing), nested (queries around an
 aggregate), check (what is allowed), relation (FROM and WHERE), settle (constants as what they meet),
-aggregates (the select list) and planner (its plan), or rows if it asks for rows; what public facts answer is
-in probes. An engine is asked what the plan says, the curator adds noise, with choices for quantiles and
-labels, and finish makes the answer.
+aggregates (the select list), rollups (grouping sets) and planner (its plan), or rows if it asks for rows;
+what public facts answer is in probes. An engine is asked what the plan says, the curator adds noise, with
+choices for quantiles and labels, and with bounds that are chosen first if nobody knows them, and finish
+makes the answer.
 """
 
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
+from sfumato.sql.chosen import choose_bounds, choose_records, covers_costs
 from sfumato.sql.contributions import CAPS, tally_individuals
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.finish import (
@@ -31,9 +33,6 @@ from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
     check_within,
-    choose_bounds,
-    choose_records,
-    covers_costs,
     describe_scales,
     expected_errors,
     explain_query,

@@ -14,7 +14,6 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
@@ -23,10 +22,10 @@ from sfumato.errors import UnsupportedQuery
 from sfumato.exact import digest, format_exact, format_short, round_up
 from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import MOST_RECORDS, PrivacyUnit
-from sfumato.sql.aggregates import CELLS, Aggregate, Key, Measure, measure_magnitudes
+from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
-from sfumato.sql.contributions import CAPS, choose_cap
-from sfumato.sql.magnitudes import LARGEST, choose_interval
+from sfumato.sql.contributions import CAPS
+from sfumato.sql.magnitudes import INTERVALS, LARGEST
 from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
@@ -284,18 +283,18 @@ def find_aggregate_numbers(tree: exp.Expr) -> list[int]:
 
 def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None:
     """What is measured if the tree is one MODE or TOP, None for anything else."""
-    if isinstance(tree, exp.Column) and tree.table == AGGREGATE:
-        aggregate = aggregates[int(tree.name)]
-        if aggregate.kind == "mode":
-            return aggregate.measures[0]
-    return None
+    return _find_kind(tree, aggregates, "mode")
 
 
 def find_quantiles(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None:
     """What is measured if the tree is one APPROX_QUANTILES, None for anything else."""
+    return _find_kind(tree, aggregates, "quantiles")
+
+
+def _find_kind(tree: exp.Expr, aggregates: Sequence[Aggregate], kind: AggregateKind) -> Measure | None:
     if isinstance(tree, exp.Column) and tree.table == AGGREGATE:
         aggregate = aggregates[int(tree.name)]
-        if aggregate.kind == "quantiles":
+        if aggregate.kind == kind:
             return aggregate.measures[0]
     return None
 
@@ -372,87 +371,9 @@ def plan_selection(
     return selection, epsilon - share, delta - chance
 
 
-def plan_choices(
-    operands: Sequence[exp.Expr], unit: PrivacyUnit, epsilon: Fraction, *, parts: int
-) -> tuple[tuple[Noise, ...], Fraction]:
-    """The histograms from which bounds are chosen, and the epsilon that is left for the measures.
-
-    Each takes one of `parts` equal shares.
-    """
-    share = epsilon / parts
-    sensitivity = histogram_sensitivity(
-        contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
-    )
-    scale = sensitivity / share
-    cost = Cost(
-        kind="laplace",
-        scale=scale,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.column or "row",
-    )
-    noises = tuple(
-        Noise(measure=measure_magnitudes(each), kind="laplace", scale=scale, costs=(cost,))
-        for each in operands
-    )
-    return noises, epsilon - share * len(noises)
-
-
-def plan_tally(unit: PrivacyUnit, epsilon: Fraction, *, parts: int) -> tuple[Noise | None, Fraction]:
-    """How individuals are counted by their records, if `unit` has no bound, and the epsilon that is left.
-
-    It takes one of `parts` equal shares. An individual counts once, whatever its records are.
-    """
-    if not unit.private_records:
-        return None, epsilon
-    share = epsilon / parts
-    sensitivity = histogram_sensitivity(contribution=Fraction(1), norm="L1", neighbours=unit.neighbours)
-    cost = Cost(
-        kind="laplace",
-        scale=sensitivity / share,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.column or "row",
-    )
-    measure = Measure(statistic="records per individual")
-    return Noise(measure=measure, kind="laplace", scale=cost.scale, costs=(cost,)), epsilon - share
-
-
-def choose_records(noisy_counts: NDArray[np.int64], plan: QueryPlan) -> int:
-    """The bound on the records of an individual that `plan` is measured with."""
-    assert plan.tally is not None
-    threshold = half_width(plan.tally, 2 * _STRAY / len(CAPS)) + 1
-    # What one more record allows in noise, in records: in every group, for the first measure.
-    noise = plan.groups * plan.noises[0].scale / plan.noises[0].measure.largest
-    return choose_cap(noisy_counts, threshold, noise=noise)
-
-
-def covers_costs(charged: Sequence[Cost], actual: Sequence[Cost]) -> bool:
-    """Whether every actual cost is at most the charged one in its place, by each measure of it."""
-
-    def is_within(cost: Cost, most: Cost) -> bool:
-        alike = (cost.kind, cost.delta, cost.neighbours, cost.unit, cost.count) == (
-            most.kind,
-            most.delta,
-            most.neighbours,
-            most.unit,
-            most.count,
-        )
-        pairs = ((cost.epsilon, most.epsilon), (cost.mu_squared, most.mu_squared))
-        known = all(most is None or (mine is not None and mine <= most) for mine, most in pairs)
-        return alike and known and cost.rho <= most.rho
-
-    return len(charged) == len(actual) and all(map(is_within, actual, charged))
-
-
-def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:
-    """The first and the last interval that holds more than noise, but for one answer in a thousand."""
-    return choose_interval(noisy_counts.reshape(-1), bounds_threshold(noise))
-
-
-def bounds_threshold(noise: Noise) -> float:
-    """What the noise of none of the intervals reaches, but for one answer in a thousand."""
-    return half_width(noise, 2 * _STRAY / len(noise.measure.labels or ())) + 1
+def stray_threshold(noise: Noise, counts: int) -> float:
+    """What the noise of none of so many counts reaches, but for one answer in a thousand."""
+    return half_width(noise, 2 * _STRAY / counts) + 1
 
 
 def calibrate_noise(
@@ -622,7 +543,7 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
         lines += [
             f"  bounds       of {operand.sql(dialect='duckdb')} are chosen first, for all groups together",
             f"               from {len(noise.measure.labels or ())} public intervals of magnitude: all of at "
-            f"least {bounds_threshold(noise):.0f} records, noisy; laplace noise, scale "
+            f"least {stray_threshold(noise, INTERVALS):.0f} records, noisy; laplace noise, scale "
             f"{_short(noise.scale)}, epsilon {_short(noise.costs[0].epsilon or Fraction(0))}",
         ]
     for noise in plan.noises:

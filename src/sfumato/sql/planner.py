@@ -34,6 +34,7 @@ from sfumato.sql.check import (
     refuse,
     refuse_deep,
 )
+from sfumato.sql.chosen import plan_choices, plan_tally
 from sfumato.sql.finish import rehearse_query
 from sfumato.sql.histograms import expand_histogram
 from sfumato.sql.nested import Around
@@ -49,9 +50,7 @@ from sfumato.sql.plan import (
     is_key,
     is_moment,
     name_columns,
-    plan_choices,
     plan_selection,
-    plan_tally,
 )
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
 from sfumato.sql.rollups import choose_levels
