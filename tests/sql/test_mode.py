@@ -229,7 +229,7 @@ def test_explain_names_labels_scale_and_reach(curator):
     )
     assert "epsilon 0.5; rho 0.015625" in told
     assert curator.budget().spent == before
-    answer = curator.sql("DP-SELECT 0.5 MODE(city) AS m FROM t")
+    answer = curator.sql("DP-SELECT FRESH 0.5 MODE(city) AS m FROM t")
     assert answer.scales["m"].startswith("exponential mechanism among 4 public labels, scale 12 records")
 
 

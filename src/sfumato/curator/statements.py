@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,6 +18,7 @@ from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
 from sfumato.curator.door import Bill, answer_under_charge
+from sfumato.curator.reuse import StoredQuestions, load_earlier
 from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
@@ -69,11 +70,20 @@ from sfumato.sql import (
     take_out,
     unpack_noisy,
 )
+from sfumato.sql.question import Question, digest_question, read_question, reorder_plan
+from sfumato.sql.reuse import (
+    Derived,
+    Earlier,
+    average_answers,
+    can_average,
+    derive_answer,
+    reorder_noisy,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from sfumato.accounting import Budget, BudgetReport, Ledger
+    from sfumato.accounting import Budget, BudgetReport, Entry, Ledger
     from sfumato.engines import Engine
     from sfumato.engines.execute import TrueAggregates
     from sfumato.noise import NoiseSource
@@ -102,6 +112,7 @@ def answer_statement(
     parameters: Sequence[object] = (),
     pace: Callable[[], None] = lambda: None,
     most_values: int | None = None,
+    stored: StoredQuestions | None = None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
@@ -109,7 +120,8 @@ def answer_statement(
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
     opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
     `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door. An answer
-    of public groups that would have more than `most_values` numbers is refused.
+    of public groups that would have more than `most_values` numbers is refused. `stored` is what is known of
+    the ledger's answers from earlier statements.
     """
     desk = _Desk(
         project=project,
@@ -122,6 +134,7 @@ def answer_statement(
         at_most=at_most,
         pace=pace,
         most_values=most_values,
+        stored=stored or StoredQuestions(),
     )
     return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
 
@@ -166,6 +179,7 @@ class _Desk:
     at_most: Fraction | None = None
     pace: Callable[[], None] = lambda: None
     most_values: int | None = None
+    stored: StoredQuestions = field(default_factory=StoredQuestions)
 
     def answer(
         self,
@@ -270,9 +284,79 @@ class _Desk:
             return self._approach(statement, statement.within, catalog, progress=progress)
         plan = self._plan_statement(statement, catalog)
         if statement.explain:
-            return self._explain((plan,))
-        noisy, spent = self._answer(plan, progress=progress)
+            return self._explain((plan,), free=self._derive(plan, catalog))
+        if statement.free:
+            return self._give(plan, catalog, progress=progress)
+        if not statement.fresh and not self._is_stored(plan):
+            derived = self._derive(plan, catalog)
+            if derived is not None and self._suffices(derived, plan, statement):
+                return _finish_derived(derived)
+        return self._pay(plan, catalog, combine=not statement.fresh, progress=progress)
+
+    def _give(self, plan: QueryPlan, catalog: Catalog, *, progress: Callable[[str], None]) -> Answer:
+        """The best answer that nothing is paid for, or a refusal."""
+        derived = self._derive(plan, catalog)
+        if derived is not None:
+            return _finish_derived(derived)
+        if self._is_stored(plan):
+            return replace(self, at_most=Fraction(0))._pay(plan, catalog, combine=False, progress=progress)
+        raise refuse(
+            "nothing that was paid for answers this; write what may be spent, DP-SELECT epsilon, in place of "
+            "DP-SELECT FREE"
+        )
+
+    def _pay(
+        self, plan: QueryPlan, catalog: Catalog, *, combine: bool, progress: Callable[[str], None]
+    ) -> Answer:
+        """The answer to `plan`, stored or charged now, together with what was known when it was charged."""
+        noisy, spent, entry = self._measure(plan, progress=progress)
+        if combine and entry.description.get("question") is not None:
+            derived = self._derive(plan, catalog, before=entry.sequence, fresh=noisy)
+            if derived is not None and derived.entries:
+                return _finish_derived(derived, spent=spent, delta=plan.delta, entry=entry.sequence)
         return _finish(plan, noisy, spent)
+
+    def _derive(
+        self,
+        plan: QueryPlan,
+        catalog: Catalog,
+        *,
+        before: int | None = None,
+        fresh: NoisyAggregates | None = None,
+    ) -> Derived | None:
+        """The answer that follows from the ledger, of what was answered `before` an entry.
+
+        With `fresh`, what was just measured, of both together.
+        """
+        entries = self.report().entries
+        if not entries:
+            return None
+        ledger, tables = self.open_ledger(), self._described(plan)
+        question = read_question(plan, tables)
+        version = self._version(plan, ledger.secret)
+        known: list[Earlier] = []
+        for charge in self.stored.find(entries, question, version=version, before=before):
+            planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
+            if planned is not None:
+                known.append(load_earlier(charge.entry, *planned, ledger))
+        return derive_answer(plan, question, known, fresh=fresh)
+
+    def _plan_again(self, statement: Statement, catalog: Catalog) -> QueryPlan:
+        """The plan of a statement as a ledger has it."""
+        prepared = self._prepare(statement, epsilon=None)
+        make = prepare_query(prepared, catalog, selection_delta=self.find_budget().selection)
+        return make(prepared.epsilon or Fraction(0))
+
+    def _suffices(self, derived: Derived, plan: QueryPlan, statement: Statement) -> bool:
+        """Whether a free answer is as good as the one that would be paid for."""
+        if derived.is_as_narrow(plan):
+            return True
+        goal = statement.within
+        return (
+            goal is not None
+            and derived.max_groups is None
+            and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.noises)
+        )
 
     def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
         if statement.delta > 0 and self.project.delta == 0:
@@ -299,7 +383,7 @@ class _Desk:
         while True:
             plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
             check_within(plan)
-            averaged = _is_averaged(plan)
+            averaged = can_average(plan)
             if statement.explain:
                 how = "grows by a quarter" if averaged else "doubles"
                 most = "2.5" if averaged else "5.11"
@@ -338,21 +422,21 @@ class _Desk:
             step = mu_to_epsilon(math.sqrt(wanted), statement.delta) if wanted > 0 else float(_FIRST_TRY)
             epsilon = round_up(min(step, float(level)), places=6)
             plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
-            if not _is_averaged(plan):
+            if not can_average(plan):
                 raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
             try:
                 noisy, cost = self._answer(plan, spent=spent, progress=progress)
             except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
                 if not parts:
                     raise
-                return _finish(*_average(parts), spent)
+                return _finish(*average_answers(parts), spent)
             parts.append((plan, noisy))
             price = sum((each.mu_squared or Fraction(0) for each in plan.costs), Fraction(0))
             seen += price
             charged += price if cost else 0
             if charged:
                 spent = round_up(mu_to_epsilon(math.sqrt(charged), statement.delta), places=6)
-            combined, values = _average(parts)
+            combined, values = average_answers(parts)
             pairs = zip(combined.noises, values.values, strict=True)
             reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
             if reached or level >= _LAST_TRY:
@@ -362,6 +446,10 @@ class _Desk:
     def _select_rows(
         self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
     ) -> Answer:
+        if statement.free:
+            raise refuse(
+                "DP-SELECT FREE of rows; free are COUNT, SUM and the like of groups that were measured"
+            )
         if statement.epsilon is None:
             raise RecipeError("a row selection needs epsilon: DP-SELECT 1.0 columns FROM table")
         plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
@@ -400,10 +488,27 @@ class _Desk:
 
         `spent` is what the statement has cost so far.
         """
+        noisy, cost, _ = self._measure(plan, spent=spent, progress=progress)
+        return noisy, cost
+
+    def _measure(
+        self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]
+    ) -> tuple[NoisyAggregates, Fraction, Entry]:
+        """The same, and the entry of the charge."""
+        question, held, entries = self._question(plan), [plan], []
+
+        def under(entry: Entry) -> None:
+            # A question that was first asked in another order is stored, and drawn, in that order.
+            record = entry.description.get("question")
+            entries.append(entry)
+            if record is not None:
+                held[0] = reorder_plan(plan, question, record)
+
         noisy, charged = answer_under_charge(
             Bill(
-                digest=self._digest(plan),
-                description=plan.to_record(),
+                digest=digest_question(plan, question),
+                former=self._former_digest(plan),
+                description={**plan.to_record(), "question": question.to_record()},
                 tables=", ".join(plan.relation.tables),
                 costs=plan.costs,
                 version=lambda secret: self._version(plan, secret),
@@ -414,16 +519,21 @@ class _Desk:
             ledger=self.open_ledger(),
             noise=self.noise,
             prepare=lambda: self.engine.bind(plan, self._tables),
-            read=lambda: self.engine.aggregate(plan, self._tables, progress=progress),
-            draw=lambda exact, noise: _add_noise(plan, exact, noise),
+            read=lambda: self.engine.aggregate(held[0], self._tables, progress=progress),
+            draw=lambda exact, noise: _add_noise(held[0], exact, noise),
             pack=pack_noisy,
-            unpack=lambda stored: unpack_noisy(stored, plan),
+            unpack=lambda stored: unpack_noisy(stored, held[0]),
             progress=progress,
             pace=self.pace,
+            under=under,
         )
-        return noisy, plan.epsilon if charged else Fraction(0)
+        if held[0] is not plan:
+            noisy = reorder_noisy(noisy, held[0], plan)
+        return noisy, plan.epsilon if charged else Fraction(0), entries[0]
 
-    def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
+    def _explain(
+        self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None
+    ) -> Answer:
         for plan in plans:
             self.engine.bind(plan, self._tables)
         report = self.report()
@@ -431,6 +541,8 @@ class _Desk:
         admitted = admits(report.budget, report.sums, costs)
         text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
         text += more
+        if free is not None:
+            text += f"\n  free         {free.describe()}, for nothing: DP-SELECT FREE ..."
         table = pa.table({"plan": text.splitlines()})
         price = Price(
             epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
@@ -438,23 +550,33 @@ class _Desk:
             errors=expected_errors(plans[0]),
             groups=None if plans[0].selection is not None else plans[0].groups,
             admitted=admitted,
-            stored=bool(report.entries) and all(map(self._is_stored, plans)),
+            stored=all(map(self._is_stored, plans)),
+            free=None if free is None else expected_errors(free.plan),
         )
         return Answer(table=table, explanation=text, price=price)
 
     def _is_stored(self, plan: QueryPlan) -> bool:
+        if not self.report().entries:
+            return False
         ledger = self.open_ledger()
         version = self._version(plan, ledger.secret)
-        return ledger.find_answer(plan_digest=self._digest(plan), table_version=version) is not None
+        names = digest_question(plan, self._question(plan)), self._former_digest(plan)
+        return any(ledger.find_answer(plan_digest=name, table_version=version) for name in names)
 
-    def _digest(self, plan: QueryPlan) -> str:
-        """The digest of a plan and of the described tables it reads: what an answer is the answer to."""
-        described = {
+    def _described(self, plan: QueryPlan) -> dict[str, object]:
+        """The described tables that a plan reads, as a record."""
+        return {
             name: table_spec(table, tuple(table.columns))
             for name, table in self.project.tables.items()
             if name in plan.relation.tables
         }
-        return digest({"plan": plan.to_record(), "tables": described})
+
+    def _question(self, plan: QueryPlan) -> Question:
+        return read_question(plan, self._described(plan))
+
+    def _former_digest(self, plan: QueryPlan) -> str:
+        """The digest under which earlier versions stored the answer to a plan, by the text of its statement."""
+        return digest({"plan": plan.to_record(), "tables": self._described(plan)})
 
     def _units(self, plan: QueryPlan) -> dict[str, str]:
         """The unit of every private table that a plan reads."""
@@ -488,28 +610,6 @@ class _Desk:
     @property
     def _tables(self) -> dict[str, Table | PublicTable]:
         return {**self.project.tables, **self.project.public}
-
-
-def _is_averaged(plan: QueryPlan) -> bool:
-    """Whether answers to `plan` can be averaged: all noise is Gaussian, and the groups are public."""
-    return plan.selection is None and all(noise.kind == "gaussian" for noise in plan.noises)
-
-
-def _average(parts: list[tuple[QueryPlan, NoisyAggregates]]) -> tuple[QueryPlan, NoisyAggregates]:
-    """The mean of several answers by their precision, and a plan that states its noise."""
-    noises, values = [], []
-    for place, noise in enumerate(parts[-1][0].noises):
-        precisions = [float(plan.noises[place].scale) ** -2 for plan, _ in parts]
-        total = sum(precisions)
-        mean = sum(
-            (weight / total) * noisy.values[place]
-            for weight, (_, noisy) in zip(precisions, parts, strict=True)
-        )
-        values.append(np.rint(mean).astype(np.int64))
-        # Rounding to whole units adds at most a twelfth of one, squared, and nothing to a single answer.
-        spread = math.sqrt(1 / total + (1 / 12 if len(parts) > 1 else 0))
-        noises.append(replace(noise, scale=round_up(spread, places=6)))
-    return replace(parts[-1][0], noises=tuple(noises)), NoisyAggregates(values=tuple(values))
 
 
 def _add_noise(
@@ -572,4 +672,24 @@ def _finish(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
         repeated=spent == 0,
         scales=describe_scales(plan),
         notes=note_counts(plan, noisy),
+    )
+
+
+def _finish_derived(
+    derived: Derived,
+    *,
+    spent: Fraction = Fraction(0),
+    delta: Fraction = Fraction(0),
+    entry: int | None = None,
+) -> Answer:
+    """The answer that follows from earlier ones, alone or together with what `entry` paid for."""
+    plan, noisy = derived.plan, derived.noisy
+    return Answer(
+        table=finish_query(plan, noisy),
+        spent=spent,
+        delta=delta if spent else Fraction(0),
+        repeated=spent == 0,
+        scales=describe_scales(plan),
+        notes=(*derived.notes(entry), *note_counts(plan, noisy)),
+        entries=derived.entries if entry is None else (*derived.entries, entry),
     )
