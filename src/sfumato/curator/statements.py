@@ -575,7 +575,7 @@ class _Desk:
         return read_question(plan, self._described(plan))
 
     def _former_digest(self, plan: QueryPlan) -> str:
-        """The digest under which earlier versions stored the answer to a plan, by the text of its statement."""
+        """The digest under which earlier versions stored the answer to a plan, by its text."""
         return digest({"plan": plan.to_record(), "tables": self._described(plan)})
 
     def _units(self, plan: QueryPlan) -> dict[str, str]:

@@ -583,7 +583,7 @@ def _derive_open(
 
 
 def can_average(plan: QueryPlan) -> bool:
-    """Whether answers to `plan` can be averaged at no loss: all noise is Gaussian, and the groups are public."""
+    """Whether answers to `plan` are averaged at no loss: noise is Gaussian, and the groups are public."""
     return plan.selection is None and all(noise.kind == "gaussian" for noise in plan.noises)
 
 
