@@ -244,7 +244,7 @@ def test_a_plan_that_grows_is_looked_at():
         "labels",
         "chosen",
     }
-    assert {each.name for each in fields(Measure)} == {*plain, "numbered"}
+    assert {each.name for each in fields(Measure)} == {*plain, "numbered", "private", "edges", "parts"}
 
 
 @pytest.mark.parametrize(("scale", "count"), [(0.7, 2), (3.0, 3), (10.0, 40)])

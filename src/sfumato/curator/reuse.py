@@ -13,9 +13,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sfumato.errors import SfumatoError
-from sfumato.sql import read_statement, unpack_noisy
+from sfumato.sql import (
+    Answer,
+    describe_scales,
+    finish_query,
+    note_bounds,
+    note_counts,
+    note_selection,
+    read_statement,
+    unpack_noisy,
+)
 from sfumato.sql.question import Question, digest_question, read_question, short
-from sfumato.sql.reuse import Earlier
+from sfumato.sql.reuse import Derived, Earlier
 
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
@@ -119,3 +128,35 @@ def load_earlier(entry: Entry, plan: QueryPlan, question: Question, ledger: Ledg
         return unpack_noisy(found[1], plan)
 
     return Earlier(entry=entry.sequence, plan=plan, question=question, load=load)
+
+
+def finish_measured(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
+    """The answer to a plan from the noisy values that were measured for it."""
+    return Answer(
+        table=finish_query(plan, noisy),
+        spent=spent,
+        delta=plan.delta if spent else Fraction(0),
+        repeated=spent == 0,
+        scales=describe_scales(plan),
+        notes=(*note_bounds(plan), *note_selection(plan), *note_counts(plan, noisy)),
+    )
+
+
+def finish_derived(
+    derived: Derived,
+    *,
+    spent: Fraction = Fraction(0),
+    delta: Fraction = Fraction(0),
+    entry: int | None = None,
+) -> Answer:
+    """The answer that follows from earlier ones, alone or together with what `entry` paid for."""
+    plan, noisy = derived.plan, derived.noisy
+    return Answer(
+        table=finish_query(plan, noisy),
+        spent=spent,
+        delta=delta if spent else Fraction(0),
+        repeated=spent == 0,
+        scales=describe_scales(plan),
+        notes=(*derived.notes(entry), *note_selection(plan), *note_counts(plan, noisy)),
+        entries=derived.entries if entry is None else (*derived.entries, entry),
+    )

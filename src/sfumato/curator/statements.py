@@ -6,10 +6,11 @@ Part of the curator: the same order as for a release, for one DP-SELECT at a tim
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -17,9 +18,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
-from sfumato.curator.door import Bill, answer_under_charge
-from sfumato.curator.reuse import StoredQuestions, load_earlier
-from sfumato.errors import BudgetExceeded, RecipeError
+from sfumato.curator.door import Bill, Charged, answer_under_charge
+from sfumato.curator.draws import draw_noisy as _add_noise
+from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
+from sfumato.errors import BudgetExceeded, ChargeKept, RecipeError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
@@ -30,26 +32,23 @@ from sfumato.sql import (
     QueryPlan,
     Source,
     bind_parameters,
+    bounds_around,
     check_within,
-    choose_step,
+    choose_bounds,
     count_stands,
     describe_rows,
-    describe_scales,
     expected_errors,
     explain_query,
     find_stands,
-    finish_query,
     finish_rows,
     flatten,
     half_width,
     is_probe,
     kinds_of_parameters,
-    label_counts,
     least_epsilon,
     list_constants,
     list_labels,
     normalize,
-    note_counts,
     pack_noisy,
     parameter_type,
     plan_public,
@@ -57,8 +56,6 @@ from sfumato.sql import (
     prepare_query,
     price_statement,
     probe_rows,
-    quantile_ranks,
-    quantile_scores,
     read_statement,
     refuse,
     refuse_deep,
@@ -67,10 +64,15 @@ from sfumato.sql import (
     selects_rows,
     stand_in,
     stands_for,
-    take_out,
     unpack_noisy,
 )
-from sfumato.sql.question import Question, digest_question, read_question, reorder_plan
+from sfumato.sql.question import (
+    Question,
+    can_reuse,
+    digest_question,
+    read_question,
+    reorder_plan,
+)
 from sfumato.sql.reuse import (
     Derived,
     Earlier,
@@ -81,16 +83,13 @@ from sfumato.sql.reuse import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from sfumato.accounting import Budget, BudgetReport, Entry, Ledger
     from sfumato.engines import Engine
-    from sfumato.engines.execute import TrueAggregates
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Noise, Statement, Within
+    from sfumato.sql import Catalog, Statement, Within
 
-    _Choose = Callable[..., NDArray[np.int64]]
+    _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 
 _FIRST_TRY = Fraction(1, 100)
 _LAST_TRY = Fraction(5, 2)
@@ -285,36 +284,53 @@ class _Desk:
         plan = self._plan_statement(statement, catalog)
         if statement.explain:
             return self._explain((plan,), free=self._derive(plan, catalog))
+        bind = partial(self._plan_statement, statement, catalog)
         if statement.free:
-            return self._give(plan, catalog, progress=progress)
+            return self._give(plan, catalog, bind=bind, progress=progress)
         if not statement.fresh and not self._is_stored(plan):
             derived = self._derive(plan, catalog)
             if derived is not None and self._suffices(derived, plan, statement):
-                return _finish_derived(derived)
-        return self._pay(plan, catalog, combine=not statement.fresh, progress=progress)
+                return finish_derived(derived)
+        return self._pay(plan, catalog, combine=not statement.fresh, bind=bind, progress=progress)
 
-    def _give(self, plan: QueryPlan, catalog: Catalog, *, progress: Callable[[str], None]) -> Answer:
+    def _give(
+        self,
+        plan: QueryPlan,
+        catalog: Catalog,
+        *,
+        bind: Callable[..., QueryPlan],
+        progress: Callable[[str], None],
+    ) -> Answer:
         """The best answer that nothing is paid for, or a refusal."""
         derived = self._derive(plan, catalog)
         if derived is not None:
-            return _finish_derived(derived)
+            return finish_derived(derived)
         if self._is_stored(plan):
-            return replace(self, at_most=Fraction(0))._pay(plan, catalog, combine=False, progress=progress)
+            unpaid = replace(self, at_most=Fraction(0))
+            return unpaid._pay(plan, catalog, combine=False, bind=bind, progress=progress)
         raise refuse(
             "nothing that was paid for answers this; write what may be spent, DP-SELECT epsilon, in place of "
             "DP-SELECT FREE"
         )
 
     def _pay(
-        self, plan: QueryPlan, catalog: Catalog, *, combine: bool, progress: Callable[[str], None]
+        self,
+        plan: QueryPlan,
+        catalog: Catalog,
+        *,
+        combine: bool,
+        bind: Callable[..., QueryPlan],
+        progress: Callable[[str], None],
     ) -> Answer:
         """The answer to `plan`, stored or charged now, together with what was known when it was charged."""
-        noisy, spent, entry = self._measure(plan, progress=progress)
+        noisy, spent, entry = self._measure(plan, bind=bind, progress=progress)
+        if noisy.bounds:
+            plan = bind(chosen=_read_bounds(plan, noisy))
         if combine and entry.description.get("question") is not None:
             derived = self._derive(plan, catalog, before=entry.sequence, fresh=noisy)
             if derived is not None and derived.entries:
-                return _finish_derived(derived, spent=spent, delta=plan.delta, entry=entry.sequence)
-        return _finish(plan, noisy, spent)
+                return finish_derived(derived, spent=spent, delta=plan.delta, entry=entry.sequence)
+        return finish_measured(plan, noisy, spent)
 
     def _derive(
         self,
@@ -328,11 +344,10 @@ class _Desk:
 
         With `fresh`, what was just measured, of both together.
         """
-        entries = self.report().entries
-        if not entries:
+        entries, question = self.report().entries, self._question(plan)
+        if not entries or question is None:
             return None
         ledger, tables = self.open_ledger(), self._described(plan)
-        question = read_question(plan, tables)
         version = self._version(plan, ledger.secret)
         known: list[Earlier] = []
         for charge in self.stored.find(entries, question, version=version, before=before):
@@ -358,18 +373,22 @@ class _Desk:
             and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.noises)
         )
 
-    def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
+    def _plan_statement(
+        self, statement: Statement, catalog: Catalog, *, chosen: _Bounds | None = None
+    ) -> QueryPlan:
+        """The plan of a statement; with `chosen`, bounds that were chosen under the charge for it."""
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
-        plan_at = prepare_query(statement, catalog, selection_delta=self.find_budget().selection)
+        selection_delta = self.find_budget().selection
+        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, chosen=chosen)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
         plan = plan_at(epsilon)
-        values = plan.groups * (len(plan.noises) + 3 * len(plan.outputs))
+        values = plan.rows * (len(plan.noises) + 3 * len(plan.outputs))
         if self.most_values is not None and values > self.most_values:
             raise refuse(
-                f"the answer would have {plan.groups:,} groups of {len(plan.outputs)} columns, more than is "
+                f"the answer would have {plan.rows:,} groups of {len(plan.outputs)} columns, more than is "
                 "sent here; group by fewer columns or longer periods, or ask for fewer columns"
             )
         return plan
@@ -396,14 +415,14 @@ class _Desk:
             except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
                 if last is None:
                     raise
-                return _finish(*last, spent)
+                return finish_measured(*last, spent)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)
             reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
             # A value near zero is never within a share of itself; its interval says how near it is.
             if reached or epsilon >= _LAST_TRY:
-                return _finish(plan, noisy, spent)
+                return finish_measured(plan, noisy, spent)
             epsilon *= 2
 
     def _refine(
@@ -429,7 +448,7 @@ class _Desk:
             except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
                 if not parts:
                     raise
-                return _finish(*average_answers(parts), spent)
+                return finish_measured(*average_answers(parts), spent)
             parts.append((plan, noisy))
             price = sum((each.mu_squared or Fraction(0) for each in plan.costs), Fraction(0))
             seen += price
@@ -440,7 +459,7 @@ class _Desk:
             pairs = zip(combined.noises, values.values, strict=True)
             reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
             if reached or level >= _LAST_TRY:
-                return _finish(combined, values, spent)
+                return finish_measured(combined, values, spent)
             level = min(level * 5 / 4, _LAST_TRY)
 
     def _select_rows(
@@ -482,33 +501,73 @@ class _Desk:
         return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True, notes=notes)
 
     def _answer(
-        self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]
+        self,
+        plan: QueryPlan,
+        *,
+        spent: Fraction = Fraction(0),
+        bind: Callable[..., QueryPlan] | None = None,
+        progress: Callable[[str], None],
     ) -> tuple[NoisyAggregates, Fraction]:
         """The noisy aggregates of `plan`, and the epsilon that was charged for them now.
 
-        `spent` is what the statement has cost so far.
+        `spent` is what the statement has cost so far. `bind` gives the plan with bounds that were chosen, for
+        one that has choices.
         """
-        noisy, cost, _ = self._measure(plan, spent=spent, progress=progress)
+        noisy, cost, _ = self._measure(plan, spent=spent, bind=bind, progress=progress)
         return noisy, cost
 
     def _measure(
-        self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]
+        self,
+        plan: QueryPlan,
+        *,
+        spent: Fraction = Fraction(0),
+        bind: Callable[..., QueryPlan] | None = None,
+        progress: Callable[[str], None],
     ) -> tuple[NoisyAggregates, Fraction, Entry]:
         """The same, and the entry of the charge."""
-        question, held, entries = self._question(plan), [plan], []
+        question = self._question(plan)
+        held, entries = [plan], []
 
         def under(entry: Entry) -> None:
             # A question that was first asked in another order is stored, and drawn, in that order.
             record = entry.description.get("question")
             entries.append(entry)
-            if record is not None:
+            if record is not None and question is not None:
                 held[0] = reorder_plan(plan, question, record)
+
+        def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
+            return charge.measure(
+                lambda: self.engine.aggregate(plan, self._tables, progress=progress),
+                lambda exact, noise: _add_noise(plan, exact, noise),
+            )
+
+        def measure_all(charge: Charged) -> NoisyAggregates:
+            if not plan.choices:
+                return measure(charge, held[0])
+            assert bind is not None
+            noisy = measure(charge, plan.choice_plan)
+            pairs = zip(noisy.values, plan.choices, strict=True)
+            bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
+            bound = bind(chosen=_read_bounds(plan, NoisyAggregates(values=(), bounds=bounds)))
+            if bound.costs != plan.costs:
+                raise ChargeKept("the chosen bounds would cost more than was charged. The charge is kept")
+            return replace(measure(charge, replace(bound, choices=())), bounds=bounds)
+
+        def prepare() -> None:
+            self.engine.bind(plan, self._tables)
+            if plan.choices:
+                self.engine.bind(plan.choice_plan, self._tables)
+
+        former = self._former_digest(plan)
 
         noisy, charged = answer_under_charge(
             Bill(
-                digest=digest_question(plan, question),
-                former=self._former_digest(plan),
-                description={**plan.to_record(), "question": question.to_record()},
+                digest=former if question is None else digest_question(plan, question),
+                former=former,
+                description={
+                    **plan.to_record(),
+                    **({} if question is None else {"question": question.to_record()}),
+                },
                 tables=", ".join(plan.relation.tables),
                 costs=plan.costs,
                 version=lambda secret: self._version(plan, secret),
@@ -518,9 +577,8 @@ class _Desk:
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
-            prepare=lambda: self.engine.bind(plan, self._tables),
-            read=lambda: self.engine.aggregate(held[0], self._tables, progress=progress),
-            draw=lambda exact, noise: _add_noise(held[0], exact, noise),
+            prepare=prepare,
+            measure=measure_all,
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, held[0]),
             progress=progress,
@@ -536,6 +594,8 @@ class _Desk:
     ) -> Answer:
         for plan in plans:
             self.engine.bind(plan, self._tables)
+            if plan.choices:
+                self.engine.bind(plan.choice_plan, self._tables)
         report = self.report()
         costs = tuple(cost for plan in plans for cost in plan.costs)
         admitted = admits(report.budget, report.sums, costs)
@@ -548,7 +608,7 @@ class _Desk:
             epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
             delta=sum((plan.delta for plan in plans), Fraction(0)),
             errors=expected_errors(plans[0]),
-            groups=None if plans[0].selection is not None else plans[0].groups,
+            groups=None if plans[0].selection is not None else plans[0].rows,
             admitted=admitted,
             stored=all(map(self._is_stored, plans)),
             free=None if free is None else expected_errors(free.plan),
@@ -560,7 +620,8 @@ class _Desk:
             return False
         ledger = self.open_ledger()
         version = self._version(plan, ledger.secret)
-        names = digest_question(plan, self._question(plan)), self._former_digest(plan)
+        question, names = self._question(plan), [self._former_digest(plan)]
+        names += [] if question is None else [digest_question(plan, question)]
         return any(ledger.find_answer(plan_digest=name, table_version=version) for name in names)
 
     def _described(self, plan: QueryPlan) -> dict[str, object]:
@@ -571,8 +632,9 @@ class _Desk:
             if name in plan.relation.tables
         }
 
-    def _question(self, plan: QueryPlan) -> Question:
-        return read_question(plan, self._described(plan))
+    def _question(self, plan: QueryPlan) -> Question | None:
+        """What a plan asks; None if it is found again by its text alone."""
+        return read_question(plan, self._described(plan)) if can_reuse(plan) else None
 
     def _former_digest(self, plan: QueryPlan) -> str:
         """The digest under which earlier versions stored the answer to a plan, by its text."""
@@ -612,47 +674,10 @@ class _Desk:
         return {**self.project.tables, **self.project.public}
 
 
-def _add_noise(
-    plan: QueryPlan, true_aggregates: TrueAggregates, noise_source: NoiseSource
-) -> NoisyAggregates:
-    """Noise on every measure of the groups that are answered. The caller has charged `plan.costs`."""
-    add, choose = noise_source.add_noise, noise_source.exponential_choice
-    true_values, keys = true_aggregates.true_values, None
-    if plan.selection is not None and true_aggregates.true_individuals is not None:
-        people = add(true_aggregates.true_individuals, kind="laplace", scale=plan.selection.scale)
-        kept = np.flatnonzero(people >= plan.selection.threshold)
-        true_keys = true_aggregates.true_keys or ()
-        kept = np.array(
-            sorted(kept.tolist(), key=lambda row: [str(part) for part in true_keys[row]]), np.int64
-        )
-        keys = tuple(true_keys[row] for row in kept)
-        true_values = tuple(values[kept] for values in true_values)
-    noisy = []
-    for noise, values in zip(plan.noises, true_values, strict=True):
-        if noise.measure.labels is not None:
-            noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
-        elif noise.kind == "exponential":
-            steps: list[NDArray[np.int64]] = []
-            for ranks in quantile_ranks(noise, plan):
-                answers = steps[0] if steps else None
-                places = choose(quantile_scores(values, noise, ranks, answers), rate=ranks.rate)
-                steps.append(choose_step(places, ranks, answers))
-            noisy.append(np.stack(steps))
-        else:
-            noisy.append(add(values, kind=noise.kind, scale=noise.scale))
-    return NoisyAggregates(values=tuple(noisy), keys=keys)
-
-
-def _choose_labels(true_counts: NDArray[np.int64], noise: Noise, choose: _Choose) -> NDArray[np.int64]:
-    """For every group the codes of the chosen labels: each is taken out before the next is chosen."""
-    groups = np.arange(len(true_counts))
-    codes = np.broadcast_to(np.arange(true_counts.shape[1]), true_counts.shape)
-    chosen = []
-    for _ in noise.costs:
-        places = choose(true_counts, rate=1 / noise.scale)
-        chosen.append(codes[groups, places])
-        true_counts, codes = take_out(true_counts, places), take_out(codes, places)
-    return np.stack(chosen)
+def _read_bounds(plan: QueryPlan, noisy: NoisyAggregates) -> _Bounds:
+    """The bounds that were chosen, by the text of their operand."""
+    pairs = zip(plan.unbounded, noisy.bounds, strict=True)
+    return {operand.sql(dialect="duckdb"): bounds_around(*chosen) for operand, chosen in pairs}
 
 
 def _rename(table: pa.Table, statement: Statement) -> pa.Table:
@@ -662,34 +687,3 @@ def _rename(table: pa.Table, statement: Statement) -> pa.Table:
         return table
     names = [item.alias or text for item, text in zip(items, statement.texts, strict=True)]
     return table.rename_columns(names)
-
-
-def _finish(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
-    return Answer(
-        table=finish_query(plan, noisy),
-        spent=spent,
-        delta=plan.delta if spent else Fraction(0),
-        repeated=spent == 0,
-        scales=describe_scales(plan),
-        notes=note_counts(plan, noisy),
-    )
-
-
-def _finish_derived(
-    derived: Derived,
-    *,
-    spent: Fraction = Fraction(0),
-    delta: Fraction = Fraction(0),
-    entry: int | None = None,
-) -> Answer:
-    """The answer that follows from earlier ones, alone or together with what `entry` paid for."""
-    plan, noisy = derived.plan, derived.noisy
-    return Answer(
-        table=finish_query(plan, noisy),
-        spent=spent,
-        delta=delta if spent else Fraction(0),
-        repeated=spent == 0,
-        scales=describe_scales(plan),
-        notes=(*derived.notes(entry), *note_counts(plan, noisy)),
-        entries=derived.entries if entry is None else (*derived.entries, entry),
-    )

@@ -34,8 +34,8 @@ NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
 _FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages")
-_ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection")
-_DESCRIBED = ("tree", "fields", "unit", "unit_alias")
+_ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets")
+_DESCRIBED = ("tree", "fields", "unit", "unit_alias", "chosen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,18 @@ def read_question(plan: QueryPlan, tables: Any = None) -> Question:  # noqa: ANN
         choice=_describe_choice(plan, aliases),
         aliases=aliases,
     )
+
+
+def can_reuse(plan: QueryPlan) -> bool:
+    """Whether the question of a plan is told by its relation, keys and measures.
+
+    Chosen bounds, grouping sets, histograms and trees of quantiles are found again by their text alone.
+    """
+    measures = [noise.measure for noise in plan.noises]
+    plain = all(
+        each.private is None and not each.parts and each.edges is None and each.chosen for each in measures
+    )
+    return plain and not plan.choices and plan.sets is None and not plan.relation.chosen
 
 
 def digest_question(plan: QueryPlan, question: Question) -> str:

@@ -379,7 +379,8 @@ def _is_before(one: Span, other: Span) -> bool:
 
 def _link_open(plan: QueryPlan, question: Question, earlier: QueryPlan, asked: Question) -> dict[int, Link]:
     """Groups that were chosen privately are found again as they are, or not at all."""
-    chosen = plan.selection is not None and earlier.selection is not None
+    # Another threshold would answer other groups.
+    chosen = plan.selection is not None and plan.selection == earlier.selection
     same = set(question.conditions) == set(asked.conditions) and set(question.keys) == set(asked.keys)
     if not chosen or not same or plan.max_groups != earlier.max_groups:
         return {}
