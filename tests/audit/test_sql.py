@@ -17,7 +17,7 @@ import pytest
 
 import sfumato as sf
 import sfumato.noise
-from sfumato.curator import statements
+from sfumato.curator import draws, statements
 from sfumato.engines import execute
 
 MAX_RECORDS = 4
@@ -437,7 +437,7 @@ def test_bounds_that_are_chosen_for_nothing_are_caught(tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("cap", [1, 4, 64])
 def test_a_chosen_number_of_records_is_the_one_that_is_enforced(tmp_path, monkeypatch, name, cap):
-    monkeypatch.setattr(statements, "choose_records", lambda counts, plan: cap)
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: cap)
     bench = Bench(tmp_path, monkeypatch, records='"private"')
     statement = STATEMENTS[name]
     assert [plan.unit.max_records for plan in bench.plan(statement)][-1] == cap
@@ -448,7 +448,7 @@ def test_a_chosen_number_of_records_is_the_one_that_is_enforced(tmp_path, monkey
 
 
 def test_exchanging_an_individual_moves_two_of_the_counts_by_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(statements, "choose_records", lambda counts, plan: 2)
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)
     bench = Bench(tmp_path, monkeypatch, records='"private"', neighbours="replace")
     records = [bench.record(CROWD + person(each), STATEMENTS["public groups"]) for each in INDIVIDUALS]
     for index, one in enumerate(records):
@@ -467,7 +467,7 @@ def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch
         charged.extend(bill.costs)
         return original(bill, **rest)
 
-    monkeypatch.setattr(statements, "choose_records", lambda counts, plan: cap)
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: cap)
     monkeypatch.setattr(statements, "answer_under_charge", keep)
     plans = Bench(tmp_path, monkeypatch, records='"private"').plan(STATEMENTS[name])
     chosen = [plan.selection.cost for plan in plans if plan.selection is not None]
@@ -483,7 +483,7 @@ def test_a_chosen_number_of_records_that_is_not_enforced_is_caught(tmp_path, mon
     from sfumato.engines import duckdb as engine
 
     monkeypatch.setattr(engine, "cap_records", lambda table, most: table)
-    monkeypatch.setattr(statements, "choose_records", lambda counts, plan: 2)
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)
     bench = Bench(tmp_path, monkeypatch, records='"private"')
     statement = STATEMENTS["public groups, tallied"]
     with pytest.raises(sf.SfumatoError):
@@ -506,7 +506,7 @@ def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatc
     def wider(measure, raw):
         return original(replace(measure, low=measure.low * 4, high=measure.high * 4, private=None), raw)
 
-    monkeypatch.setattr(statements, "choose_bounds", lambda values, noise: (30, 160))  # about [-1e4, 500]
+    monkeypatch.setattr(draws, "choose_bounds", lambda values, noise: (30, 160))  # about [-1e4, 500]
     bench = Bench(tmp_path, monkeypatch, neighbours=neighbours)
     statement = "DP-SELECT 8 SUM(c BOUNDED PRIVATELY) FROM t"
     bench.plan(statement)
@@ -518,8 +518,8 @@ def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatc
 
 
 def test_a_level_of_quantiles_that_counts_twice_is_caught(tmp_path, monkeypatch):
-    original = statements.count_levels
-    monkeypatch.setattr(statements, "count_levels", lambda values: [2 * each for each in original(values)])
+    original = draws.count_levels
+    monkeypatch.setattr(draws, "count_levels", lambda values: [2 * each for each in original(values)])
     bench = Bench(tmp_path, monkeypatch)
     moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS["all quantiles"])
     assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS["all quantiles"]))
