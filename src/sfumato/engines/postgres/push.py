@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _WHOLE = ("int2", "int4", "int8")
 _TEXTS = ("text", "varchar", "bpchar", "uuid", "enum")
 _EXACT_DIGITS = 15
+_LAST_DAY = 106_751_990  # from 1970, where moments end
+_PARTS = {"DAYOFWEEK": "dow", "WEEKOFYEAR": "week"}
 # The types that individuals are listed in; all others are texts.
 _ARRAYS = {"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean"}
 
@@ -42,6 +44,7 @@ class PostgresWords(Words):
 
     double = "float8"
     whole = "bigint"
+    divided = "/"
 
     def spell_unit(self, name: str, stored: Stored) -> str:
         """An individual, NULL for nobody."""
@@ -72,7 +75,7 @@ class PostgresWords(Words):
         """A stored whole number or truth value as a whole number."""
         value = stored_name(name)
         if stored.type == "bool":
-            return Pushed(f"CAST({value} AS integer)", "integer", (0, 1))
+            return Pushed(f"CAST({value} AS integer)", "integer", (0, 1), wide=True)
         if stored.type not in _WHOLE:
             raise UnpushedError
         return Pushed(value, "integer")
@@ -121,7 +124,10 @@ class PostgresWords(Words):
 
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
         """A part of a plain date or moment."""
-        found = f"CAST(extract({part.lower()} FROM {value}) AS integer)"
+        if part == "EPOCH_US":
+            return _microseconds(value, kind)
+        name = _PARTS.get(part, part.lower())
+        found = f"CAST(extract({name} FROM {value}) AS bigint)"
         if part == "YEAR" and kind == "date":
             # There is no year 0 here, and DuckDB has one.
             return f"(CASE WHEN {found} < 0 THEN {found} + 1 ELSE {found} END)"
@@ -143,6 +149,19 @@ class PostgresWords(Words):
         """A moment, in microseconds from 1970."""
         moment = datetime(1970, 1, 1) + timedelta(microseconds=microseconds)
         return f"TIMESTAMP '{moment.isoformat(sep=' ')}'"
+
+
+def _microseconds(value: str, kind: PushedKind) -> str:
+    """Microseconds from 1970, in whole numbers from the start; NULL where they would be no moment."""
+    days = f"CAST(CAST({value} AS date) - DATE '1970-01-01' AS bigint)"
+    if kind == "date":
+        return f"(CASE WHEN {days} BETWEEN -{_LAST_DAY} AND {_LAST_DAY} THEN {days} * 86400000000 END)"
+    parts = [(days, 86_400_000_000)]
+    parts += [
+        (f"CAST(extract({name} FROM {value}) AS bigint)", times)
+        for name, times in (("hour", 3_600_000_000), ("minute", 60_000_000), ("microseconds", 1))
+    ]
+    return "(" + " + ".join(f"{part} * {times}" for part, times in parts) + ")"
 
 
 def find_beyond(

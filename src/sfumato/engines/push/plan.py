@@ -150,7 +150,7 @@ def _find_cells(
     for key, column in zip(pushed.keys, columns, strict=True):
         absent = -1 if key.other is None else key.other
         if key.codes is None:
-            codes = np.array([-1 if each is None else each for each in column], np.int64)
+            codes = np.array([absent if each is None else each - key.low for each in column], np.int64)
         else:
             codes = np.array([key.codes.get(each, absent) for each in column], np.int64)
         kept &= codes >= 0
