@@ -21,6 +21,10 @@ _DAY_MICROSECONDS = 86_400_000_000
 # Of so few digits that a whole number is compared with it exactly.
 _DECIMAL = re.compile(r"[0-9]{1,8}\.[0-9]{1,7}")
 _ESCAPES = [chr(place) for place in range(0x4E00, 0x5200)]  # more than a pattern has signs
+_KNOWN_ARGUMENTS = {
+    *("this", "expression", "expressions", "table", "low", "high", "ifs", "default", "true", "is_string"),
+    *("negate", "to"),
+}
 _COMPARED: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -84,6 +88,9 @@ class Scope:
 
     def translate(self, tree: exp.Expr) -> Pushed:
         """The tree as the server spells it."""
+        if any(value for name, value in tree.args.items() if name not in _KNOWN_ARGUMENTS):
+            # Such as SYMMETRIC: what is not known here may turn the meaning around.
+            raise UnpushedError
         match tree:
             case exp.Paren():
                 found = self.translate(tree.this)
@@ -97,7 +104,8 @@ class Scope:
             case exp.Not():
                 return Pushed(f"(NOT {self._condition(tree.this)})", "boolean")
             case exp.Is() if isinstance(tree.expression, exp.Null):
-                return Pushed(f"({self.translate(tree.this).sql} IS NULL)", "boolean")
+                word = "IS NOT NULL" if tree.args.get("negate") else "IS NULL"
+                return Pushed(f"({self.translate(tree.this).sql} {word})", "boolean")
             case exp.Between():
                 parts = self._alike([tree.this, tree.args["low"], tree.args["high"]])
                 return Pushed(f"({parts[0]} BETWEEN {parts[1]} AND {parts[2]})", "boolean")
@@ -216,7 +224,8 @@ class Scope:
         ):
             raise UnpushedError
         unused = next(sign for sign in _ESCAPES if sign not in tree.expression.this)
-        return Pushed(f"({found.sql} LIKE {self._text(tree.expression)} ESCAPE '{unused}')", "boolean")
+        word = "NOT LIKE" if tree.args.get("negate") else "LIKE"
+        return Pushed(f"({found.sql} {word} {self._text(tree.expression)} ESCAPE '{unused}')", "boolean")
 
     def _choose(self, tree: exp.Case) -> Pushed:
         branches = [
