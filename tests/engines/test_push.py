@@ -11,6 +11,7 @@ import sfumato as sf
 from helpers import corpus
 from sfumato.engines import DuckDBEngine, open_engine
 from sfumato.engines.postgres import engine as postgres
+from sfumato.engines.postgres import push as asking
 from sfumato.engines.push import plan as push
 from sfumato.schema import parse_project
 
@@ -81,7 +82,7 @@ def test_one_individual_moves_a_count_by_no_more_than_the_bound(write_table, tmp
 
 def test_a_server_that_forgets_who_is_over_the_bound_is_caught(heavy, monkeypatch):
     there, here = heavy
-    monkeypatch.setattr(postgres, "find_beyond", lambda connection, pushed, relation: [])
+    monkeypatch.setattr(asking, "find_beyond", lambda connection, pushed, relation: [])
     found, expected = (
         aggregate(there, COUNT, open_engine(Path())),
         aggregate(here, COUNT, DuckDBEngine(here.folder)),
@@ -99,6 +100,29 @@ def test_a_sum_that_rounds_halves_otherwise_is_caught(write_table, tmp_path, mon
     assert not corpus.differ(expected, aggregate(there, text, open_engine(Path())))
     monkeypatch.setattr(push, "_round_away", lambda value, words: f"CAST(round({value}) AS bigint)")
     assert corpus.differ(expected, aggregate(there, text, open_engine(Path())))
+
+
+def test_who_is_over_the_bound_is_found_once_for_one_state_of_a_table(
+    server, write_table, tmp_path, monkeypatch
+):
+    asked = []
+    plain = asking.find_beyond
+
+    def watch(*args):
+        asked.append(args)
+        return plain(*args)
+
+    monkeypatch.setattr(asking, "find_beyond", watch)
+    project, engine = make_project(write_table("state", make_rows(2)), tmp_path), open_engine(Path())
+    (before,) = aggregate(project, COUNT, engine).true_values
+    aggregate(project, "DP-SELECT 1 COUNT(*) FROM t WHERE month = 1", engine)
+    assert len(asked) == 1
+    # Any change, seen by the counters of the server or not, is another state.
+    server.execute("INSERT INTO state SELECT 99, 'a', 1, 0.0 FROM generate_series(1, 10)")
+    (after,) = aggregate(project, COUNT, engine).true_values
+    assert len(asked) == 2
+    assert (after - before).tolist() in ([1, 0], [2, -1])
+    assert after.sum() == before.sum() + 1
 
 
 def test_only_records_of_individuals_over_the_bound_travel(heavy, monkeypatch):

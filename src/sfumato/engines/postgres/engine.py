@@ -35,7 +35,7 @@ from sfumato.engines.counts import Ask, Beside, ServerEngine, counted_query, ren
 from sfumato.engines.encode import quote_name
 from sfumato.engines.parts import encoded_columns
 from sfumato.engines.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
-from sfumato.engines.postgres.push import PostgresWords, ask_beside, find_beyond, with_beyond
+from sfumato.engines.postgres.push import BeyondKept, PostgresWords, ask_beside, with_beyond
 from sfumato.engines.push.plan import aggregate_queries, collect_aggregates, push_plan
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import RecipeError, SfumatoError, SourceError
@@ -190,6 +190,7 @@ class PostgresEngine(ServerEngine):
 
     def __init__(self, _folder: Path) -> None:
         self._rooms: dict[str, _Room] = {}
+        self._beyond = BeyondKept()
 
     @contextmanager
     def snapshot(self, table: Table) -> Iterator[None]:
@@ -294,7 +295,7 @@ class PostgresEngine(ServerEngine):
         with self._open(source) as room, hide_server(source):
             stored = self._look(room, source).columns
             kind = "" if table.unit.column is None else stored[table.unit.column].type
-            beyond = find_beyond(room.connection, pushed, _relation(source))
+            beyond = self._beyond.find(room.connection, pushed, _relation(source), source.conninfo)
             queries = aggregate_queries(pushed, _relation(source), bounded=bool(beyond))
             answers = {
                 places: ask_beside(room.connection, query, beyond, kind) for places, query in queries.items()

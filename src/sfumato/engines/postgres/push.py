@@ -7,6 +7,7 @@ bounded numbers, and parts of moments that are within their ends.
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from sfumato.engines.postgres.encode import (
     stored_name,
     text_of,
 )
-from sfumato.engines.push.plan import PushedPlan, beyond_query
+from sfumato.engines.push.plan import EVERYTHING, PushedPlan, beyond_query
 from sfumato.engines.push.words import Pushed, PushedKind, UnpushedError, Words
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _WHOLE = ("int2", "int4", "int8")
 _TEXTS = ("text", "varchar", "bpchar", "uuid", "enum")
 _EXACT_DIGITS = 15
+_STATE = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_is_in_recovery()"
+_MOST_KEPT, _MOST_PEOPLE = 4, 2**20
 _LAST_DAY = 106_751_990  # from 1970, where moments end
 _PARTS = {"DAYOFWEEK": "dow", "WEEKOFYEAR": "week"}
 # The types that individuals are listed in; all others are texts.
@@ -164,12 +167,51 @@ def _microseconds(value: str, kind: PushedKind) -> str:
     return "(" + " + ".join(f"{part} * {times}" for part, times in parts) + ")"
 
 
+class BeyondKept:
+    """Who is over a bound in the whole of a table, kept for the next statements about the same state of it.
+
+    Whoever is over the bound in what a condition keeps is over it in the whole, so that these serve for all
+    conditions. Those that are found with a condition are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], list[Any]] = {}
+        self._lock = Lock()
+
+    def find(
+        self, connection: psycopg.Connection[tuple[Any, ...]], pushed: PushedPlan, relation: str, server: str
+    ) -> list[Any]:
+        """The individuals over the bound, as the server names them; `server` is how it is reached."""
+        if pushed.unit is None:
+            return []
+        state = find_state(connection)
+        key = None if state is None else (server, relation, pushed.unit, pushed.most, *state)
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        found = find_beyond(connection, pushed, relation)
+        if key is not None and pushed.condition == EVERYTHING and len(found) <= _MOST_PEOPLE:
+            with self._lock:
+                if len(self._kept) >= _MOST_KEPT:
+                    self._kept.pop(next(iter(self._kept)))
+                self._kept[key] = found
+        return found
+
+
+def find_state(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[str, ...] | None:
+    """What tells the state that a transaction sees apart from all others, or None if nothing does.
+
+    Whatever changes a row has a number of its own, and is ended, under way or to come in a snapshot: two that
+    read the same see the same rows. A server that repeats another's changes does not list what is under way.
+    """
+    row = connection.execute(_STATE).fetchone()
+    return None if row is None or row[-1] else tuple(row[:-1])
+
+
 def find_beyond(
     connection: psycopg.Connection[tuple[Any, ...]], pushed: PushedPlan, relation: str
 ) -> list[Any]:
     """The individuals of more records than may count, as the server names them."""
-    if pushed.unit is None:
-        return []
     return [row[0] for row in connection.execute(beyond_query(pushed, relation)).fetchall()]
 
 

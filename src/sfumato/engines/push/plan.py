@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _SATURATED = 2**62
+EVERYTHING = "TRUE"
+"""The condition of a statement without one."""
 _MOST_GROUPS = 2**24
 """Groups that may come back from a server."""
 _FAR = 10.0**100
@@ -180,7 +182,7 @@ def _push(plan: QueryPlan, words: Words) -> PushedPlan:
         for place, measure in enumerate(measures)
         if measure.statistic in ("sum", "square")
     }
-    condition = " AND ".join(f"({each})" for each in scope.conditions) or "TRUE"
+    condition = " AND ".join(f"({each})" for each in scope.conditions) or EVERYTHING
     return PushedPlan(unit, condition, keys, values, totals, measures, plan.unit.max_records)
 
 

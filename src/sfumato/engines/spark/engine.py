@@ -188,6 +188,7 @@ class SparkEngine(ServerEngine):
             def ask(query: str) -> pa.Table:
                 return room.run(lambda: room.session.sql(query).toArrow(), what=name_source(table))
 
+            # Found anew for every statement: a file may change and keep its size and time.
             beyond = None if pushed.unit is None else ask(beyond_query(pushed, _STORED))
             bounded = beyond is not None and beyond.num_rows > 0
             if bounded:
