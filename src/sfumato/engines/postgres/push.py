@@ -101,7 +101,11 @@ class PostgresWords(Words):
             f"(CASE WHEN {wide} BETWEEN {low} AND {high} THEN {wide} WHEN {wide} < {low} THEN {low} "
             f"WHEN {wide} <> 'NaN' THEN {high} END)"
         )
-        return Pushed(plain, "double")
+        return Pushed(plain, "double", loose=wide)
+
+    def spell_present(self, number: str, loose: str | None) -> str:
+        """Whether there is a number."""
+        return f"{number} IS NOT NULL" if loose is None else f"{loose} <> 'NaN'"
 
     def spell_text(self, name: str, stored: Stored) -> Pushed:
         """The text of a stored text or whole number, cut as in a sealed table, compared by its bytes."""

@@ -53,12 +53,12 @@ _KNOWN = {
         "noises",
         "outputs",
     ),
-    *("selection", "stages"),
+    *("selection", "stages", "choices", "sets"),
     # of a relation and a unit
     *("tree", "fields", "unit_alias", "tables", "joined", "column", "max_records", "neighbours"),
     # of keys and measures
     *("node", "labels", "type", "statistic", "low", "high", "centre", "grid", "quantile", "is_number"),
-    *("chosen", "numbered"),
+    *("chosen", "numbered", "private", "edges", "parts"),
 }
 
 
@@ -268,17 +268,19 @@ def _push_value(measure: Measure, value: Pushed, words: Words) -> str:
     if value.kind not in ("integer", "double", "boolean", "null"):
         raise UnpushedError
     number = to_double(value, words)
+    there = words.spell_present(number, value.loose)
     if measure.statistic == "present":
-        return f"CASE WHEN {number} IS NOT NULL THEN 1 END"
+        return f"CASE WHEN {there} THEN 1 END"
     if measure.edges is not None:
         interval = find_interval(measure.edges, number, spell=words.spell_double)
-        return f"CASE WHEN {number} IS NOT NULL THEN {interval} END"
+        return f"CASE WHEN {there} THEN {interval} END"
     ends = [float(each) for each in (measure.low, measure.high, measure.centre)]
     width = float(measure.high - measure.low)
     if any(abs(each) > _FAR for each in ends) or not 1 / _FAR < width < _FAR or measure.largest > _LARGEST:
         raise UnpushedError
     low, high, centre = (words.spell_double(each) for each in ends)
-    clamped = f"(CASE WHEN {number} IS NOT NULL THEN least(greatest({number}, {low}), {high}) END)"
+    # Whatever is infinite becomes a bound, and the negative zero adds what zero does.
+    clamped = f"(CASE WHEN {there} THEN least(greatest({value.loose or number}, {low}), {high}) END)"
     if measure.statistic == "sum":
         return _round_away(f"({clamped} - {centre}) * {words.spell_double(float(measure.grid))}", words)
     if measure.statistic == "square":

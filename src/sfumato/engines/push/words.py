@@ -31,12 +31,14 @@ class Pushed:
     """An expression as a server spells it, its kind, and for whole numbers the range where it is known.
 
     DuckDB computes in 64 bits with whole numbers that are `wide`, and in 32 bits with constants alone.
+    `loose` is a floating number as it is stored, infinite or NaN, which is cheaper to clamp.
     """
 
     sql: str
     kind: PushedKind
     ends: tuple[int, int] | None = None
     wide: bool = False
+    loose: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,10 @@ class Words(ABC):
     @abstractmethod
     def spell_code(self, column: Column) -> str:
         """The code of a column, as recipes count it."""
+
+    def spell_present(self, number: str, loose: str | None) -> str:
+        """Whether there is a number; `loose` is how it is stored, if that is a floating number."""
+        return f"{number} IS NOT NULL"
 
     @abstractmethod
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
