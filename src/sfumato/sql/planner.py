@@ -44,8 +44,9 @@ from sfumato.sql.plan import (
     name_columns,
     plan_selection,
 )
-from sfumato.sql.relation import Catalog, Relation, resolve_sources
+from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.settle import settle
+from sfumato.sql.sources import prune_columns, resolve_sources
 from sfumato.sql.windows import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def prepare_query(
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
     keys = read_keys(query, relation)
+    if unit.column is None and statement.around and any(key.is_open for key in keys):
+        raise refuse(
+            'an inner query that puts records together: with unit = "row" every record is an individual of '
+            "its own, and no column says which belong together; declare the unit column in the project file"
+        )
     reader = _Reader(relation, keys, query)
     outputs = tuple(
         Output(
@@ -110,6 +116,9 @@ def prepare_query(
             "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
         )
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
+    relation = prune_columns(
+        relation, [*(key.tree for key in keys), *(each.tree for each in measures if each.tree is not None)]
+    )
     _check_groups(keys, measures)
     staged = [tree for each in stages for tree in each.trees]
     _check_windows(keys, [*(each.tree for each in outputs), *staged])
