@@ -62,10 +62,9 @@ def names_in(plan: QueryPlan) -> set[str]:
         # What comes of an inner query is no column of a table, whatever it is called.
         inner = {item.alias_or_name for item in items if not isinstance(item, exp.Table)}
         trees = [*outermost, select] if select is plan.relation.tree else [select]
-        for tree in trees:
-            within = tree.walk(prune=lambda node, top=tree: isinstance(node, exp.Select) and node is not top)
-            columns = (node for node in within if isinstance(node, exp.Column))
-            names |= {column.name.lower() for column in columns if column.table not in inner}
+        for column in (column for tree in trees for column in tree.find_all(exp.Column)):
+            if column.find_ancestor(exp.Select) in (None, select) and column.table not in inner:
+                names.add(column.name.lower())
     if _is_numbered(plan):
         return names - {UNIT}
     return names | {UNIT} if plan.relation.joined or _chooses_groups(plan) else names

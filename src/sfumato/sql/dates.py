@@ -180,9 +180,9 @@ def _read_rounded(
     tree: exp.Expr, column: exp.Column, relation: Relation
 ) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
     """What is computed of a bounded number that is rounded: of each whole number between the bounds."""
-    if relation.field(column).counted:
-        rounded, bounds = [column], relation.field(column).bounds
-    else:
+    rounded: list[exp.Expr] = [column]
+    bounds = relation.field(column).bounds
+    if not relation.field(column).counted:
         rounded = [node for node in tree.find_all(*_ROUNDING) if _rounds(node)]
         # The innermost; what is rounded again is computed of whole numbers.
         rounded = [

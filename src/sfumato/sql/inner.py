@@ -291,12 +291,13 @@ class _Group:
         low, high = require_bounds(tree, relation, name)
         whole = is_whole(tree, relation)
         if whole:
-            low, high = Fraction(ceil(low)), Fraction(max(ceil(low), floor(high)))
+            low = Fraction(ceil(low))
+            high = max(low, Fraction(floor(high)))
         # Steps of a decimal fraction: amounts of money stay what they are.
-        grid, largest = 1, max(abs(low), abs(high), 1)
+        grid, largest = 1, max(abs(low), abs(high), Fraction(1))
         while not whole and grid < 10**_MOST_DECIMALS and largest * grid * 10 <= _LARGEST_FIXED:
             grid *= 10
-        fixed = [only_where(condition, tree), *map(_number, (low, high, grid))]
+        fixed = [only_where(condition, tree), _number(low), _number(high), _number(grid)]
         if isinstance(node, exp.Avg):
             return self._add(_call("average", *fixed), Field(name="", kind="number", bounds=(low, high)))
         assert relation.unit is not None
