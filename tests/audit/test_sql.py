@@ -104,8 +104,8 @@ STATEMENTS = {
     "a row per individual": f"DP-SELECT 8 {ROW} FROM {PER_PERSON}",
     "a row per individual, Gaussian": "DP-SELECT 8 DELTA 1e-7 COUNT(*), SUM(n), SUM(total), "
     f"COUNT(DISTINCT k) FROM {PER_PERSON}",
-    "a row per individual, by its results": "DP-SELECT 8 n, most, COUNT(*), SUM(total) "
-    f"FROM {PER_PERSON} GROUP BY n, most",
+    "a row per individual, by its results": "DP-SELECT 8 n, whole, COUNT(*), SUM(total) "
+    f"FROM {PER_PERSON} GROUP BY n, whole",
     "a row per individual, by its label": "DP-SELECT 8 first, COUNT(*), AVG(mean), MEDIAN(n) "
     f"FROM {PER_PERSON} GROUP BY first",
     "a row per individual, open": f"DP-SELECT 8 DELTA 1e-7 o, COUNT(*), SUM(n) FROM {PER_PERSON} GROUP BY o",

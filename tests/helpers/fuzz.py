@@ -399,7 +399,9 @@ class Statements:
     def source(self):
         """What stands before, and what stands in FROM; the main relation is always called t."""
         ways = ["inner", "inner", "with", "deep", "public", "public", "self", "self", "second"]
-        way = self.draw.choice(["plain"] * 4 + ways)
+        way = self.draw.choice(["plain"] * 4 + ways + ["individuals"] * 4)
+        if way == "individuals" and not self.world.by_row:
+            return self.individuals()
         passed = ", ".join(f"t.{name}" for name in self.world.seen)
         keep = "" if self.world.by_row else "t.p, "
         if way in ("inner", "with", "deep"):
@@ -432,6 +434,49 @@ class Statements:
             self.extra += [("v.c", "text")]
             return "", f"t {self.draw.choice(['', 'LEFT '])}JOIN v ON t.p = v.p"
         return "", "t"
+
+    def individuals(self):
+        """Rows of individuals under the name t, with the columns of t as aggregates of its records."""
+        names = list(self.world.seen)
+        further = self.draw.sample(names, self.draw.choice([0, 0, 0, 1, 2]))
+        items = [f"t.{name}" if name in further else f"{self.of_records(name)} AS {name}" for name in names]
+        keys = ", ".join(["t.p", *(f"t.{name}" for name in further)])
+        way = self.draw.choice(["t", "t", "t", "nested", "public", "self"])
+        if way == "nested":
+            passed = ", ".join(f"t.{name}" for name in names)
+            source = f"(SELECT DISTINCT t.p, {passed} FROM t WHERE {self.condition(2)}) AS t"
+        else:
+            source = {"t": "t", "public": "t JOIN z ON t.c = z.c", "self": "t JOIN v ON t.p = v.p"}[way]
+        where = f" WHERE {self.condition(2)}" if self.draw.random() < 0.5 else ""
+        tests = ["COUNT(*) > 1", f"COUNT(DISTINCT {self.value(1)}) < 3", "BOOL_OR(t.x > 0)"]
+        tests.append(f"{self.of_records('x')} > 0")
+        having = f" HAVING {self.draw.choice(tests)}" if self.draw.random() < 0.3 else ""
+        inner = f"SELECT t.p, {', '.join(items)} FROM {source}{where} GROUP BY {keys}{having}"
+        if self.draw.random() < 0.3:
+            return f"WITH w AS ({inner}) ", "w AS t"
+        joined = " LEFT JOIN z ON t.c = z.c" if self.draw.random() < 0.15 else ""
+        joined = " JOIN v ON t.p = v.p" if not joined and self.draw.random() < 0.15 else joined
+        return "", f"({inner}) AS t{joined}"
+
+    def of_records(self, name):
+        """An aggregate of an individual's values of a column, of the same kind as the column."""
+        kind, held = self.world.seen[name], f"t.{name}"
+        order = self.pick(lambda: self.number(1), lambda: self.text(1), lambda: self.date(1))
+        chosen = [f"MIN({held})", f"MAX({held})", f"ARG_MAX({held}, {order})"]
+        chosen.append(f"FIRST({held} ORDER BY {order})")
+        chosen.append(f"LAST({held} ORDER BY {order} DESC, t.c DESC)")
+        if kind == "boolean":
+            return self.draw.choice([f"BOOL_OR({held})", f"BOOL_AND({held})"])
+        if kind == "number" and name in ("x", "b", "n"):
+            made = self.bounded(1)
+            made = made if "t." in made else held
+            chosen += [f"SUM({made})", f"AVG({made})", f"SUM({held})", f"AVG({held})", "COUNT(*)"] * 2
+            chosen += [f"COUNT(DISTINCT {self.value(1)})", f"COUNT({self.value(1)})"]
+            chosen += [f"MIN({made})", f"MAX({made})"]
+            chosen += [f"SUM({held}) / COUNT(*)", f"MAX({held}) - MIN({held})"]
+        found = self.draw.choice(chosen)
+        plain = "/" not in found and " - " not in found
+        return f"{found} FILTER (WHERE {self.condition(1)})" if plain and self.draw.random() < 0.15 else found
 
     def doubled(self):
         """A text that is twice as long at every step, if a record fulfils a condition."""

@@ -246,6 +246,9 @@ class _Group:
                     node.this, relation, where=f"BOOL_{'OR' if name == 'any' else 'AND'}"
                 )
                 return self._add(_call(name, only_where(condition, test)), Field(name="", kind="boolean"))
+        if isinstance(node, (exp.First, exp.Last)):
+            name = node.key.upper()
+            raise refuse(f"{name} in an inner query needs an order: {name}(x ORDER BY d)")
         inner = node.this if isinstance(node, (exp.IgnoreNulls, exp.WithinGroup)) else node
         raise refuse(
             f"{inner.key.upper()} in an inner query; of each individual's records there are {_KNOWN}"
