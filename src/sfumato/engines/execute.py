@@ -186,11 +186,12 @@ def _part(part: str, name: str) -> str:
     return f"{part} of {name}"
 
 
-def _in_part(tree: exp.Select, part: str | None) -> exp.Select:
-    """The tree with every table replaced by that part of it."""
+def _in_part(tree: exp.Select, plan: QueryPlan, part: str | None) -> exp.Select:
+    """The tree with the private table replaced by that part of it."""
     if part is not None:
         for table in tree.find_all(exp.Table):
-            table.set("this", exp.to_identifier(_part(part, table.name), quoted=True))
+            if table.name in plan.relation.private:
+                table.set("this", exp.to_identifier(_part(part, table.name), quoted=True))
     return tree
 
 
@@ -343,7 +344,7 @@ def _find_type(
         from_=select.args["from_"].copy(), joins=[each.copy() for each in select.args.get("joins") or []]
     )
     scope = _read_all(spell_groups(scope.select(tree.copy())), plan)
-    query = _in_part(scope, part).sql(dialect="duckdb")
+    query = _in_part(scope, plan, part).sql(dialect="duckdb")
     ((_, kind, *_),) = connection.execute(f"DESCRIBE {query}").fetchall()
     return str(kind)
 
@@ -379,6 +380,9 @@ def _most_rows(
     if isinstance(item, exp.Table):
         table = tables[item.name]
         return table.unit.max_records if not isinstance(table, PublicTable) else None
+    if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Union):
+        parts = [_most_rows(connection, each, tables) for each in (item.this.this, item.this.expression)]
+        return None if None in parts else sum(each or 0 for each in parts)
     select = item.this if isinstance(item, exp.Subquery) else item
     group = select.args.get("group")
     if group is not None and len(group.expressions) == 1:
@@ -417,7 +421,7 @@ def _encoded(plan: QueryPlan, *, with_unit: bool, part: str | None = None) -> st
 
     With `part`, of that part of the one table that the statement reads.
     """
-    tree = _in_part(_read_all(_shield(_guard(plan.relation.tree.copy())), plan), part)
+    tree = _in_part(_read_all(_shield(_guard(plan.relation.tree.copy())), plan), plan, part)
     read: dict[str, str] = {}  # what is evaluated of a record, and its name: each only once
     kept: list[str] = []
     selected: list[str] = []

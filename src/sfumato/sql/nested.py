@@ -102,20 +102,23 @@ def _find_units(query: exp.Select, units: Mapping[str, str]) -> dict[str, set[st
     clause = query.args.get("with_")
     named = {name: {column} for name, column in units.items()}
     for cte in clause.expressions if clause is not None else ():
-        if isinstance(cte.this, exp.Select):
-            named[cte.alias.lower()] = _list_units(cte.this, units, named)
+        named[cte.alias.lower()] = _list_units(cte.this, units, named)
     items = [each.this for each in (query.args.get("from_"), *(query.args.get("joins") or [])) if each]
     found: dict[str, set[str]] = {}
     for item in items:
-        if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
+        if isinstance(item, exp.Subquery):
             found[item.alias.lower()] = _list_units(item.this, units, named)
         elif isinstance(item, exp.Table):
             found[item.alias_or_name.lower()] = named.get(item.name.lower(), set())
     return found
 
 
-def _list_units(query: exp.Select, units: Mapping[str, str], named: Mapping[str, set[str]]) -> set[str]:
+def _list_units(query: exp.Expr, units: Mapping[str, str], named: Mapping[str, set[str]]) -> set[str]:
     """The names under which an inner query offers the unit; `named` are those of queries of WITH."""
+    while isinstance(query, (exp.Subquery, exp.Union)):
+        query = query.this  # the first query of a union names its columns
+    if not isinstance(query, exp.Select):
+        return set()
     known = _find_units(query, units)
     from_ = query.args.get("from_")
     for item in [each.this for each in (from_, *(query.args.get("joins") or [])) if each is not None]:

@@ -46,7 +46,7 @@ from sfumato.sql.plan import (
 )
 from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.settle import settle
-from sfumato.sql.sources import prune_columns, resolve_sources
+from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
 from sfumato.sql.windows import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -163,7 +163,9 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
         )
     read_rows(query)
     tree = relation.tree.select(append=False)
-    for item in query.expressions:
+    looked_up = bool(relation.tree.find(exp.Join)) and not query.args.get("joins")
+    # What was looked up stands beside the rows, and is none of their columns.
+    for item in expand_star(query, relation) if looked_up else query.expressions:
         if not isinstance(item, exp.Star):
             _check_parts(item.unalias(), "the select list")
         elif any(item.args.values()):

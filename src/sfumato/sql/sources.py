@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.check import Kind, find_aggregates, refuse, refuse_clauses
+from sfumato.sql.check import find_aggregates, refuse, refuse_clauses
 from sfumato.sql.dates import narrow_moments
 from sfumato.sql.inner import gathers, group_individuals
 from sfumato.sql.relation import (
@@ -21,17 +21,10 @@ from sfumato.sql.relation import (
     derive_field,
     is_reserved,
     qualify,
-    qualify_condition,
     read_table,
 )
-
-_COMMON_TYPES: dict[Kind, str] = {
-    "boolean": "BOOLEAN",
-    "integer": "BIGINT",
-    "number": "DOUBLE",
-    "text": "VARCHAR",
-    "date": "TIMESTAMP",
-}
+from sfumato.sql.semijoins import equal, keep_where, list_conditions, match_columns
+from sfumato.sql.unions import unite
 
 
 def resolve_sources(
@@ -50,10 +43,18 @@ def resolve_sources(
         relation = _join(relation, _resolve_item(join.this, catalog, ctes), join)
     where = query.args.get("where")
     if where is not None:
-        condition = qualify_condition(where.this, relation, where="WHERE")
-        relation = replace(relation, tree=relation.tree.where(condition, append=True))
+        relation, condition = keep_where(
+            where.this,
+            relation,
+            resolve=lambda inner: _resolve_rows(inner, catalog, ctes),
+            resolve_from=lambda inner: resolve_sources(_only_from(inner), catalog, ctes),
+        )
         relation = narrow_moments(condition, relation)
     return relation
+
+
+def _only_from(query: exp.Select) -> exp.Select:
+    return exp.Select(from_=query.args.get("from_"), joins=query.args.get("joins"))
 
 
 def prune_columns(relation: Relation, trees: list[exp.Expr]) -> Relation:
@@ -114,19 +115,19 @@ def _resolve_ctes(query: exp.Select, catalog: Catalog) -> dict[str, Relation]:
     ctes: dict[str, Relation] = {}
     for cte in clause.expressions:
         name = cte.alias.lower()
-        if not isinstance(cte.this, exp.Select) or name in ctes or name in catalog:
+        if not isinstance(cte.this, (exp.Select, exp.Union)) or name in ctes or name in catalog:
             raise refuse(f"WITH {cte.alias} must be one plain SELECT under a new name")
         if cte.args.get("alias") is not None and cte.args["alias"].columns:
             raise refuse("WITH name(columns) is not supported; name the columns inside with AS")
-        ctes[name] = _resolve_rows(cte.this, catalog, ctes)
+        ctes[name] = _resolve_query(cte.this, catalog, ctes)
     return ctes
 
 
 def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
-    if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
+    if isinstance(item, exp.Subquery) and isinstance(item.this, (exp.Select, exp.Union)):
         if not item.alias:
             raise refuse("a subquery in FROM needs a name: (SELECT ...) AS name")
-        return _wrap(_resolve_rows(item.this, catalog, ctes), item.alias.lower())
+        return _wrap(_resolve_query(item.this, catalog, ctes), item.alias.lower())
     if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
         raise refuse(f"FROM reads described tables only, not {item.sql()[:60]!r}")
     if item.args.get("db") or item.args.get("joins") or item.args.get("sample") or item.args.get("pivots"):
@@ -138,6 +139,26 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]
     if source is None:
         raise refuse(f"no table {item.name!r} (described: {', '.join(sorted(catalog))})")
     return read_table(source, alias)
+
+
+def _resolve_query(query: exp.Select | exp.Union, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
+    """An inner query: one SELECT, or several with UNION ALL between them."""
+    if isinstance(query, exp.Select):
+        return _resolve_rows(query, catalog, ctes)
+    selects = _list_parts(query)
+    return unite([_resolve_rows(each, catalog, ctes) for each in selects])
+
+
+def _list_parts(query: exp.Expr) -> list[exp.Select]:
+    query = query.unnest()
+    if isinstance(query, exp.Select):
+        return [query]
+    if not isinstance(query, exp.Union) or query.args.get("distinct") or query.args.get("by_name"):
+        raise refuse("UNION ALL of inner queries is read; UNION, INTERSECT and EXCEPT compare records")
+    for name in ("order", "limit", "offset", "with_"):
+        if query.args.get(name):
+            raise refuse(f"{name.upper().rstrip('_')} after UNION ALL in an inner query")
+    return [*_list_parts(query.this), *_list_parts(query.expression)]
 
 
 def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
@@ -205,11 +226,11 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
             "a join of private tables must match their units (ON a.unit = b.unit): otherwise a row would "
             "belong to two individuals"
         )
-    matches = [_match(one, other, joined) for one, other in pairs]
+    matches = [match_columns(one, other, joined, where="ON") for one, other in pairs]
     if both:
         # What the statement compares may be a copy that lost something, so the units are compared too.
         one, other = (exp.column(UNIT, table=each.unit_alias, quoted=True) for each in (left, right))
-        matches.append(_equal(one, other, "VARCHAR"))
+        matches.append(equal(one, other, "VARCHAR"))
     return Relation(
         tree=left.tree.join(
             right.tree.args["from_"].this,
@@ -242,16 +263,8 @@ def _read_pairs(
     condition = qualify(on, joined, where="ON")
     return [
         (part.this.unnest(), part.expression.unnest()) if isinstance(part, exp.EQ) else (part, part)
-        for part in _list_conditions(condition)
+        for part in list_conditions(condition)
     ]
-
-
-def _list_conditions(condition: exp.Expr) -> list[exp.Expr]:
-    """What stands between the ANDs of a condition, without the brackets that some tools put around it."""
-    condition = condition.unnest()
-    if not isinstance(condition, exp.And):
-        return [condition]
-    return [part for each in condition.flatten() for part in _list_conditions(each)]
 
 
 def _matches_units(
@@ -262,24 +275,6 @@ def _matches_units(
     aliases = {alias for alias, _ in sides}
     # USING always takes one column of each side.
     return all(found.is_unit for _, found in sides) and bool(join.args.get("using") or aliases == units)
-
-
-def _match(one: exp.Expr, other: exp.Expr, joined: Relation) -> exp.Expr:
-    """The equality of two columns of one kind: a hash join, and no conversion that could fail."""
-    if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
-        raise refuse("ON takes equalities of columns (a.x = b.y AND ...); put other conditions into WHERE")
-    kinds = {joined.field(one).kind, joined.field(other).kind}
-    kinds = {"number"} if kinds == {"integer", "number"} else kinds
-    if len(kinds) > 1 or "unknown" in kinds:
-        text = f"{one.sql()} = {other.sql()}"[:80]
-        raise refuse(f"a join compares columns of different types: {text}; cast one in an inner query")
-    return _equal(one, other, _COMMON_TYPES[kinds.pop()])
-
-
-def _equal(one: exp.Expr, other: exp.Expr, kind: str) -> exp.Expr:
-    """Both sides converted, by a conversion that cannot fail, so that none happens on its own."""
-    left, right = (exp.TryCast(this=each.copy(), to=exp.DataType.build(kind)) for each in (one, other))
-    return exp.EQ(this=left, expression=right)
 
 
 def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
