@@ -8,7 +8,7 @@ bound take the slower road through a window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,7 @@ from sfumato.engines.base import (
     refuse_large_marginals,
     sign_version,
 )
+from sfumato.engines.chain import follow_reference
 from sfumato.engines.counts import (
     OccupiedTally,
     ServerEngine,
@@ -69,7 +70,7 @@ from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, table_spec
-from sfumato.schema.table import find_place
+from sfumato.schema.table import PrivacyUnit, find_place
 from sfumato.sql import UNIT, QueryPlan, code_name
 from sfumato.tables.arrays import to_numpy
 
@@ -125,18 +126,18 @@ class DuckDBEngine(CountingEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        source = self._find(table)
+        source, stored = self._find(table), self._open(table, frozenset()).columns
         columns = check_columns(
             table,
             marginals,
-            source.columns,
+            stored,
             where=_name(table),
             other="has a nested or binary type; leave it out",
             # A text file without a header line would show its first record here.
             listed=source.format == "parquet",
         )
         for column in columns:
-            encode_column(table.column(column), source.columns, list_type="unused")
+            encode_column(table.column(column), stored, list_type="unused")
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
                 raise SourceError(
                     f"table {table.name!r}: column {column!r} lists an empty text, but an empty field of a "
@@ -144,12 +145,7 @@ class DuckDBEngine(CountingEngine):
                 )
         try:
             # The very same encoding, of no record: what can be known to fail is known before a charge.
-            _seal(
-                table,
-                source.fetch(needed_columns(table, _codes(columns), source.columns)),
-                _codes(columns),
-                rows=False,
-            )
+            _seal(table, self._open(table, _codes(columns)), _codes(columns), rows=False)
         except duckdb.Error as error:
             raise SourceError(
                 f"{_name(table)} cannot be encoded: {str(error).splitlines()[0][:200]}"
@@ -157,7 +153,10 @@ class DuckDBEngine(CountingEngine):
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest of the files' names, sizes and modification times."""
-        return sign_version(file_facts(self._find(table)), secret=secret)
+        facts = file_facts(self._find(table))
+        if isinstance(table, Table) and table.reference is not None:
+            facts += "\n" + self.version(table.reference.table, secret=secret)
+        return sign_version(facts, secret=secret)
 
     def _count_cells(
         self,
@@ -276,7 +275,7 @@ class DuckDBEngine(CountingEngine):
             with connect() as connection:
                 rows = connection.sql(f"DESCRIBE SELECT * FROM {self._scan_public(table)}").fetchall()
             return {name: sql_kind(kind) for name, kind, *_ in rows}
-        return describe_columns(table, self._find(table).columns, where=_name(table))
+        return describe_columns(table, self._open(table, frozenset()).columns, where=_name(table))
 
     def column_types(self, table: Table) -> dict[str, pa.DataType]:
         """The types of the stored columns that a query may name, as statements see them; reads no record."""
@@ -318,7 +317,8 @@ class DuckDBEngine(CountingEngine):
 
         Nothing of people's records is read, so that whatever happens here may be told.
         """
-        from sfumato.engines.execute import bind_aggregates, check_constants, check_joins
+        from sfumato.engines.execute import bind_aggregates, check_constants
+        from sfumato.engines.joins import check_joins
 
         try:
             with connect(plainly=True) as connection:
@@ -439,9 +439,20 @@ class DuckDBEngine(CountingEngine):
         if described is None or described[0] is not table:
             spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
             described = self._described = (table, digest(spec))
-        return f"{_SEALING}\n{file_facts(self._find(table))}\n{described[1]}"
+        whose = "" if table.reference is None else f"\n{self._facts(table.reference.table)}"
+        return f"{_SEALING}\n{file_facts(self._find(table))}\n{described[1]}{whose}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
+        """The columns that `names` asks of a table, and the one that names individuals."""
+        if table.reference is None:
+            return self._open_stored(table, names)
+        reference = table.reference
+        # By itself it has no unit: who it is of stands in the other table.
+        alone = replace(table, unit=PrivacyUnit(column=None, max_records=1), reference=None)
+        own = self._open_stored(alone, names | {reference.column.lower()})
+        return follow_reference(table, own, self._open(reference.table, frozenset([reference.key.lower()])))
+
+    def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
         source = self._find(table)
         return source.fetch(needed_columns(table, names, source.columns))
 
@@ -510,14 +521,24 @@ class ProjectEngine(DuckDBEngine):
         self._servers: dict[str, ServerEngine] = {}
         self._finding = Lock()
 
-    def snapshot(self, table: Table) -> AbstractContextManager[None]:
-        """As the engine of the table's place has it."""
-        server = self._find_server(table)
-        return super().snapshot(table) if server is None else server.snapshot(table)
+    @contextmanager
+    def snapshot(self, table: Table) -> Iterator[None]:
+        """As the engine of the table's place has it, and of those that its references lead to."""
+        with ExitStack() as held:
+            for each in _chain(table):
+                server = self._find_server(each)
+                if server is not None:
+                    held.enter_context(server.snapshot(each))
+            yield
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error about public facts, as the engine of the table's place does."""
         server = self._find_server(table)
+        if server is not None and table.reference is not None:
+            raise SourceError(
+                f"table {table.name!r}: recipes count a table with references from files only; make a view on "
+                "the server that has the unit column"
+            )
         (super().check if server is None else server.check)(table, marginals)
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
@@ -525,7 +546,10 @@ class ProjectEngine(DuckDBEngine):
         server = self._find_server(table)
         if server is None or isinstance(table, PublicTable):
             return super().version(table, secret=secret)
-        return server.version(table, secret=secret)
+        own = server.version(table, secret=secret)
+        if table.reference is None:
+            return own
+        return sign_version(f"{own}\n{self.version(table.reference.table, secret=secret)}", secret=secret)
 
     def count(
         self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
@@ -537,19 +561,19 @@ class ProjectEngine(DuckDBEngine):
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name."""
         server = self._find_server(table)
-        if server is None or isinstance(table, PublicTable):
+        if server is None or isinstance(table, PublicTable) or table.reference is not None:
             return super().describe(table)
         return server.describe(table)
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
-        if self._find_server(table) is None:
+        if all(self._find_server(each) is None for each in _chain(table)):
             return super()._seal(table, names)
         return _seal(table, self._open(table, names), names)
 
-    def _open(self, table: Table, names: frozenset[str]) -> Fetched:
+    def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
         server = self._find_server(table)
         if server is None:
-            return super()._open(table, names)
+            return super()._open_stored(table, names)
         described = {part for column in table.columns.values() for part in column.stored}
         return server.fetch(table, needed_columns(table, names, described) | names)
 
@@ -577,6 +601,14 @@ class ProjectEngine(DuckDBEngine):
 def open_engine(folder: Path) -> DuckDBEngine:
     """The engine for the tables of a project in `folder`. Nothing is opened before a table is read."""
     return ProjectEngine(folder)
+
+
+def _chain(table: Table) -> Iterator[Table]:
+    """A table, and those that its references lead to."""
+    yield table
+    while table.reference is not None:
+        table = table.reference.table
+        yield table
 
 
 def _name(table: Table) -> str:

@@ -42,6 +42,7 @@ class Field:
     a column of a public table are its values. `type` is how it is stored, if that is known;
     `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions;
     with a `period`, they are beginnings of such. What is `counted` is a whole number within its bounds.
+    `origin` are the table and the stored column it is, `refers_to` those that it holds keys of.
     """
 
     name: str
@@ -55,6 +56,8 @@ class Field:
     moments: tuple[datetime | None, datetime | None] | None = None
     period: str | int | None = None
     counted: bool = False
+    origin: tuple[str, str] | None = None
+    refers_to: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,9 +281,18 @@ def read_table(source: Source, alias: str) -> Relation:
         unit = source.table.unit
         for name, column in source.table.columns.items():
             fields[name.lower()] = _describe(name, column, source)
+        for name in source.stored:
+            key = name.lower()
+            fields[key] = replace(fields[key], origin=(source.name.lower(), key))
         if unit.column is not None:
             name = unit.column.lower()
             fields[name] = replace(fields[name], is_unit=True)
+        reference = source.table.reference
+        if reference is not None:
+            key = reference.column.lower()
+            fields[key] = replace(
+                fields[key], refers_to=(reference.table.name.lower(), reference.key.lower())
+            )
     table = exp.Table(this=exp.to_identifier(source.name, quoted=True), alias=alias_table(alias))
     return Relation(
         tree=exp.Select().from_(table),

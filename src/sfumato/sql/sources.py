@@ -220,11 +220,10 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
     joined = replace(left, fields={**left.fields, **right.fields})
     pairs = _read_pairs(join, left, right, joined)
     both = left.unit is not None and right.unit is not None
-    units = {left.unit_alias, right.unit_alias}
-    if both and not any(_matches_units(pair, joined, units, join) for pair in pairs):
+    if both and not any(_matches_individuals(pair, left, right) for pair in pairs):
         raise refuse(
-            "a join of private tables must match their units (ON a.unit = b.unit): otherwise a row would "
-            "belong to two individuals"
+            "a join of private tables must match their units (ON a.unit = b.unit), or a reference with its "
+            "key: otherwise a row would belong to two individuals"
         )
     matches = [match_columns(one, other, joined, where="ON") for one, other in pairs]
     if both:
@@ -267,14 +266,20 @@ def _read_pairs(
     ]
 
 
-def _matches_units(
-    pair: tuple[exp.Expr, exp.Expr], joined: Relation, units: set[str | None], join: exp.Join
-) -> bool:
-    """Whether the unit of the left relation is compared with that of the right one."""
-    sides = [joined.find(side) for side in pair if isinstance(side, exp.Column)]
-    aliases = {alias for alias, _ in sides}
-    # USING always takes one column of each side.
-    return all(found.is_unit for _, found in sides) and bool(join.args.get("using") or aliases == units)
+def _matches_individuals(pair: tuple[exp.Expr, exp.Expr], left: Relation, right: Relation) -> bool:
+    """Whether a unit is compared with a unit, or a reference with what it refers to, across the join."""
+    for one, other in (pair, pair[::-1]):
+        if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
+            return False
+        if one.table not in left.fields or other.table not in right.fields:
+            continue
+        mine, theirs = left.field(one), right.field(other)
+        if mine.is_unit and theirs.is_unit:
+            return True
+        for child, parent in ((mine, theirs), (theirs, mine)):
+            if child.refers_to is not None and child.refers_to == parent.origin:
+                return True
+    return False
 
 
 def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
