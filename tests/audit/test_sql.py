@@ -34,9 +34,28 @@ values = ["x", "y", "z"]
 bounds = [-10, 50]
 [tables.t.columns.i]
 bounds = {bounds}
+{chain}
 [tables.fan]
 public = true
 source = "fan.csv"
+"""
+# The texts in o are keys that several people share, and that many lines refer to.
+CHAIN = """
+[tables.lines]
+source = "lines.parquet"
+references = {o = "t.o"}
+max_records = 6
+[tables.lines.columns.e]
+values = ["x", "y"]
+[tables.lines.columns.w]
+bounds = [-1, 9]
+[tables.marks]
+source = "marks.parquet"
+references = {line = "lines.no"}
+max_records = 9
+max_groups = 2
+[tables.marks.columns.h]
+range = [0, 4]
 """
 CROWD = [(f"crowd{n}", float(n % 50), n % 5 - 2, "xyz"[n % 3], f"open{n % 3}") for n in range(30)]
 
@@ -123,6 +142,25 @@ STATEMENTS = {
     "COUNT(*) AS n, SUM(t.c) AS total FROM t JOIN fan ON t.d = fan.d GROUP BY p) AS q",
     "records with inner rows": "DP-SELECT 8 d, COUNT(*), SUM(c), AVG(q.n) FROM t "
     "JOIN (SELECT p, COUNT(*) AS n FROM t GROUP BY p) AS q ON t.p = q.p GROUP BY d",
+    "of those who are elsewhere": "DP-SELECT 8 d, COUNT(*), SUM(c), COUNT(DISTINCT p), MEDIAN(c) FROM t "
+    "WHERE p IN (SELECT p FROM t WHERE i > 0) AND c // 1 > -9 GROUP BY d",
+    "of those who are nowhere else": "DP-SELECT 8 COUNT(*), AVG(c) FROM t AS a WHERE c > 0 OR NOT EXISTS "
+    "(SELECT 1 FROM t AS b WHERE b.p = a.p AND b.i > 0)",
+    "in a public list": "DP-SELECT 8 d, COUNT(*), SUM(c) FROM t WHERE d IN (SELECT d FROM fan WHERE n > 3) "
+    "OR d NOT IN (SELECT d FROM fan) GROUP BY d",
+    "one after the other": "DP-SELECT 8 d, COUNT(*), SUM(c), COUNT(DISTINCT p), MEDIAN(c) "
+    "FROM (SELECT p, d, c FROM t WHERE i > 0 UNION ALL SELECT p, d, i FROM t) AS u GROUP BY d",
+    "individuals of several tables": "DP-SELECT 8 n, COUNT(*), SUM(s) FROM (SELECT p, COUNT(*) AS n, "
+    "SUM(v) AS s FROM (SELECT p, c AS v FROM t UNION ALL SELECT p, w FROM lines) AS u GROUP BY p) AS q "
+    "GROUP BY n",
+    "along a reference": "DP-SELECT 8 e, COUNT(*), SUM(w), COUNT(DISTINCT p), MEDIAN(w) FROM lines "
+    "GROUP BY e",
+    "along a reference, counted": "DP-SELECT 8 COUNT(*), COUNT(DISTINCT p) FROM lines WHERE w > 0",
+    "along two references": "DP-SELECT 8 h, COUNT(*), COUNT(DISTINCT p), SUM(h) FROM marks GROUP BY h",
+    "joined along references": "DP-SELECT 8 t.d, COUNT(*), SUM(w), COUNT(DISTINCT t.p) FROM t "
+    "JOIN lines ON lines.o = t.o JOIN marks ON marks.line = lines.no GROUP BY t.d",
+    "inner rows along a reference": "DP-SELECT 8 n, COUNT(*), SUM(s), AVG(least) FROM (SELECT p, "
+    "COUNT(*) AS n, SUM(w) AS s, MIN(w) AS least FROM lines GROUP BY p HAVING MAX(w) > 0) AS q GROUP BY n",
     "rows that differ": "DP-SELECT 8 d, COUNT(*) FROM (SELECT DISTINCT p, d, i FROM t WHERE c > -3) AS q "
     "GROUP BY d",
 }
@@ -134,10 +172,34 @@ class Bench:
     def __init__(self, folder, monkeypatch, *, neighbours="add-remove", rows=False, bounds="[-2, 2]"):
         self.folder, self.monkeypatch, self.plans = folder, monkeypatch, {}
         unit = 'unit = "row"' if rows else f'unit = "p"\nmax_records = {MAX_RECORDS}'
-        text = PROJECT.format(unit=unit, neighbours=neighbours, bounds=bounds)
+        chain = "" if rows else CHAIN
+        text = PROJECT.format(unit=unit, neighbours=neighbours, bounds=bounds, chain=chain)
+        self.write_lines()
         (folder / "sfumato.toml").write_text(text)
         fan = "".join(f"{d},{side},{n}\n" for n in range(9) for d, side in (("x", "north"), ("y", "south")))
         (folder / "fan.csv").write_text(f"d,side,n\nx,centre,0\n{fan}")
+
+    def write_lines(self):
+        """Lines that refer to what anybody may hold, and to nothing; marks that refer to lines."""
+        held = [
+            *(f"open{n}" for n in range(12)),
+            *(f"value{n}" for n in range(9)),
+            "a",
+            "zebra",
+            "n",
+            "",
+            None,
+        ]
+        rows = [(key, n) for key in held for n in range(4)]
+        lines = {
+            "no": [n // 2 for n in range(len(rows))],  # two lines have one number
+            "o": [key for key, _ in rows],
+            "w": [[-5.0, 9.5, math.nan, 3.25][n] for _, n in rows],
+            "e": [["x", "y", "never", None][n] for _, n in rows],
+        }
+        pq.write_table(pa.table(lines), self.folder / "lines.parquet")
+        marks = {"line": [n % 70 for n in range(200)], "h": [n % 6 for n in range(200)]}
+        pq.write_table(pa.table(marks), self.folder / "marks.parquet")
 
     def write(self, records):
         kinds = {"p": pa.string(), "c": pa.float64(), "i": pa.int64(), "d": pa.string(), "o": pa.string()}
@@ -260,6 +322,8 @@ def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monke
         *("no group", "public groups", "public groups, Gaussian", "few groups", "open groups"),
         *("a row per individual", "a row per individual, Gaussian", "a row per individual, by its results"),
         *("a row per individual and key", "inner rows, multiplied", "inner rows of inner rows"),
+        *("of those who are elsewhere", "one after the other", "along a reference", "along two references"),
+        *("joined along references", "individuals of several tables"),
     ],
 )
 def test_exchanging_an_individual_stays_within_the_replace_bound(tmp_path, monkeypatch, name):
@@ -377,6 +441,28 @@ def test_rows_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
     bench = Bench(tmp_path, monkeypatch)
     moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS[name])
     assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
+
+
+@pytest.mark.parametrize("careless", [False, True])
+def test_keys_that_others_hold_take_nothing_from_them(tmp_path, monkeypatch, careless):
+    from sfumato.engines import chain
+
+    original = chain._Holders.find
+
+    def find_alone(self, keys):
+        """Leaves out records whose key several people hold: then one person decides about others."""
+        rows, people = original(self, keys)
+        alone = np.bincount(rows, minlength=len(keys))[rows] == 1
+        return rows[alone], people[alone]
+
+    if careless:
+        monkeypatch.setattr(chain._Holders, "find", find_alone)
+    bench = Bench(tmp_path, monkeypatch)
+    crowd = [(f"crowd{n}", 1.0, 1, "x", f"open{n}") for n in range(12)]
+    greedy = [("somebody", 1.0, 1, "x", f"open{n}") for n in range(12)]
+    statement = STATEMENTS["along a reference"]
+    found = find_violation(bench.record(crowd + greedy, statement), bench.record(crowd, statement))
+    assert ("above the declared" in found) if careless else found is None
 
 
 def test_a_row_per_individual_costs_one_record(tmp_path, monkeypatch):

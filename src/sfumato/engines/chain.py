@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from sfumato.engines.base import Fetched
+from sfumato.engines.base import Fetched, check_unit
 from sfumato.engines.sealed import clean_column, clean_type
 from sfumato.errors import SourceError
 from sfumato.schema import Table
@@ -45,11 +45,12 @@ def follow_reference(table: Table, own: Fetched, parent: Fetched) -> Fetched:
         raise SourceError(f"{where}: the source has no such column")
     if unit.lower() in named:
         raise SourceError(
-            f"{where}: the source has a column {named[unit.lower()]!r}, which is the name of the unit of table "
-            f"{reference.table.name!r}; declare it as unit, in place of references"
+            f"{where}: the source has a column {named[unit.lower()]!r}, which is the name of the unit of "
+            f"table {reference.table.name!r}; declare it as unit, in place of references"
         )
     if reference.key not in parent.columns:
         raise SourceError(f"{where}: table {reference.table.name!r} has no column {reference.key!r}")
+    check_unit(reference.table, parent.columns, where=f"table {reference.table.name!r}")
     kind = _common_type(
         own.schema.field(reference.column).type, parent.schema.field(reference.key).type, where=where
     )
@@ -59,7 +60,7 @@ def follow_reference(table: Table, own: Fetched, parent: Fetched) -> Fetched:
     def read() -> Iterator[pa.RecordBatch]:
         held = _read_holders(parent, reference.key, theirs, kind, limit=reference.table.text_limit)
         for lot in _lots(own.read()):
-            keys = _clean_keys(lot.column(reference.column), kind, limit=table.text_limit)
+            keys = _clean_keys(lot.column(reference.column), kind, limit=reference.table.text_limit)
             rows, people = held.find(keys)
             names = held.people.take(to_arrow(people))
             yield from lot.take(to_arrow(rows)).append_column(schema.field(unit), names).to_batches()

@@ -536,8 +536,8 @@ class ProjectEngine(DuckDBEngine):
         server = self._find_server(table)
         if server is not None and table.reference is not None:
             raise SourceError(
-                f"table {table.name!r}: recipes count a table with references from files only; make a view on "
-                "the server that has the unit column"
+                f"table {table.name!r}: recipes count a table with references from files only; make a view "
+                "on the server that has the unit column"
             )
         (super().check if server is None else server.check)(table, marginals)
 

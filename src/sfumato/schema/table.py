@@ -391,8 +391,8 @@ def _parse_reference(
     parent = parse_table(table, others[table], folder=folder, others=others, above=path)
     if parent.unit.column is None:
         raise SchemaError(
-            f'references: table {table!r} has unit = "row", so it names nobody whose records those of {name!r} '
-            "could be; give it a unit column"
+            f'references: table {table!r} has unit = "row", so it names nobody whose records those of '
+            f"{name!r} could be; give it a unit column"
         )
     return Reference(column=column, table=parent, key=key)
 
