@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
 from sfumato.sql.check import refuse
+from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import (
     UNIT,
     Field,
@@ -168,6 +169,7 @@ class _Group:
         where = "HAVING" if condition else "an inner select list"
         check = qualify_condition if condition else qualify
         tree = check(holder.this, self._mixed, where=where).transform(self._name_key)
+        _tell_kinds(tree, node)
         for column in tree.find_all(exp.Column):
             if column.table != _ROWS:
                 raise refuse(
@@ -361,6 +363,14 @@ class _Group:
 
     def _code(self, column: exp.Column) -> exp.Column:
         return exp.column(code_name(column.name), table=column.table, quoted=True)
+
+
+def _tell_kinds(tree: exp.Expr, written: exp.Expr) -> None:
+    """Lets parameters, as they are written, know what was found out about them in a copy."""
+    found = {part.meta[PARAMETER]: part.meta for part in tree.walk() if part.meta.get(PARAMETER)}
+    for part in written.walk():
+        if part.meta.get(PARAMETER) in found:
+            part.meta.update(found[part.meta[PARAMETER]])
 
 
 def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:

@@ -14,6 +14,7 @@ from sqlglot import exp
 from sfumato.errors import UnsupportedQuery
 from sfumato.sql.check import Kind, refuse
 from sfumato.sql.relation import UNIT, Field, Relation, alias_table, qualify, qualify_condition
+from sfumato.sql.settle import settle
 
 COMMON_TYPES: dict[Kind, str] = {
     "boolean": "BOOLEAN",
@@ -65,13 +66,20 @@ def keep_where(
     Privacy: a row is kept or not by the rows of its own individual and public tables; docs/proofs/sql.md,
     "Semi-joins".
     """
+    tests = _find_tests(condition)
+    if not tests:
+        checked = qualify_condition(condition, relation, where="WHERE")
+        return replace(relation, tree=relation.tree.where(checked, append=True)), checked
+    for part in list_conditions(condition):
+        if not _find_tests(part):
+            settle(part, relation)  # in place: the text of a plan shows constants as they are meant
     holder = exp.Paren(this=condition.copy())
     marked = relation
-    for place, node in enumerate(_find_tests(holder)):
-        if isinstance(node, exp.In):
-            side = _read_in(node, marked, resolve)
+    for place, (written, node) in enumerate(zip(tests, _find_tests(holder), strict=True)):
+        if isinstance(written, exp.In):
+            side = _read_in(written, marked, resolve)
         else:
-            side = _read_exists(node, marked, resolve_from)
+            side = _read_exists(written, marked, resolve_from)
         marked = _mark(marked, side, f"test {place} of sfumato")
         _put_test(node, side, f"test {place} of sfumato")
     checked = qualify_condition(holder.this, marked, where="WHERE")
@@ -103,7 +111,7 @@ def _read_in(node: exp.In, relation: Relation, resolve: Resolve) -> _Side:
     query = node.args["query"].unnest()
     if not isinstance(query, exp.Select):
         raise refuse("IN takes a list of constants or one SELECT")
-    column = qualify(node.this.unnest(), relation, where="IN")
+    column = qualify(node.this.unnest().copy(), relation, where="IN")
     if not isinstance(column, exp.Column):
         raise refuse("IN (SELECT ...) looks for a column; compute it in an inner query")
     inner = resolve(query)
@@ -135,7 +143,7 @@ def _read_exists(node: exp.Expr, relation: Relation, resolve_from: Resolve) -> _
     units = False
     for part in list_conditions(where.this) if where is not None else []:
         if all(_is_known(column, inner) for column in part.find_all(exp.Column)):
-            own.append(part)
+            own.append(qualify_condition(part, inner, where="EXISTS"))
             continue
         pair = _read_pair(part, inner, relation)
         if relation.field(pair[1]).is_unit and inner.field(pair[0]).is_unit:
@@ -152,8 +160,7 @@ def _read_exists(node: exp.Expr, relation: Relation, resolve_from: Resolve) -> _
     if inner.unit is None and not pairs:
         raise refuse("EXISTS without an equality with a column of the outer rows")
     if own:
-        condition = qualify_condition(exp.and_(*(each.copy() for each in own)), inner, where="EXISTS")
-        inner = replace(inner, tree=inner.tree.where(condition, append=True))
+        inner = replace(inner, tree=inner.tree.where(exp.and_(*own), append=True))
     return _Side(relation=inner, pairs=tuple(pairs))
 
 
@@ -171,7 +178,9 @@ def _read_pair(part: exp.Expr, inner: Relation, outer: Relation) -> tuple[exp.Co
     sides.sort(key=lambda side: not (isinstance(side, exp.Column) and _is_known(side, inner)))
     if len(sides) != 2 or not all(isinstance(side, exp.Column) for side in sides):
         raise refuse("EXISTS is tied to the outer rows by equalities of columns (o.person = v.person)")
-    one, other = qualify(sides[0], inner, where="EXISTS"), qualify(sides[1], outer, where="EXISTS")
+    one, other = (
+        qualify(side.copy(), each, where="EXISTS") for side, each in zip(sides, (inner, outer), strict=True)
+    )
     assert isinstance(one, exp.Column)
     assert isinstance(other, exp.Column)
     return one, other
