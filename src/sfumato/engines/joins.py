@@ -36,10 +36,10 @@ def _most_rows(
     if isinstance(item, exp.Table):
         table = tables[item.name]
         return table.unit.max_records if not isinstance(table, PublicTable) else None
-    if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Union):
-        parts = [_most_rows(connection, each, tables) for each in (item.this.this, item.this.expression)]
-        return None if None in parts else sum(each or 0 for each in parts)
     select = item.this if isinstance(item, exp.Subquery) else item
+    if isinstance(select, exp.Union):
+        parts = [_most_rows(connection, each, tables) for each in (select.this, select.expression)]
+        return None if None in parts else sum(each or 0 for each in parts)
     group = select.args.get("group")
     if group is not None and len(group.expressions) == 1:
         return 1
