@@ -41,7 +41,8 @@ class Field:
     `column` is its description if it has a public domain, whose codes the engine offers. The `labels` of
     a column of a public table are its values. `type` is how it is stored, if that is known;
     `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions;
-    with a `period`, they are beginnings of such. What is `counted` is a whole number within its bounds.
+    with a `period`, they are beginnings of such. What is `counted` is a whole number within its bounds,
+    and `is_private` says that bounds are to be chosen.
     `origin` are the table and the stored column it is, `refers_to` those that it holds keys of.
     """
 
@@ -58,6 +59,7 @@ class Field:
     counted: bool = False
     origin: tuple[str, str] | None = None
     refers_to: tuple[str, str] | None = None
+    is_private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,8 @@ class Relation:
     The rows of an individual are its records in one table, or else they are `joined`: made of several
     tables, or of groups of records, and bounded after all that. What is `multiplied` by a join has at most
     max_records records of an individual enter it. Of `individuals` there is one row for each. `tables` are
-    all that are read, `private` those of people's records.
+    all that are read, `private` those of people's records. `chosen` are bounds that were chosen privately, by
+    the text of their operand.
     """
 
     tree: exp.Select
@@ -97,6 +100,7 @@ class Relation:
     joined: bool = False
     multiplied: bool = False
     individuals: bool = False
+    chosen: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
 
     def find(self, node: exp.Column) -> tuple[str, Field]:
         """The alias of the table, and the field in it, that `node` names."""
@@ -329,7 +333,7 @@ def _describe(name: str, column: Column, source: Source) -> Field:
             kind, bounds = "integer", (low, high)
         case Values(values) if not isinstance(values[0], str):
             kind, bounds = "integer", (min(values), max(values))  # type: ignore[assignment]
-        case None if column.bounds is not None and kind == "text":
+        case None if (column.bounds is not None or column.private_bounds) and kind == "text":
             kind = "number"
         case None if column.format is not None and kind != "date":
             kind, stored = "date", pa.timestamp("us")
@@ -342,7 +346,13 @@ def _describe(name: str, column: Column, source: Source) -> Field:
         begin, end = (datetime.combine(each, time()) for each in column.dates)
         moments = begin, end + timedelta(days=1)
     return Field(
-        name=name, kind=kind, bounds=column.bounds or bounds, column=described, type=plain, moments=moments
+        name=name,
+        kind=kind,
+        bounds=column.bounds or bounds,
+        column=described,
+        type=plain,
+        moments=moments,
+        is_private=column.private_bounds,
     )
 
 

@@ -166,7 +166,9 @@ def _selected(
             untold = found.column is None and found.bounds is None
             hidden = found.is_unit or (untold and found.moments is None)
             if not hidden and untold and not found.is_drafted:
-                hidden = read_key(node, relation).is_open  # moments by themselves are no groups
+                hidden = read_key(
+                    node, relation, where="the select list"
+                ).is_open  # moments by themselves are no groups
             if statement.plain and hidden and (found.is_drafted or found.is_unit or found.labels is None):
                 blanks[name] = field_type(found)
                 order.append(name)
@@ -185,7 +187,7 @@ def _selected(
 
 
 def _read_column(node: exp.Expr, relation: Relation) -> tuple[Key, tuple[float, float] | None]:
-    key = read_key(node, relation)
+    key = read_key(node, relation, where="the select list")
     if not key.is_open:
         return key, None
     found = relation.field(key.node) if isinstance(key.node, exp.Column) else None

@@ -88,6 +88,7 @@ def _merge(fields: list[Field]) -> Field:
         else None,
         period=first.period if same else None,
         counted=all(field.counted for field in fields),
+        is_private=any(field.is_private for field in fields),
     )
 
 
