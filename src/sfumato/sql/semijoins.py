@@ -133,6 +133,8 @@ def _read_exists(node: exp.Expr, relation: Relation, resolve_from: Resolve) -> _
     query = node.this.unnest()
     if not isinstance(query, exp.Select):
         raise refuse("EXISTS takes one SELECT")
+    if query.args.get("from_") is None:
+        raise refuse("EXISTS (SELECT ...) without FROM looks at nothing")
     for name in ("group", "having", "distinct", "limit", "offset", "order", "with_"):
         if query.args.get(name):
             raise refuse(f"{name.upper().rstrip('_')} in EXISTS (SELECT ...); put it into an inner query")
