@@ -96,7 +96,7 @@ class Relation:
     unit: PrivacyUnit | None
     unit_alias: str | None
     tables: tuple[str, ...]
-    private: frozenset[str] = frozenset()
+    private: tuple[str, ...] = ()
     joined: bool = False
     multiplied: bool = False
     individuals: bool = False
@@ -304,7 +304,7 @@ def read_table(source: Source, alias: str) -> Relation:
         unit=unit,
         unit_alias=alias if unit is not None else None,
         tables=(source.name,),
-        private=frozenset() if unit is None else frozenset([source.name]),
+        private=() if unit is None else (source.name,),
     )
 
 

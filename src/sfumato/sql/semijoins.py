@@ -231,7 +231,7 @@ def _mark(relation: Relation, side: _Side, alias: str) -> Relation:
         tree=relation.tree.join(joined, on=on, join_type="LEFT"),
         fields={**relation.fields, alias: fields},
         tables=relation.tables + inner.tables,
-        private=relation.private | inner.private,
+        private=tuple(dict.fromkeys(relation.private + inner.private)),
         joined=relation.joined or inner.unit is not None,
         multiplied=relation.multiplied or inner.multiplied,
     )

@@ -240,7 +240,7 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
         unit=_join_units(left.unit, right.unit),
         unit_alias=left.unit_alias or right.unit_alias,
         tables=left.tables + right.tables,
-        private=left.private | right.private,
+        private=tuple(dict.fromkeys(left.private + right.private)),
         joined=True,
         multiplied=True,
     )

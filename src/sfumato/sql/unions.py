@@ -39,7 +39,7 @@ def unite(parts: list[Relation]) -> Relation:
         unit=unit,
         unit_alias=None if unit is None else _WHOLE,
         tables=tuple(name for part in parts for name in part.tables),
-        private=frozenset().union(*(part.private for part in parts)),
+        private=tuple(dict.fromkeys(name for part in parts for name in part.private)),
         joined=True,
         multiplied=any(part.multiplied for part in parts),
     )
