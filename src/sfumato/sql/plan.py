@@ -532,6 +532,8 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
     ]
     if unit.column is None:
         lines.append("  bounding     every row is an individual")
+    elif plan.relation.individuals and unit.max_records == 1:
+        lines.append("  bounding     one row for each individual, made of its own records")
     else:
         most = f"{unit.max_records}" if plan.tally is None else f"1, 2, 4, ... or {CAPS[-1]}"
         lines.append(f"  bounding     at most {most} rows of an individual are aggregated")

@@ -52,9 +52,10 @@ from sfumato.sql.plan import (
     name_columns,
     plan_selection,
 )
-from sfumato.sql.relation import Catalog, Relation, resolve_sources
+from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.rollups import choose_levels
 from sfumato.sql.settle import settle
+from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
 from sfumato.sql.windows import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -101,13 +102,19 @@ def prepare_query(
     declared = unit
     if declared.private_records:
         source = catalog[relation.tables[0]].table
-        if relation.joined or len(relation.tables) > 1 or source is None or source.unit != declared:
+        derived = relation.joined or relation.multiplied or relation.individuals or len(relation.tables) > 1
+        if derived or source is None or source.unit != declared:
             raise refuse(
                 'max_records = "private" is for statements about the records of one table; declare it'
             )
         unit = cap_unit(declared, cap or 1)
         relation = replace(relation, unit=unit)
     keys, answered = read_keys(query, relation)
+    if unit.column is None and statement.around and any(key.is_open for key in keys):
+        raise refuse(
+            'an inner query that puts records together: with unit = "row" every record is an individual of '
+            "its own, and no column says which belong together; declare the unit column in the project file"
+        )
     reader = _Reader(relation, keys, query)
     outputs = tuple(
         Output(
@@ -139,6 +146,9 @@ def prepare_query(
             "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
         )
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
+    relation = prune_columns(
+        relation, [*(key.tree for key in keys), *(each.tree for each in measures if each.tree is not None)]
+    )
     unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
     parts = len(measures) + len(unbounded) + declared.private_records
     _check_groups(keys, measures)
@@ -210,7 +220,9 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
         )
     read_rows(query)
     tree = relation.tree.select(append=False)
-    for item in query.expressions:
+    looked_up = bool(relation.tree.find(exp.Join)) and not query.args.get("joins")
+    # What was looked up stands beside the rows, and is none of their columns.
+    for item in expand_star(query, relation) if looked_up else query.expressions:
         if not isinstance(item, exp.Star):
             _check_parts(item.unalias(), "the select list")
         elif any(item.args.values()):
