@@ -66,7 +66,8 @@ DASHBOARD = [
 def make_project(folder: Path, rows: int) -> Path:
     """Writes the table and its project file."""
     duckdb.execute(f"""COPY (
-        SELECT i % {max(1, rows // 4)} AS person, ['North', 'South', 'Harbour', 'Island'][1 + i * 7 % 4] AS clinic,
+        SELECT i % {max(1, rows // 4)} AS person,
+            ['North', 'South', 'Harbour', 'Island'][1 + i * 7 % 4] AS clinic,
             ['first', 'again', 'urgent', 'odd'][1 + i * 5 % 4] AS kind, 1 + i % 12 AS month,
             DATE '2025-01-01' + (i * 11 % 365)::INTEGER AS visited, (i * 37 % 10000) / 100.0 AS fee
         FROM range({rows}) AS t(i)) TO '{folder / "visits.parquet"}'""")
@@ -109,7 +110,8 @@ def main(rows: int = 40_000, runs: int = 20, epsilon: int = 1) -> float:
     for number, ratio in enumerate(ratios, start=1):
         print(f"{number:3} {ratio:8.1f} times  {DASHBOARD[number - 1]}")
     measured = 1 / float(np.mean(1 / ratios))
-    print(f"mean squared error one by one / planned together: {measured:.1f} (planned {workload.improvement:.1f})")
+    planned = workload.improvement
+    print(f"mean squared error one by one / planned together: {measured:.1f} (planned {planned:.1f})")
     return measured
 
 

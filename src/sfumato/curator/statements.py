@@ -190,6 +190,7 @@ class Desk:
         parameters: Sequence[object],
         progress: Callable[[str], None],
     ) -> Answer:
+        """The answer to a statement."""
         statement = read_statement(text)
         bind_parameters(statement.query, parameters)
         return self.answer_prepared(self.prepare(statement, epsilon=epsilon), progress=progress)
@@ -205,6 +206,7 @@ class Desk:
     def describe(
         self, text: str, *, epsilon: Fraction | None, types: Sequence[pa.DataType | None]
     ) -> Description:
+        """The columns that the answer to a statement would have."""
         statement = read_statement(text)
         stand_in(statement.query, stands_for(types))
         count = count_stands(statement.query)
