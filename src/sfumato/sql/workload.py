@@ -92,11 +92,13 @@ def choose_purchases(
 def divide_epsilon(purchases: Sequence[Purchase], epsilon: Fraction) -> list[Fraction]:
     """The shares of epsilon that make the whole loss least: by the cube roots of the losses.
 
-    They are rounded down to millionths of epsilon.
+    They are whole millionths of epsilon.
     """
     roots = [each.loss ** (1 / 3) for each in purchases]
-    parts = [math.floor(1e6 * root / sum(roots)) for root in roots]
-    return [epsilon * max(1, part) / (10**6 + len(parts)) for part in parts]
+    parts = [max(1, math.floor(10**6 * root / sum(roots))) for root in roots]
+    largest = parts.index(max(parts))
+    parts[largest] += 10**6 - sum(parts)
+    return [epsilon * part / 10**6 for part in parts]
 
 
 def list_items(each: Wanted) -> list[Item] | None:
