@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
 from sfumato.curator.door import Bill, answer_under_charge
-from sfumato.errors import BudgetExceeded, RecipeError
+from sfumato.errors import BudgetExceeded, RecipeError, SourceError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
@@ -28,6 +28,7 @@ from sfumato.sql import (
     Price,
     QueryPlan,
     Source,
+    answer_listing,
     bind_parameters,
     check_within,
     choose_step,
@@ -58,6 +59,7 @@ from sfumato.sql import (
     probe_rows,
     quantile_ranks,
     quantile_scores,
+    read_listing,
     read_statement,
     refuse,
     refuse_deep,
@@ -78,7 +80,7 @@ if TYPE_CHECKING:
     from sfumato.engines.execute import TrueAggregates
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Noise, Statement, Within
+    from sfumato.sql import Catalog, Listing, Noise, Statement, Within
 
     _Choose = Callable[..., NDArray[np.int64]]
 
@@ -175,6 +177,9 @@ class _Desk:
         parameters: Sequence[object],
         progress: Callable[[str], None],
     ) -> Answer:
+        listing = read_listing(text)
+        if listing is not None:
+            return _explain_free() if listing.explain else Answer(table=self._list(listing), public=True)
         statement = read_statement(text)
         bind_parameters(statement.query, parameters)
         statement = self._prepare(statement, epsilon=epsilon)
@@ -187,6 +192,10 @@ class _Desk:
     def describe(
         self, text: str, *, epsilon: Fraction | None, types: Sequence[pa.DataType | None]
     ) -> Description:
+        listing = read_listing(text)
+        if listing is not None:
+            table = _explain_free().table if listing.explain else self._list(listing)
+            return Description(columns=tuple((field.name, field.type) for field in table.schema))
         statement = read_statement(text)
         stand_in(statement.query, stands_for(types))
         count = count_stands(statement.query)
@@ -202,6 +211,20 @@ class _Desk:
             columns=tuple((field.name, field.type) for field in schema),
             parameters=kinds_of_parameters(found, types),
         )
+
+    def _list(self, asked: Listing) -> pa.Table:
+        """The answer to a question about the tables themselves."""
+
+        def find_source(name: str) -> Source:
+            try:
+                return self._source(name)
+            except SourceError:  # the project file has facts of its own
+                return Source(name=name, stored={}, table=self.project.tables.get(name))
+
+        def describe(text: str) -> pa.Schema:
+            return self.describe(text, epsilon=Fraction(1), types=()).schema
+
+        return answer_listing(asked, self.project, find_source=find_source, describe=describe)
 
     @refuse_deep
     def _prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement:
@@ -256,8 +279,7 @@ class _Desk:
         catalog = self._catalog(statement)
         free = self._answer_free(statement, catalog)
         if free is not None and statement.explain:
-            text = "public facts answer this: no record is read, and nothing is spent"
-            return Answer(table=pa.table({"plan": [text]}), explanation=text, public=True)
+            return _explain_free()
         if free is not None:
             return Answer(table=free, public=True)
         if statement.mode == "public":
@@ -469,25 +491,30 @@ class _Desk:
         """The tables of the project; of those that the statement names, also their stored columns."""
         named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
         catalog: Catalog = {}
-        for name, table in self.project.tables.items():
+        for name in self._tables:
             used = name.lower() in named
-            stored = self.engine.describe(table) if used else {}
-            types = self.engine.column_types(table) if used else {}
-            catalog[name] = Source(name=name, stored=stored, table=table, types=types)
-        for name, public in self.project.public.items():
-            used = name.lower() in named
-            if used:
-                refuse_private_file(public, self.project)
-            catalog[name] = Source(
-                name=name,
-                stored=self.engine.describe(public) if used else {},
-                labels=self.engine.list_labels(public) if used else {},
-            )
+            unused = Source(name=name, stored={}, table=self.project.tables.get(name))
+            catalog[name] = self._source(name) if used else unused
         return catalog
+
+    def _source(self, name: str) -> Source:
+        """A table with its stored columns, from headers, footers and catalogues alone."""
+        if name in self.project.tables:
+            table = self.project.tables[name]
+            types = self.engine.column_types(table)
+            return Source(name=name, stored=self.engine.describe(table), table=table, types=types)
+        public = self.project.public[name]
+        refuse_private_file(public, self.project)
+        return Source(name=name, stored=self.engine.describe(public), labels=self.engine.list_labels(public))
 
     @property
     def _tables(self) -> dict[str, Table | PublicTable]:
         return {**self.project.tables, **self.project.public}
+
+
+def _explain_free() -> Answer:
+    text = "public facts answer this: no record is read, and nothing is spent"
+    return Answer(table=pa.table({"plan": [text]}), explanation=text, public=True)
 
 
 def _is_averaged(plan: QueryPlan) -> bool:

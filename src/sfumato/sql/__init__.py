@@ -20,6 +20,7 @@ from sfumato.sql.finish import (
     rehearse_query,
     unpack_noisy,
 )
+from sfumato.sql.listing import Listing, answer_listing, read_listing
 from sfumato.sql.nested import aggregates, flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import (
@@ -46,6 +47,7 @@ __all__ = [
     "Answer",
     "Catalog",
     "Description",
+    "Listing",
     "Measure",
     "Noise",
     "NoisyAggregates",
@@ -55,6 +57,7 @@ __all__ = [
     "Statement",
     "Within",
     "aggregates",
+    "answer_listing",
     "bind_parameters",
     "check_within",
     "choose_step",
@@ -87,6 +90,7 @@ __all__ = [
     "probe_rows",
     "quantile_ranks",
     "quantile_scores",
+    "read_listing",
     "read_statement",
     "refuse",
     "refuse_deep",

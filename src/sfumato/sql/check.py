@@ -121,7 +121,8 @@ _DEEPEST = 64  # Python's own limit leaves room for about twice as many
 
 def refuse(reason: str) -> UnsupportedQuery:
     """The error for a statement that is not answered."""
-    return UnsupportedQuery(f"not answered: {reason}. Nothing was spent")
+    stop = "" if reason.endswith(("?", "...")) else "."
+    return UnsupportedQuery(f"not answered: {reason}{stop} Nothing was spent")
 
 
 def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:

@@ -94,19 +94,23 @@ def read_statement(text: str) -> Statement:
         raise UnsupportedQuery("several statements in one string; send them one by one")
     if "$" in _PARAMETER.sub("", masked):
         raise UnsupportedQuery("dollar quotes and named parameters; write text in single quotes, or $1")
-    explain = _EXPLAIN.match(body)
-    if explain:
-        body = body[explain.end() :]
+    body, explain = unwrap_explain(body)
     body, options = _read_prefix(body)
     query = _parse(body)
     return Statement(
         mode="public" if options is None else "private",
         query=query,
-        explain=explain is not None,
+        explain=explain,
         texts=_texts_of(query, body),
         plain=options is None,
         **(_read_price(text) if options is None else options),
     )
+
+
+def unwrap_explain(body: str) -> tuple[str, bool]:
+    """What stands behind EXPLAIN, and whether that is there."""
+    explain = _EXPLAIN.match(body)
+    return (body, False) if explain is None else (body[explain.end() :], True)
 
 
 def _texts_of(query: exp.Select, body: str) -> tuple[str, ...]:
