@@ -18,10 +18,12 @@ from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
 from sfumato.curator.door import Bill, answer_under_charge
+from sfumato.curator.released import find_released_size
 from sfumato.errors import BudgetExceeded, RecipeError, SourceError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
+    SIZES,
     Answer,
     Description,
     NoisyAggregates,
@@ -50,6 +52,7 @@ from sfumato.sql import (
     list_labels,
     normalize,
     note_counts,
+    note_noise,
     pack_noisy,
     parameter_type,
     plan_public,
@@ -451,18 +454,37 @@ class _Desk:
         report = self.report()
         costs = tuple(cost for plan in plans for cost in plan.costs)
         admitted = admits(report.budget, report.sums, costs)
-        text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
-        text += more
+        likely = self._find_size(plans[0], report)
+        errors = [expected_errors(plan, sizes=_list_sizes(plan, likely)) for plan in plans]
+        text = "\n".join(
+            explain_query(
+                plan,
+                errors={name: each.describe() for name, each in found.items()},
+                left=report.left,
+                admitted=admitted,
+            )
+            for plan, found in zip(plans, errors, strict=True)
+        )
+        notes = tuple(note for plan in plans for note in note_noise(plan, likely))
+        text += more + "".join(f"\n  note         {note}" for note in notes)
         table = pa.table({"plan": text.splitlines()})
         price = Price(
             epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
             delta=sum((plan.delta for plan in plans), Fraction(0)),
-            errors=expected_errors(plans[0]),
+            errors={name: each.width for name, each in errors[0].items()},
+            expected=errors[0],
             groups=None if plans[0].selection is not None else plans[0].groups,
             admitted=admitted,
             stored=bool(report.entries) and all(map(self._is_stored, plans)),
         )
-        return Answer(table=table, explanation=text, price=price)
+        return Answer(table=table, explanation=text, price=price, notes=notes)
+
+    def _find_size(self, plan: QueryPlan, report: BudgetReport) -> int | None:
+        """About how many records the one table of a plan has, by what was released of it before."""
+        tables = set(plan.relation.tables)
+        if len(plan.relation.tables) != 1 or not report.entries:
+            return None
+        return find_released_size(report, self.open_ledger(), tables.pop())
 
     def _is_stored(self, plan: QueryPlan) -> bool:
         ledger = self.open_ledger()
@@ -510,6 +532,12 @@ class _Desk:
     @property
     def _tables(self) -> dict[str, Table | PublicTable]:
         return {**self.project.tables, **self.project.public}
+
+
+def _list_sizes(plan: QueryPlan, likely: int | None) -> tuple[int, ...]:
+    """The sizes of groups for which errors are told: usual ones, and the likely one if it is known."""
+    known = () if likely is None or plan.selection is not None else (max(1, round(likely / plan.groups)),)
+    return tuple(sorted({*SIZES, *known}))
 
 
 def _explain_free() -> Answer:

@@ -11,6 +11,7 @@ from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
+from sfumato.sql.expected import SIZES, ExpectedError, expected_errors, note_noise
 from sfumato.sql.finish import (
     Answer,
     Price,
@@ -18,6 +19,7 @@ from sfumato.sql.finish import (
     note_counts,
     pack_noisy,
     rehearse_query,
+    sum_records,
     unpack_noisy,
 )
 from sfumato.sql.listing import Listing, answer_listing, read_listing
@@ -29,7 +31,6 @@ from sfumato.sql.plan import (
     QueryPlan,
     check_within,
     describe_scales,
-    expected_errors,
     explain_query,
     half_width,
     least_epsilon,
@@ -43,10 +44,12 @@ from sfumato.sql.statement import Statement, Within, price_statement, read_state
 
 __all__ = [
     "CELLS",
+    "SIZES",
     "UNIT",
     "Answer",
     "Catalog",
     "Description",
+    "ExpectedError",
     "Listing",
     "Measure",
     "Noise",
@@ -80,6 +83,7 @@ __all__ = [
     "list_labels",
     "normalize",
     "note_counts",
+    "note_noise",
     "pack_noisy",
     "parameter_type",
     "plan_public",
@@ -99,6 +103,7 @@ __all__ = [
     "selects_rows",
     "stand_in",
     "stands_for",
+    "sum_records",
     "take_out",
     "unpack_noisy",
 ]
