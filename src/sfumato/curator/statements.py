@@ -50,6 +50,7 @@ from sfumato.sql import (
     least_epsilon,
     list_constants,
     list_labels,
+    name_item,
     normalize,
     note_counts,
     note_noise,
@@ -615,7 +616,8 @@ def _rename(table: pa.Table, statement: Statement) -> pa.Table:
     items = statement.query.expressions
     if len(items) != table.num_columns or any(isinstance(item, exp.Star) for item in items):
         return table
-    names = [item.alias or text for item, text in zip(items, statement.texts, strict=True)]
+    pairs = zip(items, statement.texts, strict=True)
+    names = [name_item(item, text, plain=True) for item, text in pairs]
     return table.rename_columns(names)
 
 

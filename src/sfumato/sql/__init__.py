@@ -7,7 +7,7 @@ in probes. An engine is asked what the plan says, the curator adds noise, with c
 labels, and finish makes the answer.
 """
 
-from sfumato.sql.aggregates import CELLS, Measure
+from sfumato.sql.aggregates import CELLS, Measure, name_item
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
@@ -81,6 +81,7 @@ __all__ = [
     "least_epsilon",
     "list_constants",
     "list_labels",
+    "name_item",
     "normalize",
     "note_counts",
     "note_noise",

@@ -56,6 +56,8 @@ _PAIRED: dict[type[exp.Expr], AggregateKind] = {
     exp.RegrCount: "measure",
 }
 _MANY_LABELS = 8
+# Text first, so that a name in quotes is not looked for inside it.
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"((?:[^"]|"")*)\"""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +141,15 @@ class Aggregate:
 
 
 def name_item(item: exp.Expr, text: str, *, plain: bool = False) -> str:
-    """The name of an item of a select list: its alias, or else `text`.
+    """The name of an item of a select list: its alias, or else `text`, without the quotes around names.
 
     A column of a `plain` SELECT, or one in quotes, is called by its own name, as tools expect.
     """
     if isinstance(item, exp.Alias):
         return str(item.alias)
-    return bare_name(text) if isinstance(item, exp.Column) and (plain or '"' in text) else text
+    if isinstance(item, exp.Column) and (plain or '"' in text):
+        return bare_name(text)
+    return _QUOTED.sub(lambda found: found[0] if found[1] is None else found[1].replace('""', '"'), text)
 
 
 def bare_name(text: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 from sqlglot import exp
 
 from sfumato.errors import UnsupportedQuery
+from sfumato.sql.hints import hint_aggregate, hint_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -175,9 +176,8 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
             raise refuse(f"{where} uses {hint}")
         if not isinstance(part, _ALLOWED) or isinstance(part, exp.Anonymous):
             name = part.name if isinstance(part, exp.Anonymous) else part.key
-            raise refuse(
-                f"{where} uses {name.upper()[:60]}, which is not among the allowed functions (docs/sql.md)"
-            )
+            hint = hint_function(name)
+            raise refuse(f"{where} uses {name.upper()[:60]}, which is not among the allowed functions{hint}")
         _check_details(part, where)
 
 
@@ -207,8 +207,8 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
         return
     if isinstance(node, exp.AggFunc):
-        name = node.key.upper()
-        raise refuse(f"the aggregate {name} has no private form here (docs/sql.md lists those that have)")
+        name = node.sql_name() if hasattr(node, "sql_name") else node.key.upper()
+        raise refuse(f"the aggregate {name} has no private form here{hint_aggregate(name)}")
     for child in node.iter_expressions():
         yield from find_aggregates(child)
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
+from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values, suggest_name
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.check import (
     CAST_KINDS,
@@ -27,6 +27,7 @@ from sfumato.sql.check import (
     refuse_clauses,
 )
 from sfumato.sql.dates import derive_period, narrow_moments, read_labels
+from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle
 
 UNIT = "unit of sfumato"
@@ -111,12 +112,7 @@ class Relation:
             if name in fields and alias in ("", key)
         ]
         if not found:
-            # Only described names are listed: a text file without a header line has records for names.
-            fields = [each for fields in self.fields.values() for each in fields.values()]
-            known = sorted(
-                {each.name for each in fields if each.column is not None or each.bounds is not None}
-            )
-            raise refuse(f"no column {node.sql()[:80]!r} (described: {', '.join(known) or 'none'})")
+            raise refuse(f"no column {node.sql()[:80]!r}{hint_column(node, self.fields)}")
         if len(found) > 1:
             raise refuse(f"column {node.name!r} is in several tables; write table.{node.name}")
         return found[0]
@@ -342,7 +338,9 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]
         return _wrap(ctes[name], alias)
     source = {key.lower(): value for key, value in catalog.items()}.get(name)
     if source is None:
-        raise refuse(f"no table {item.name!r} (described: {', '.join(sorted(catalog))})")
+        raise refuse(
+            f"no table {item.name[:80]!r}{suggest_name(item.name, sorted(catalog), word='described')}"
+        )
     return _read_table(source, alias)
 
 

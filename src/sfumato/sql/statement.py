@@ -24,6 +24,7 @@ from sqlglot.errors import SqlglotError
 from sfumato.errors import RecipeError, UnsupportedQuery
 from sfumato.exact import parse_delta, parse_positive
 from sfumato.sql.check import refuse_deep, refuse_large
+from sfumato.sql.hints import hint_parse, hint_statement
 
 if TYPE_CHECKING:
     from sfumato.sql.nested import Around
@@ -274,13 +275,9 @@ def _parse(body: str) -> exp.Select:
     try:
         trees = sqlglot.parse(body, dialect="duckdb")
     except SqlglotError as error:
-        reason = str(error).split("\n", maxsplit=1)[0]
-        raise UnsupportedQuery(f"the statement cannot be parsed: {reason[:200]}") from None
+        raise UnsupportedQuery(hint_parse(body, str(error).split("\n", maxsplit=1)[0])) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
-        kind = type(trees[0]).__name__.upper() if trees and trees[0] is not None else "nothing"
-        if kind in ("ALIAS", "COLUMN", "COMMAND", "nothing"):
-            kind = "this; a statement begins with DP-SELECT, SELECT or EXPLAIN"
-        raise UnsupportedQuery(f"only SELECT is answered, not {kind}; records are changed outside sfumato")
+        raise UnsupportedQuery(hint_statement(body, trees[0] if trees else None))
     for node in trees[0].walk():
         node.comments = None
     refuse_large(trees[0])
