@@ -260,11 +260,11 @@ def test_the_command_line_tells_the_same(place):
 
 
 def test_without_the_package_the_remedy_is_told(place, monkeypatch):
-    from sfumato.engines import duckdb
+    from sfumato.engines import project
 
     source, _ = place
     missing = {"postgres": ("sfumato.engines.postgres.engine", "PostgresEngine", "no_such_package")}
-    monkeypatch.setattr(duckdb, "_SERVERS", missing)
+    monkeypatch.setattr(project, "_SERVERS", missing)
     with pytest.raises(SourceError, match=r"pip install 'sfumato\[postgres\]'"):
         open_engine(Path()).check(describe(source), (("region",),))
 

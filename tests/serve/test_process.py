@@ -30,12 +30,12 @@ from sfumato.engines import DuckDBEngine
 def aggregate(self, *args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 DuckDBEngine.aggregate = aggregate
-import sfumato.engines.duckdb as module
+import sfumato.engines.project as module
 module.ProjectEngine.aggregate = aggregate
 """
 SLOW = """
 import time
-import sfumato.engines.duckdb as module
+import sfumato.engines.project as module
 plain = module.ProjectEngine.aggregate
 def aggregate(self, *args, **options):
     time.sleep(2)

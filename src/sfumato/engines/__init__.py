@@ -1,7 +1,8 @@
 """The private room: the only package that reads people's records."""
 
 from sfumato.engines.base import TrueCounts
-from sfumato.engines.duckdb import DuckDBEngine, open_engine
+from sfumato.engines.duckdb import DuckDBEngine
+from sfumato.engines.project import open_engine
 from sfumato.engines.source import find_files
 
 Engine = DuckDBEngine

@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     import duckdb
 
     from sfumato.engines.base import Fetched
+    from sfumato.engines.execute import TrueAggregates
+    from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
+    from sfumato.sql import QueryPlan
 
 
 Dialect = Literal["duckdb", "postgres", "spark"]
@@ -344,6 +347,16 @@ class ServerEngine(CountingEngine):
     @abstractmethod
     def fetch(self, table: Table, wanted: frozenset[str]) -> Fetched:
         """The wanted columns of a table for statements; they are read when asked for."""
+
+    def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
+        """The plan as the server runs it, None if its columns are fetched; public facts decide."""
+        return None
+
+    def aggregate(
+        self, table: Table, pushed: PushedPlan, wanted: frozenset[str]
+    ) -> tuple[TrueAggregates, Fetched | None]:
+        """The aggregates of all individuals within their bound, and the wanted columns of the others."""
+        raise NotImplementedError
 
     def _count_clipped(
         self, table: Table, questions: tuple[ClippedMarginal, ...], progress: Callable[[str], None]

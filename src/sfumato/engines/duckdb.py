@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from threading import Lock, RLock
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -32,7 +31,6 @@ from sfumato.engines.base import (
 )
 from sfumato.engines.counts import (
     OccupiedTally,
-    ServerEngine,
     Tally,
     bound_records,
     clip_counts,
@@ -69,7 +67,6 @@ from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, table_spec
-from sfumato.schema.table import find_place
 from sfumato.sql import UNIT, QueryPlan, code_name
 from sfumato.tables.arrays import to_numpy
 
@@ -87,7 +84,6 @@ if TYPE_CHECKING:
         Moments,
         NormChoice,
         Outcomes,
-        Question,
         Residuals,
     )
     from sfumato.schema.part import Part
@@ -97,11 +93,6 @@ _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residual
 _PUBLIC_TEXT = 100_000
 _MOST_EMPTIED = 64
 _SEALING = "sealing 1"  # changes with how records are made plain, so that what is kept is made anew
-# The engine of a place that is no file, and the package it needs.
-_SERVERS = {
-    "postgres": ("sfumato.engines.postgres.engine", "PostgresEngine", "psycopg"),
-    "spark": ("sfumato.engines.spark.engine", "SparkEngine", "pyspark"),
-}
 _RANKED_ROWS = 3_000_000  # what is ranked at once: a window does not spill all that it holds
 
 
@@ -133,7 +124,7 @@ class DuckDBEngine(CountingEngine):
             where=_name(table),
             other="has a nested or binary type; leave it out",
             # A text file without a header line would show its first record here.
-            listed=source.format == "parquet",
+            listed=source.format != "csv",
         )
         for column in columns:
             encode_column(table.column(column), source.columns, list_type="unused")
@@ -144,7 +135,7 @@ class DuckDBEngine(CountingEngine):
                 )
         try:
             # The very same encoding, of no record: what can be known to fail is known before a charge.
-            _seal(
+            seal_fetched(
                 table,
                 source.fetch(needed_columns(table, _codes(columns), source.columns)),
                 _codes(columns),
@@ -393,7 +384,7 @@ class DuckDBEngine(CountingEngine):
                 names |= sealed.names
                 sealed = None
             if sealed is None:
-                sealed = _seal(table, self._open(table, names), names)
+                sealed = seal_fetched(table, self._open(table, names), names)
                 if self._facts(table) != facts:
                     return sealed  # changed while it was read: whoever asks sees it by the version
                 if kept_in is not None:
@@ -426,7 +417,7 @@ class DuckDBEngine(CountingEngine):
         with self._sealing:
             seen, sealed = self._emptied.get(key, (None, None))
             if sealed is None or seen != (fetched.schema, fetched.columns):
-                sealed = _seal(table, fetched, names, rows=False)
+                sealed = seal_fetched(table, fetched, names, rows=False)
                 if len(self._emptied) >= _MOST_EMPTIED:
                     self._emptied.pop(next(iter(self._emptied)))
                 self._emptied[key] = ((fetched.schema, fetched.columns), sealed)
@@ -488,6 +479,8 @@ class DuckDBEngine(CountingEngine):
 
     def _scan_public(self, table: PublicTable) -> str:
         source = find_files(table.source, folder=self._folder, table=table.name)
+        if source.format == "duckdb":
+            raise SourceError(f"public table {table.name!r}: source must be Parquet or a text file")
         files = ", ".join(quote_text(escape_pattern(str(path))) for path in source.paths)
         # The rows of a public table are public, so that its types may be guessed from them.
         return (
@@ -499,91 +492,12 @@ class DuckDBEngine(CountingEngine):
         return find_files(table.source, folder=self._folder, table=table.name, encoding=encoding)
 
 
-class ProjectEngine(DuckDBEngine):
-    """The engine of a project: tables in files are counted here, all others on the server that has them.
-
-    Statements are aggregated here for all tables: the columns that they name are fetched from servers.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._servers: dict[str, ServerEngine] = {}
-        self._finding = Lock()
-
-    def snapshot(self, table: Table) -> AbstractContextManager[None]:
-        """As the engine of the table's place has it."""
-        server = self._find_server(table)
-        return super().snapshot(table) if server is None else server.snapshot(table)
-
-    def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
-        """Raises an error about public facts, as the engine of the table's place does."""
-        server = self._find_server(table)
-        (super().check if server is None else server.check)(table, marginals)
-
-    def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
-        """A keyed digest, as the engine of the table's place makes it."""
-        server = self._find_server(table)
-        if server is None or isinstance(table, PublicTable):
-            return super().version(table, secret=secret)
-        return server.version(table, secret=secret)
-
-    def count(
-        self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
-    ) -> tuple[TrueCounts, ...]:
-        """The exact answer to every question, counted where the table is."""
-        server = self._find_server(table)
-        return (super().count if server is None else server.count)(table, questions, progress=progress)
-
-    def describe(self, table: Table | PublicTable) -> dict[str, str]:
-        """The kinds of the stored columns that a query may name."""
-        server = self._find_server(table)
-        if server is None or isinstance(table, PublicTable):
-            return super().describe(table)
-        return server.describe(table)
-
-    def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
-        if self._find_server(table) is None:
-            return super()._seal(table, names)
-        return _seal(table, self._open(table, names), names)
-
-    def _open(self, table: Table, names: frozenset[str]) -> Fetched:
-        server = self._find_server(table)
-        if server is None:
-            return super()._open(table, names)
-        described = {part for column in table.columns.values() for part in column.stored}
-        return server.fetch(table, needed_columns(table, names, described) | names)
-
-    def _find_server(self, table: Table | PublicTable) -> ServerEngine | None:
-        """The engine of the server that has the table, opened once; None if it is in files."""
-        place = find_place(table.source)
-        if place == "file":
-            return None
-        if isinstance(table, PublicTable):
-            raise SourceError(f"public table {table.name!r}: source must be a file")
-        with self._finding:  # one engine for a place, whoever asks first
-            if place not in self._servers:
-                module, name, package = _SERVERS[place]
-                try:
-                    import_module(package)
-                except ImportError:
-                    raise SourceError(
-                        f"table {table.name!r}: its source needs another package: "
-                        f"pip install 'sfumato[{place}]'"
-                    ) from None
-                self._servers[place] = getattr(import_module(module), name)(self._folder)
-            return self._servers[place]
-
-
-def open_engine(folder: Path) -> DuckDBEngine:
-    """The engine for the tables of a project in `folder`. Nothing is opened before a table is read."""
-    return ProjectEngine(folder)
-
-
 def _name(table: Table) -> str:
     return f"table {table.name!r}: source {table.source!r}"
 
 
-def _seal(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:
+def seal_fetched(table: Table, fetched: Fetched, names: frozenset[str], *, rows: bool = True) -> Sealed:
+    """The sealed table of what was fetched; without `rows`, one that has no record."""
     batches: Iterator[pa.RecordBatch] = fetched.read() if rows else iter(())
     return seal_table(table, fetched.columns, fetched.schema, batches, names=names)
 

@@ -465,7 +465,8 @@ def _value(measure: Measure, raw: str) -> str:
     if measure.statistic == "square":
         half = float((measure.high - measure.low) / 2)
         share = f"({clamped} - {centre!r}::DOUBLE) / {half!r}::DOUBLE"
-        return f"CAST(round(pow({share}, 2) * {measure.grid}) AS BIGINT)"
+        # A product is rounded in one way only; how a power is depends on who computes it.
+        return f"CAST(round(({share}) * ({share}) * {measure.grid}) AS BIGINT)"
     width = float(measure.high - measure.low)
     return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {CELLS} / {width!r}::DOUBLE) AS INTEGER)"
 

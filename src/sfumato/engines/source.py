@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato.engines.base import Fetched
+from sfumato.engines.encode import quote_name
 from sfumato.errors import SourceError
+from sfumato.schema.project import match_files
+from sfumato.schema.table import find_database
 from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
 _BATCH_ROWS = 2**17
+# Whatever a database file says, nothing but the file is read, and nothing is loaded for it.
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+}
+_PLAIN = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_WIDE = ("HUGEINT", "UHUGEINT")  # whole numbers that no Arrow type holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +49,18 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """The files of a table, their format, and every stored column with its type."""
+    """The files of a table, their format, and every stored column with its type.
+
+    Of a database, `relation` is the table in it, as SQL names it.
+    """
 
     paths: tuple[Path, ...]
-    format: Literal["parquet", "csv"]
+    format: Literal["parquet", "csv", "duckdb"]
     columns: dict[str, Stored]
     schema: pa.Schema
     delimiter: str = ","
     encoding: str = "utf-8"
+    relation: str = ""
 
     def fetch(self, wanted: frozenset[str]) -> Fetched:
         """The `wanted` columns, to be read file by file and in order."""
@@ -54,6 +71,9 @@ class FileSource:
         return Fetched(self.columns, schema, lambda: self._read(names))
 
     def _read(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        if self.format == "duckdb":
+            yield from self._read_database(names)
+            return
         for path in self.paths:
             if self.format == "csv":
                 yield from read_text(
@@ -68,17 +88,35 @@ class FileSource:
                 for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=True):
                     yield batch.select(names)
 
+    def _read_database(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+        # All columns as they are, without a condition: what the file knows of its values decides nothing.
+        selected = [
+            quote_name(name) if self.schema.field(name).type != pa.float64() else _as_double(name)
+            for name in names
+        ]
+        with _open_database(self.paths[0]) as connection:
+            found = connection.sql(f"SELECT {', '.join(selected)} FROM {self.relation}")
+            for batch in found.to_arrow_reader(_BATCH_ROWS):
+                yield pa.RecordBatch.from_arrays(
+                    batch.columns, schema=pa.schema([self.schema.field(name) for name in names])
+                )
+
 
 def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8") -> FileSource:
     """The files behind `source`, described by their headers and footers alone."""
-    path = folder / source
-    paths = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
     name = f"table {table!r}: source {source!r}"
+    database = find_database(source)
+    paths = [folder / database[0]] if database is not None else match_files(folder / source)
     if not paths or not all(each.is_file() for each in paths):
-        raise SourceError(f"{name} does not exist; it is looked up from the folder of the project file")
+        what = "no file matches it" if "*" in source else "there is no such file"
+        raise SourceError(
+            f"{name} does not exist: {what}; it is looked up from the folder of the project file"
+        )
+    if database is not None:
+        return _describe_database(paths[0], database[1], name, _file_facts(paths))
     lowered = source.lower()
     try:
-        if lowered.endswith((".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+        if lowered.endswith(_PLAIN):
             return _describe(tuple(paths), name, encoding, _file_facts(paths))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
         if isinstance(error, SourceError):
@@ -86,7 +124,10 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
         raise SourceError(
             f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
         ) from None
-    raise SourceError(f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these")
+    raise SourceError(
+        f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these. "
+        "A table of a DuckDB database is duckdb:FILE?table=NAME"
+    )
 
 
 def file_facts(source: FileSource) -> str:
@@ -96,10 +137,16 @@ def file_facts(source: FileSource) -> str:
 
 def _file_facts(paths: Sequence[Path]) -> str:
     facts = []
-    for path in paths:
+    # What was written last may still be in a file beside a database.
+    beside = [path.with_name(f"{path.name}.wal") for path in paths if not _is_plain(path)]
+    for path in [*paths, *(each for each in beside if each.is_file())]:
         status = path.stat()
         facts.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}")
     return "\n".join(facts)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.name.lower().endswith(_PLAIN)
 
 
 @lru_cache(maxsize=64)
@@ -118,20 +165,81 @@ def _refuse_twins(source: FileSource, name: str) -> FileSource:
     for column in source.columns:
         twin = seen.setdefault(column.casefold(), column)
         if twin != column:
-            shown = f"columns {twin!r} and {column!r}" if source.format == "parquet" else "two columns"
+            shown = f"columns {twin!r} and {column!r}" if source.format != "csv" else "two columns"
             raise SourceError(f"{name}: {shown} differ in case only; rename one")
     return source
 
 
 def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
     first = pq.read_schema(paths[0])
+    stored = {field.name: field.type for field in first}
     for path in paths[1:]:
-        if not pq.read_schema(path).equals(first):
-            raise SourceError(f"{name}: its files do not have the same columns")
+        other = {field.name: field.type for field in pq.read_schema(path)}
+        for column in [*stored, *other]:
+            if stored.get(column) != other.get(column):
+                raise SourceError(
+                    f"{name}: its files do not have the same columns: {column!r} is "
+                    f"{_show_type(stored.get(column))} in {_show_path(paths[0])} and "
+                    f"{_show_type(other.get(column))} in {_show_path(path)}"
+                )
     if len(set(first.names)) != len(first.names) or not all(first.names):
         raise SourceError(f"{name} has two columns of the same name, or one without a name; rename one")
     columns = {field.name: describe_stored(field.type) for field in first}
     return FileSource(paths=paths, format="parquet", columns=columns, schema=first)
+
+
+def _show_path(path: Path) -> str:
+    return repr("/".join(path.parts[-2:]))
+
+
+def _show_type(kind: pa.DataType | None) -> str:
+    return "missing" if kind is None else str(kind)
+
+
+@contextmanager
+def _open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = duckdb.connect(str(path), read_only=True, config=dict(_CLOSED))
+    try:
+        connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+        yield connection
+    finally:
+        connection.close()
+
+
+@lru_cache(maxsize=64)
+def _describe_database(path: Path, table: str, name: str, _facts: str) -> FileSource:
+    """A table of a database file; the file is opened for reading alone."""
+    schema, _, relation = table.rpartition(".")
+    found = "SELECT table_schema, table_name, table_type FROM information_schema.tables"
+    try:
+        with _open_database(path) as connection:
+            listed = {
+                (each.lower(), one.lower()): kind for each, one, kind in connection.sql(found).fetchall()
+            }
+            kind = listed.get(((schema or "main").lower(), relation.lower()))
+            if kind is None:
+                raise SourceError(f"{name}: the database has no such table; check the schema and the name")
+            if kind != "BASE TABLE":
+                # A view may read other files, whose changes nobody would notice.
+                raise SourceError(f"{name} is a view; make a table of it: CREATE TABLE ... AS FROM {table}")
+            quoted = f"{quote_name(schema or 'main')}.{quote_name(relation)}"
+            kinds = {each: str(type_) for each, type_, *_ in connection.sql(f"DESCRIBE {quoted}").fetchall()}
+            selected = [_as_double(each) if kinds[each] in _WIDE else quote_name(each) for each in kinds]
+            read = (
+                connection.sql(f"SELECT {', '.join(selected)} FROM {quoted} LIMIT 0").to_arrow_table().schema
+            )
+    except duckdb.Error:
+        raise SourceError(
+            f"{name} cannot be opened as a DuckDB database: it is none, of another version, needs an "
+            "extension, or a program has it open for writing; close that program"
+        ) from None
+    columns = {field.name: describe_stored(field.type) for field in read}
+    described = FileSource(paths=(path,), format="duckdb", columns=columns, schema=read, relation=quoted)
+    return _refuse_twins(described, name)
+
+
+def _as_double(name: str) -> str:
+    return f"CAST({quote_name(name)} AS DOUBLE) AS {quote_name(name)}"
 
 
 def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSource:

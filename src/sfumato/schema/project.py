@@ -20,7 +20,7 @@ from sfumato.errors import RecipeError, SchemaError, SourceError
 from sfumato.exact import parse_exact, parse_positive
 from sfumato.schema.column import refuse_unknown_keys
 from sfumato.schema.limits import MOST_TEXT, read_regular
-from sfumato.schema.table import PublicTable, Table, find_place, parse_public, parse_table
+from sfumato.schema.table import PublicTable, Table, find_database, find_place, parse_public, parse_table
 
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
@@ -204,11 +204,27 @@ def list_files(source: str, folder: Path) -> Iterator[Path]:
     place = find_place(source)
     if place == "postgres":
         return
+    database = find_database(source)
+    if database is not None:
+        source = database[0]
     path = folder / (source[len("spark:") :].removeprefix("file://") if place == "spark" else source)
+    for found in match_files(path, only_stars=place != "spark"):
+        yield from found.rglob("*") if found.is_dir() else (found,)
+
+
+def match_files(path: Path, *, only_stars: bool = True) -> list[Path]:
+    """The path itself, or in order all that it matches: `*` stands for any text, `**` for any folders.
+
+    With `only_stars`, no other sign stands for anything but itself.
+
+    >>> match_files(Path("no such folder") / "*.parquet"), match_files(Path("trips[1].csv"))
+    ([], [PosixPath('trips[1].csv')])
+    """
     plain = list(takewhile(lambda part: "*" not in part, path.parts))
     pattern = path.parts[len(plain) :]
-    for found in Path(*plain).glob(str(Path(*pattern))) if pattern else (path,):
-        yield from found.rglob("*") if found.is_dir() else (found,)
+    if only_stars:
+        pattern = tuple(part.replace("[", "[[]").replace("?", "[?]") for part in pattern)
+    return sorted(Path(*plain).glob(str(Path(*pattern)))) if pattern else [path]
 
 
 def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:

@@ -272,8 +272,25 @@ def find_place(location: str) -> Place:
     return "spark" if lowered.startswith("spark:") else "file"
 
 
+def find_database(source: str) -> tuple[str, str] | None:
+    """The file and the table that duckdb:FILE?table=NAME names; None for another kind of source.
+
+    >>> find_database("duckdb:city.db?table=main.trips"), find_database("trips.parquet")
+    (('city.db', 'main.trips'), None)
+    """
+    if not source.lower().startswith("duckdb:"):
+        return None
+    file, _, query = source[len("duckdb:") :].partition("?")
+    given = parse_qsl(query, keep_blank_values=True)
+    schema, _, relation = given[0][1].rpartition(".") if [key for key, _ in given] == ["table"] else ("",) * 3
+    if not file or not relation or "." in schema or "*" in file:
+        raise SchemaError(f"source {source!r} must name one file and one table: duckdb:FILE?table=NAME")
+    return file, given[0][1]
+
+
 def check_location(location: str, *, where: str) -> None:
-    """Raises an error if a URL holds a secret: project files are shared and kept."""
+    """Raises an error if a location is misspelt or holds a secret: project files are shared and kept."""
+    find_database(location)
     if find_place(location) != "postgres":
         return
     try:

@@ -103,7 +103,7 @@ def text_of(name: str, column: Stored) -> str:
     elif column.type == "date":
         text = f"replace({text}, ' BC', ' (BC)')"
     elif column.kind == "date":
-        text = f"CAST({_moment(name, column)} AS text)"
+        text = f"CAST({plain_moment(name, column)} AS text)"
     return f'{text} COLLATE "C"'
 
 
@@ -135,7 +135,7 @@ def part_of_moment(name: str, column: Stored, part: str) -> str:
         else:
             value = _extract(name, part)
         return f"CASE WHEN isfinite({name}) AND {name} <= DATE '294247-01-10' THEN {value} END"
-    return _extract(_moment(name, column), part)
+    return _extract(plain_moment(name, column), part)
 
 
 def moment_fields(name: str, column: Stored, alias: str) -> str:
@@ -213,6 +213,12 @@ def encode_table(table: Table, columns: tuple[str, ...], stored: Mapping[str, St
     return f"SELECT {', '.join(selected) or '1 AS one'} FROM {relation} AS stored{''.join(joins)}"
 
 
+def encode_plainly(column: Column, stored: Mapping[str, Stored], *, limit: int) -> str | None:
+    """The SQL for the code of a column, None if it takes joins to compute it."""
+    found = _encode_column(column, stored, "f", limit=limit)
+    return None if found.joins else found.code
+
+
 def _days(y: str, month: str, day: str) -> str:
     """Days since 1970 of a day of the calendar that has no beginning, in whole numbers."""
     # Years begin in March, so that the leap day is the last one: 153 days in every five months from there.
@@ -224,7 +230,7 @@ def _days(y: str, month: str, day: str) -> str:
     return f"365 * {year} + {leaps} + (153 * {since_march} + 2) / 5 + {day} - 1 - {epoch}"
 
 
-def _moment(name: str, column: Stored) -> str:
+def plain_moment(name: str, column: Stored) -> str:
     """A stored timestamp in UTC, NULL outside the years that are read."""
     moment = f"({name} AT TIME ZONE 'UTC')" if column.type == "timestamptz" else name
     ends = [datetime(1970, 1, 1) + timedelta(microseconds=each) for each in (FIRST_MOMENT, LAST_MOMENT)]

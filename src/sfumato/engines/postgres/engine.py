@@ -35,6 +35,8 @@ from sfumato.engines.counts import Ask, Beside, ServerEngine, counted_query, ren
 from sfumato.engines.encode import quote_name
 from sfumato.engines.parts import encoded_columns
 from sfumato.engines.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
+from sfumato.engines.postgres.push import PostgresWords, ask_beside, find_beyond, with_beyond
+from sfumato.engines.push.plan import aggregate_queries, collect_aggregates, push_plan
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import RecipeError, SfumatoError, SourceError
 from sfumato.schema.table import check_location, public_location
@@ -42,7 +44,10 @@ from sfumato.schema.table import check_location, public_location
 if TYPE_CHECKING:
     import psycopg
 
+    from sfumato.engines.execute import TrueAggregates
+    from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
+    from sfumato.sql import QueryPlan
 
 
 _MOST_LISTED = 2**24
@@ -59,6 +64,9 @@ _SETTINGS = {
     "extra_float_digits": "3",
     "application_name": "sfumato",
     "jit": "off",  # it takes long to compile expressions of many columns
+    # Rows that are handed on between processes are few bytes here.
+    "parallel_setup_cost": "100",
+    "parallel_tuple_cost": "0.005",
     "lock_timeout": f"{_LOCK_SECONDS}s",
     # A limit that strikes after the charge would lose it.
     "statement_timeout": "0",
@@ -264,6 +272,45 @@ class PostgresEngine(ServerEngine):
 
         return fetch_columns(read, source, stored, wanted, table.unit.column)
 
+    def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
+        """The plan as the server runs it, planned there and not run; None if it is left to DuckDB."""
+        source = parse_source(table.source, table=table.name)
+        with self._open(source) as room:
+            described = self._look(room, source)
+            if not _is_steady(described, self._learn(room, source)):
+                return None
+            pushed = push_plan(plan, PostgresWords(table, described.columns))
+            if pushed is not None:
+                with hide_server(source):
+                    for query in aggregate_queries(pushed, _relation(source), bounded=False).values():
+                        room.connection.execute(f"EXPLAIN {query}")
+            return pushed
+
+    def aggregate(
+        self, table: Table, pushed: PushedPlan, wanted: frozenset[str]
+    ) -> tuple[TrueAggregates, Fetched | None]:
+        """The aggregates of all individuals within their bound, and the records of the others."""
+        source = parse_source(table.source, table=table.name)
+        with self._open(source) as room, hide_server(source):
+            stored = self._look(room, source).columns
+            kind = "" if table.unit.column is None else stored[table.unit.column].type
+            beyond = find_beyond(room.connection, pushed, _relation(source))
+            queries = aggregate_queries(pushed, _relation(source), bounded=bool(beyond))
+            answers = {
+                places: ask_beside(room.connection, query, beyond, kind) for places, query in queries.items()
+            }
+            inside = collect_aggregates(pushed, answers)
+            if not beyond:
+                return inside, None
+
+            def read(query: str) -> Iterator[list[tuple[Any, ...]]]:
+                among = f"EXISTS (SELECT 1 FROM beyond WHERE beyond.u = {pushed.unit})"
+                chosen = with_beyond(f"{query} WHERE ({pushed.condition}) AND {among}", kind)
+                with self._open(source) as room, hide_server(source):
+                    yield from fetch_rows(room.connection, chosen, given=[beyond])
+
+            return inside, fetch_columns(read, source, stored, wanted, table.unit.column)
+
     @contextmanager
     def _open(self, source: PostgresSource) -> Iterator[_Room]:
         """The transaction on the server of `source`: the one of a snapshot, or one of its own."""
@@ -390,14 +437,32 @@ def hide_server(source: PostgresSource) -> Iterator[None]:
         raise SourceError(_explain(error, source)) from None
 
 
+def _is_steady(described: Described, facts: tuple[Any, ...]) -> bool:
+    """Whether every scan within a transaction gives the same rows: not of views, policies, foreign tables.
+
+    Individuals are counted in one scan and aggregated in another. A view may draw random numbers.
+    """
+    kinds = {oid: kind for oid, kind, *_ in facts[2]}
+    stored = kinds[described.oid] == "m" or set(kinds.values()) <= {"r", "p"}
+    return stored and not any(row[-1] for row in facts[2])
+
+
+def _relation(source: PostgresSource) -> str:
+    return f"{source.relation} AS stored"
+
+
 def fetch_rows(
-    connection: psycopg.Connection[tuple[Any, ...]], query: str, *, batch: int = _BATCH_ROWS
+    connection: psycopg.Connection[tuple[Any, ...]],
+    query: str,
+    *,
+    batch: int = _BATCH_ROWS,
+    given: list[Any] | None = None,
 ) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows of `query` in batches, through a cursor that the server keeps."""
+    """The rows of `query` in batches, through a cursor that the server keeps; `given` are parameters."""
     _register(connection)
     with connection.cursor("sfumato", binary=True) as cursor:
         cursor.itersize = batch
-        cursor.execute(query)
+        cursor.execute(query, given)
         while rows := cursor.fetchmany(batch):
             yield rows
 

@@ -1,8 +1,9 @@
 """Exact bounded counts of tables in Spark.
 
 Spark reads, encodes to small integers and bounds contributions; its workers count the codes with numpy, all
-marginals in one job, and what comes back are sparse counts. What counts individuals is portable SQL. For a
-DP-SELECT, the columns that it names are fetched, and DuckDB aggregates them as it does for files.
+marginals in one job, and what comes back are sparse counts. What counts individuals is portable SQL. A
+DP-SELECT is aggregated by Spark where every expression means the same there; for others the columns that they
+name are fetched, and DuckDB aggregates them as it does for files.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Queue
 from typing import TYPE_CHECKING, Any
@@ -31,8 +32,10 @@ from sfumato.engines.base import (
 )
 from sfumato.engines.counts import Ask, Beside, ServerEngine, bounded_query, fill_counts, number_table, render
 from sfumato.engines.parts import encoded_columns
+from sfumato.engines.push.plan import aggregate_queries, beyond_query, collect_aggregates, push_plan
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.engines.spark.encode import describe_type, encode_spark_column, identify, quote_spark_name
+from sfumato.engines.spark.push import SparkWords
 from sfumato.engines.spark.session import SparkRoom, open_room
 from sfumato.errors import SourceError
 from sfumato.tables.arrays import to_numpy
@@ -40,7 +43,10 @@ from sfumato.tables.arrays import to_numpy
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sfumato.engines.execute import TrueAggregates
+    from sfumato.engines.push.plan import PushedPlan
     from sfumato.schema import Table
+    from sfumato.sql import QueryPlan
 
 
 PREFIX = "spark:"
@@ -53,6 +59,7 @@ _DENSE_TOTAL = 2**23  # and how many cells all those may have together
 _HELD = 2**22  # cells that wait to be merged, over all marginals
 _BATCH = 2**16
 _AHEAD = 4  # batches that wait here
+_STORED = "stored AS stored"
 
 
 class SparkEngine(ServerEngine):
@@ -159,6 +166,47 @@ class SparkEngine(ServerEngine):
         """The wanted columns of a table for statements; they are read when asked for."""
         return fetch_columns(self._find(table), table, wanted)
 
+    def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
+        """The plan as Spark runs it, resolved there and not run; None if it is left to DuckDB."""
+        source = self._find(table)
+        pushed = push_plan(plan, SparkWords(table, source.columns)) if source.is_steady else None
+        if pushed is not None:
+            queries = aggregate_queries(pushed, _STORED, bounded=False).values()
+            with _viewed(source, table) as room:
+                room.run(
+                    lambda: [room.session.sql(query).schema for query in queries], what=name_source(table)
+                )
+        return pushed
+
+    def aggregate(
+        self, table: Table, pushed: PushedPlan, wanted: frozenset[str]
+    ) -> tuple[TrueAggregates, Fetched | None]:
+        """The aggregates of all individuals within their bound, and the records of the others."""
+        source = self._find(table)
+        with _viewed(source, table) as room:
+
+            def ask(query: str) -> pa.Table:
+                return room.run(lambda: room.session.sql(query).toArrow(), what=name_source(table))
+
+            beyond = None if pushed.unit is None else ask(beyond_query(pushed, _STORED))
+            bounded = beyond is not None and beyond.num_rows > 0
+            if bounded:
+                room.run(
+                    lambda: room.session.createDataFrame(beyond).createOrReplaceTempView("beyond"),
+                    what=name_source(table),
+                )
+            answers = {
+                places: zip(*(column.to_pylist() for column in ask(query).columns), strict=True)
+                for places, query in aggregate_queries(pushed, _STORED, bounded=bounded).items()
+            }
+            inside = collect_aggregates(pushed, answers)
+            if not bounded:
+                return inside, None
+            among = f"EXISTS (SELECT 1 FROM beyond WHERE beyond.u = stored.{pushed.unit})"
+            chosen = f"SELECT * FROM {_STORED} WHERE ({pushed.condition}) AND {among}"
+            frame = room.run(lambda: room.session.sql(chosen), what=name_source(table))
+            return inside, fetch_columns(replace(source, frame=frame), table, wanted)
+
     def _look_up(self, table: Table) -> SparkSource:
         source = find_source(open_room(), table, folder=self._folder, known=self._known.get(table.source))
         self._known[table.source] = source
@@ -212,12 +260,28 @@ class SparkSource:
     """A table as Spark sees it: its rows, its stored columns, and what its version follows from.
 
     The rows are those of the files that were listed when it was found: files that come later are not read.
+    With `is_steady`, every job sees the same rows: not of views, which may compute anything, nor of other
+    databases.
     """
 
     room: SparkRoom
     frame: DataFrame
     columns: dict[str, Stored]
     facts: tuple[str, ...]
+    is_steady: bool = False
+
+
+@contextmanager
+def _viewed(source: SparkSource, table: Table) -> Iterator[SparkRoom]:
+    """A session with the view `stored`, the table as it is."""
+    room = source.room
+    with room.lock:
+        room.run(lambda: source.frame.createOrReplaceTempView("stored"), what=name_source(table))
+        try:
+            yield room
+        finally:
+            for name in ("stored", "beyond"):
+                room.session.catalog.dropTempView(name)
 
 
 def is_path(source: str) -> bool:
@@ -469,7 +533,7 @@ def _find_files(room: SparkRoom, path: str, name: str, known: SparkSource | None
     if not any(sign in path for sign in "*?[{") and not path.endswith(".parquet"):
         reader = reader.option("basePath", path)  # columns in the names of folders count as columns
     frame = reader.parquet(*paths)
-    return SparkSource(room, frame, _describe(frame, name), tuple(files))
+    return SparkSource(room, frame, _describe(frame, name), tuple(files), is_steady=True)
 
 
 def _find_table(room: SparkRoom, address: str, name: str) -> SparkSource:
@@ -482,7 +546,8 @@ def _find_table(room: SparkRoom, address: str, name: str) -> SparkSource:
         facts += _list_files(session, [_escape(file) for file in files])
     else:
         facts += _describe_table(session, address)
-    return SparkSource(room, frame, columns, tuple(facts))
+    is_table = session.catalog.getTable(address).tableType in ("MANAGED", "EXTERNAL")
+    return SparkSource(room, frame, columns, tuple(facts), is_steady=bool(files) and is_table)
 
 
 def _list_files(session: SparkSession, paths: list[str]) -> list[str]:

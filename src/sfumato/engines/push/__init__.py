@@ -1,0 +1,1 @@
+"""Statements that are aggregated by the server that has their table."""

@@ -1,0 +1,183 @@
+"""Statements that PostgreSQL aggregates: which of them, what travels, and that the bound holds there."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from helpers import corpus
+from sfumato.engines import DuckDBEngine, open_engine
+from sfumato.engines.postgres import engine as postgres
+from sfumato.engines.push import plan as push
+from sfumato.schema import parse_project
+
+QUIET = {"progress": lambda stage: None}
+COLUMNS = {"region": {"values": ["a", "b"]}, "fare": {"bounds": [0, 100]}, "month": {"range": [1, 12]}}
+COUNT = "DP-SELECT 1 region, COUNT(*) AS n FROM t GROUP BY region"
+
+
+def make_rows(heavy):
+    """Ten people with two records each, and one with `heavy` ones."""
+    people = [place // 2 for place in range(20)] + [99] * heavy
+    return pa.table(
+        {
+            "person": pa.array(people, pa.int32()),
+            "region": ["ab"[place % 2] for place in range(len(people))],
+            "month": pa.array([1 + place % 12 for place in range(len(people))], pa.int32()),
+            "fare": [float(place % 120) for place in range(len(people))],
+        }
+    )
+
+
+def make_project(source, folder, **facts):
+    spec = {"source": source, "unit": "person", "max_records": 3, "columns": COLUMNS, **facts}
+    return parse_project({"budget": {"epsilon": 100}, "tables": {"t": spec}}, folder=folder)
+
+
+def aggregate(project, text, engine):
+    plan = corpus.plan_statement(text, project, engine)
+    return engine.aggregate(plan, project.tables, **QUIET)
+
+
+def is_pushed(project, text, engine):
+    return engine._push(corpus.plan_statement(text, project, engine), project.tables)[2] is not None
+
+
+@pytest.fixture
+def heavy(write_table, tmp_path):
+    """A project over a table with one individual over the bound, and the same in a file."""
+    pq.write_table(make_rows(50), tmp_path / "t.parquet")
+    return make_project(write_table("heavy", make_rows(50)), tmp_path), make_project("t.parquet", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        COUNT,
+        "DP-SELECT 1 COUNT(*), COUNT(DISTINCT person) FROM t WHERE fare > 10",
+        "DP-SELECT 1 region, SUM(fare), AVG(fare), VARIANCE(fare) FROM t GROUP BY region",
+        "DP-SELECT 1 month, MEDIAN(fare) FROM t WHERE region = 'a' GROUP BY month",
+    ],
+)
+def test_an_individual_over_the_bound_adds_as_much_as_for_a_file(heavy, text):
+    there, here = heavy
+    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    assert is_pushed(there, text, server)
+    assert not corpus.differ(aggregate(here, text, engine), aggregate(there, text, server))
+
+
+def test_one_individual_moves_a_count_by_no_more_than_the_bound(write_table, tmp_path):
+    engine = open_engine(Path())
+    without = make_project(write_table("without", make_rows(0)), tmp_path)
+    (before,) = aggregate(without, COUNT, engine).true_values
+    for records in (1, 3, 4, 1000):
+        among = make_project(write_table("among", make_rows(records)), tmp_path)
+        (after,) = aggregate(among, COUNT, engine).true_values
+        assert np.abs(after - before).sum() == min(records, 3)
+
+
+def test_a_server_that_forgets_who_is_over_the_bound_is_caught(heavy, monkeypatch):
+    there, here = heavy
+    monkeypatch.setattr(postgres, "find_beyond", lambda connection, pushed, relation: [])
+    found, expected = (
+        aggregate(there, COUNT, open_engine(Path())),
+        aggregate(here, COUNT, DuckDBEngine(here.folder)),
+    )
+    assert corpus.differ(found, expected)
+
+
+def test_a_sum_that_rounds_halves_otherwise_is_caught(write_table, tmp_path, monkeypatch):
+    # A step of the sum of fares is 1 / 8192.
+    rows = make_rows(0).set_column(3, "fare", pa.array([(place + 0.5) / 8192 for place in range(20)]))
+    pq.write_table(rows, tmp_path / "t.parquet")
+    there, here = make_project(write_table("halves", rows), tmp_path), make_project("t.parquet", tmp_path)
+    text = "DP-SELECT 1 SUM(fare) FROM t"
+    expected = aggregate(here, text, DuckDBEngine(tmp_path))
+    assert not corpus.differ(expected, aggregate(there, text, open_engine(Path())))
+    monkeypatch.setattr(push, "_round_away", lambda value, words: f"CAST(round({value}) AS bigint)")
+    assert corpus.differ(expected, aggregate(there, text, open_engine(Path())))
+
+
+def test_only_records_of_individuals_over_the_bound_travel(heavy, monkeypatch):
+    there, _ = heavy
+    travelled = []
+    plain = postgres.fetch_rows
+
+    def watch(*args, **options):
+        for rows in plain(*args, **options):
+            travelled.extend(rows)
+            yield rows
+
+    monkeypatch.setattr(postgres, "fetch_rows", watch)
+    aggregate(there, COUNT, open_engine(Path()))
+    assert len(travelled) == 50
+    travelled.clear()
+    # Those that the statement keeps are no more than may count.
+    aggregate(there, "DP-SELECT 1 COUNT(*) FROM t WHERE month = 1 AND fare < 30", open_engine(Path()))
+    assert not travelled
+
+
+@pytest.mark.parametrize(
+    ("text", "pushed"),
+    [
+        (COUNT, True),
+        ("DP-SELECT 1 COUNT(*) FROM t WHERE fare BETWEEN 1 AND 2.5 OR NOT region IN ('a')", True),
+        ("DP-SELECT 1 SUM(CASE WHEN month = 1 THEN fare ELSE 0 END) FROM t", True),
+        ("DP-SELECT 1 COUNT(*) FROM (SELECT * FROM t WHERE month = 1) AS q WHERE fare > 2", True),
+        ("DP-SELECT 1 COUNT(*) FROM t WHERE fare * 2 > 3", False),
+        ("DP-SELECT 1 COUNT(*) FROM t WHERE LOWER(region) = 'a'", False),
+        ("DP-SELECT 1 COUNT(*) FROM t WHERE person = 3", False),
+        ("DP-SELECT 1 COUNT(DISTINCT region) FROM t", False),
+    ],
+)
+def test_public_facts_decide_where_a_statement_is_aggregated(write_table, tmp_path, text, pushed):
+    engine = open_engine(Path())
+    for records in (0, 50):
+        project = make_project(write_table("facts", make_rows(records)), tmp_path)
+        assert is_pushed(project, text, engine) is pushed
+    empty = make_project(write_table("facts", make_rows(0).slice(0, 0)), tmp_path)
+    assert is_pushed(empty, text, engine) is pushed
+    assert all(not values.any() for values in aggregate(empty, text, engine).true_values)
+
+
+def test_what_may_give_other_rows_in_every_scan_is_fetched(server, write_table, tmp_path):
+    source = write_table("steady", make_rows(5))
+    engine = open_engine(Path())
+    server.execute(
+        "CREATE OR REPLACE VIEW unsteady AS "
+        "SELECT floor(random() * 9)::int AS person, region, month, fare FROM steady",
+        "DROP MATERIALIZED VIEW IF EXISTS kept",
+        "CREATE MATERIALIZED VIEW kept AS SELECT * FROM steady",
+    )
+    for name, pushed in (("steady", True), ("unsteady", False), ("kept", True)):
+        project = make_project(source.replace("public.steady", f"public.{name}"), tmp_path)
+        assert is_pushed(project, COUNT, engine) is pushed
+    server.execute("ALTER TABLE steady ENABLE ROW LEVEL SECURITY")
+    assert not is_pushed(make_project(source, tmp_path), COUNT, engine)
+
+
+def test_a_column_that_may_not_be_read_is_told_before_the_charge(server, write_table, tmp_path):
+    source = write_table("closed", make_rows(5))
+    server.execute(
+        "DROP ROLE IF EXISTS reader",
+        "CREATE ROLE reader LOGIN PASSWORD 'x'",
+        "GRANT SELECT (person, month) ON closed TO reader",
+    )
+    project = make_project(source.replace("keeper@", "reader@"), tmp_path)
+    curator = sf.Curator(project)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSWORD", "x")
+        with pytest.raises(sf.SfumatoError, match="may not be read"):
+            curator.sql(COUNT)
+        assert curator.budget().spent == 0
+        assert curator.sql("DP-SELECT 1 month, COUNT(*) FROM t GROUP BY month").spent == 1
+
+
+def test_whole_statements_are_answered(heavy):
+    there, _ = heavy
+    answer = sf.Curator(there).sql("DP-SELECT 50 region, COUNT(*) AS n FROM t GROUP BY region")
+    assert answer.to_pandas()["region"].tolist() == ["a", "b"]
+    assert answer.spent == 50
