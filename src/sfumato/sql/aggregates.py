@@ -218,7 +218,10 @@ def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> 
     if isinstance(tree, exp.Column):
         alias, field = relation.find(tree)
         if field.is_unit:
-            raise refuse("GROUP BY the unit would single out individuals")
+            raise refuse(
+                "GROUP BY the unit would single out individuals; COUNT(DISTINCT unit) counts them, and other "
+                "columns tell groups of them apart"
+            )
         if field.column is not None:
             code = exp.column(code_name(field.name), table=alias, quoted=True)
             return Key(node=tree, tree=code, labels=field.column.labels)
@@ -438,7 +441,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
         return _count_where(condition)
     if isinstance(target, exp.Distinct):
         if len(target.expressions) != 1 or node.expressions:
-            raise refuse("COUNT(DISTINCT ...) takes one column")
+            raise refuse("COUNT(DISTINCT ...) takes one column; join several: COUNT(DISTINCT a || ' ' || b)")
         tree = qualify(target.expressions[0], relation, where="COUNT(DISTINCT)")
         if isinstance(tree, exp.Column) and relation.field(tree).is_unit:
             if condition is not None:
@@ -447,7 +450,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
         _refuse_unit(tree, relation, "COUNT(DISTINCT)")
         return _single(Measure(statistic="distinct", tree=_when(condition, tree)))
     if target is None or node.expressions:
-        raise refuse("COUNT takes * or one column")
+        raise refuse("COUNT takes * or one column: COUNT(*), COUNT(fare), COUNT(DISTINCT zone)")
     tree = qualify(target, relation, where="COUNT")
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
     number = bounds_of(tree, relation) is not None
@@ -474,7 +477,9 @@ def _read_within_group(node: exp.WithinGroup) -> tuple[exp.Expr, str, Fraction]:
 
 def _read_operand(target: exp.Expr | None, relation: Relation, name: str) -> exp.Expr:
     if isinstance(target, exp.Distinct):
-        raise refuse(f"{name}(DISTINCT ...) has no private form here")
+        raise refuse(
+            f"{name}(DISTINCT ...) has no private form here; {name} without DISTINCT has, or COUNT(DISTINCT)"
+        )
     if target is None or isinstance(target, exp.Star):
         raise refuse(f"{name} needs a column")
     tree = qualify(target, relation, where=name)

@@ -100,7 +100,7 @@ _AGGREGATES: _Nodes = (
     *(exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
 )
 _HINTS: dict[type[exp.Expr], str] = {
-    exp.Window: "window functions look at other individuals' records; use GROUP BY",
+    exp.Window: "a window, which looks at other individuals' records; put it over aggregates, or GROUP BY",
     exp.Subquery: "a subquery inside an expression; join the tables instead",
     exp.Select: "a subquery inside an expression; join the tables instead",
     exp.Exists: "EXISTS looks at other records; join the tables instead",
@@ -170,7 +170,8 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
     """Raises a refusal that names the first part of `node` that is not allowed."""
     for part in node.walk():
         if isinstance(part, _AGGREGATES):
-            raise refuse(f"{part.key.upper()} inside {where}, where one value per record is needed")
+            instead = "; conditions about groups stand in HAVING" if where == "WHERE" else ""
+            raise refuse(f"{part.key.upper()} inside {where}, where one value per record is needed{instead}")
         hint = next((text for kind, text in _HINTS.items() if isinstance(part, kind)), None)
         if hint is not None:
             raise refuse(f"{where} uses {hint}")

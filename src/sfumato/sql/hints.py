@@ -75,11 +75,13 @@ _INSTEAD = {
     "PRODUCT": "use EXP(AVG(LN(column))) with bounds, or SUM",
     "BOOL_AND": "use COUNT(*) FILTER (WHERE NOT condition)",
     "BOOL_OR": "use COUNT(*) FILTER (WHERE condition)",
+    "LOGICAL_AND": "use COUNT(*) FILTER (WHERE NOT condition)",
+    "LOGICAL_OR": "use COUNT(*) FILTER (WHERE condition)",
     "EVERY": "use COUNT(*) FILTER (WHERE NOT condition)",
     "APPROX_DISTINCT": "use COUNT(DISTINCT column)",
     "APPROX_COUNT_DISTINCT": "use COUNT(DISTINCT column)",
 }
-_SETS = {"UNION": "UNION", "INTERSECT": "INTERSECT", "EXCEPT": "EXCEPT"}
+_SETS = ("UNION", "INTERSECT", "EXCEPT")
 _BEGINNINGS = ("DP-SELECT", "SELECT", "EXPLAIN", "DESCRIBE", "SUMMARIZE", "SHOW TABLES", "WITH")
 _CHANGES = re.compile(
     r"(insert|update|delete|merge|create|drop|alter|truncate|copy|attach|detach|install|load|set|reset|pragma|call|"
@@ -93,10 +95,7 @@ def hint_statement(body: str, tree: exp.Expr | None) -> str:
     changes = _CHANGES.match(body)
     kind = type(tree).__name__.upper()
     if kind in _SETS:
-        return (
-            f"only SELECT is answered, not {kind} of statements: each is charged by itself. Send them one by "
-            "one, or GROUP BY what tells them apart"
-        )
+        return hint_set(kind)
     if changes is not None:
         word = changes[1].upper()
         return f"only SELECT is answered, not {word}; records are changed where they are kept, not here"
@@ -104,8 +103,7 @@ def hint_statement(body: str, tree: exp.Expr | None) -> str:
     if not words:
         return "an empty statement; write DP-SELECT epsilon ... FROM table"
     word = words[0].upper()
-    near = difflib.get_close_matches(word, _BEGINNINGS, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near and near[0] != word else ""
+    hint = _hint_beginning(word)
     if isinstance(tree, exp.Subquery) and isinstance(tree.this, exp.Select):
         hint = "; leave away the brackets around it"
     if kind in ("VALUES", "TABLE", "FROM"):
@@ -113,17 +111,28 @@ def hint_statement(body: str, tree: exp.Expr | None) -> str:
     return f"a statement begins with DP-SELECT, SELECT, WITH or EXPLAIN, not with {word[:40]!r}{hint}"
 
 
+def hint_set(kind: str) -> str:
+    """Why several statements are not answered as one, and what is."""
+    return (
+        f"only SELECT is answered, not {kind} of statements: each is charged by itself. Send them one by "
+        "one, or GROUP BY what tells them apart"
+    )
+
+
 def hint_parse(body: str, reason: str) -> str:
     """What the parser stumbled over, without what it prints for a terminal."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", reason).strip().rstrip(".")
-    hint = ""
-    if re.search(r"\bselect\s+(?:from|,)", body, re.IGNORECASE):
-        hint = "; name what to select: COUNT(*) or columns"
-    elif body.count("(") != body.count(")"):
+    hint = _hint_beginning(body.split()[0].upper()) if body.split() else ""
+    if hint:
+        return f"a statement begins with DP-SELECT, SELECT, WITH or EXPLAIN{hint}"
+    if body.count("(") != body.count(")"):
         hint = f"; {body.count('(')} brackets are opened and {body.count(')')} closed"
-    elif re.search(r"==", body):
-        hint = "; write = for equality"
     return f"the statement cannot be parsed: {plain[:200]}{hint}"
+
+
+def _hint_beginning(word: str) -> str:
+    near = difflib.get_close_matches(word, _BEGINNINGS, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near and word not in _BEGINNINGS else ""
 
 
 def hint_column(node: exp.Column, fields: Mapping[str, Mapping[str, Field]]) -> str:
@@ -133,6 +142,10 @@ def hint_column(node: exp.Column, fields: Mapping[str, Mapping[str, Field]]) -> 
     """
     found = [each for named in fields.values() for each in named.values()]
     described = [each for each in found if each.column is not None or each.bounds is not None or each.moments]
+    select = node.find_ancestor(exp.Select)
+    items = [] if select is None or node.find_ancestor(exp.Where) is None else select.expressions
+    if any(item.alias.lower() == node.name.lower() and item.find(exp.AggFunc) for item in items):
+        return "; it is computed of groups, and conditions about groups stand in HAVING"
     if node.table and node.table.lower() not in fields:
         listed = suggest_name(node.table, fields, word="there are")
         return f": no table is called {node.table[:80]!r} here{listed}"
@@ -144,7 +157,7 @@ def hint_column(node: exp.Column, fields: Mapping[str, Mapping[str, Field]]) -> 
     }
     if node.name.casefold() in values:
         return f"; it is a value, and text stands in single quotes: '{values[node.name.casefold()]}'"
-    if isinstance(node.this, exp.Identifier) and node.this.quoted and not _is_near(node.name, described):
+    if node.this.meta.get("quoted") and not _is_near(node.name, described):
         listed = suggest_name(node.name, sorted({each.name for each in described}), word="described")
         return f"; double quotes are around names, text stands in single quotes{listed}"
     return suggest_name(node.name, sorted({each.name for each in described}), word="described")
@@ -157,8 +170,10 @@ def hint_function(name: str) -> str:
         return f"; {_INSTEAD[upper]}"
     if upper in _MEANT:
         return f"; use {_MEANT[upper]}"
-    near = difflib.get_close_matches(upper, _FUNCTIONS, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near and near[0] != upper else " (docs/sql.md lists what is)"
+    near = difflib.get_close_matches(upper, (*_FUNCTIONS, *_MEANT), n=1, cutoff=0.7)
+    if not near or near[0] == upper:
+        return " (docs/sql.md lists what is)"
+    return f"; did you mean {_MEANT.get(near[0], near[0])}?"
 
 
 def hint_aggregate(name: str) -> str:

@@ -346,7 +346,10 @@ def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
     if not measured or any(noise.kind == "exponential" for noise in plan.noises):
-        raise refuse("WITHIN is for COUNT and SUM, whose error does not depend on the records")
+        raise refuse(
+            "WITHIN is for COUNT and SUM, whose error does not depend on the records; state epsilon instead, "
+            "and EXPLAIN tells the expected error"
+        )
 
 
 def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) -> Fraction:

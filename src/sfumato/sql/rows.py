@@ -62,7 +62,12 @@ def selects_rows(query: exp.Select) -> bool:
 def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
     """The plan of a row selection."""
     query = statement.query
-    clauses = ("DISTINCT", "HAVING", "ORDER BY", "OFFSET")
+    if query.args.get("distinct"):
+        raise refuse(
+            "DISTINCT of rows, which are synthetic here; a plain SELECT DISTINCT of one column with public "
+            "values is free, and GROUP BY with COUNT(*) tells how many there are of each"
+        )
+    clauses = ("HAVING", "ORDER BY", "OFFSET")
     refuse_clauses(query, clauses, "in a row selection; its rows are synthetic and come in no order")
     relation = resolve_sources(query, catalog)
     unit = relation.unit
@@ -165,7 +170,9 @@ def _selected(
             untold = found.column is None and found.bounds is None
             hidden = found.is_unit or (untold and found.moments is None)
             if not hidden and untold and not found.is_drafted:
-                hidden = read_key(node, relation).is_open  # moments by themselves are no groups
+                hidden = read_key(
+                    node, relation, where="the select list"
+                ).is_open  # moments by themselves are no groups
             if statement.plain and hidden and (found.is_drafted or found.is_unit or found.labels is None):
                 blanks[name] = field_type(found)
                 order.append(name)
@@ -184,7 +191,7 @@ def _selected(
 
 
 def _read_column(node: exp.Expr, relation: Relation) -> tuple[Key, tuple[float, float] | None]:
-    key = read_key(node, relation)
+    key = read_key(node, relation, where="the select list")
     if not key.is_open:
         return key, None
     found = relation.field(key.node) if isinstance(key.node, exp.Column) else None
