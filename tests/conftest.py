@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from helpers import browser as headless
 from helpers import probe_recipe
 from helpers.projects import PROJECT
-from helpers.sources import ScriptedSource, SeededSource
+from helpers.sources import ScriptedSource, SeededSource, seed_noise
 from sfumato.recipes.files import RECIPES
 
 # No test may depend on a time: machines are busy.
@@ -70,6 +70,21 @@ def probe(monkeypatch):
 @pytest.fixture
 def seeded():
     return SeededSource
+
+
+@pytest.fixture
+def seeded_noise():
+    """The test's noise is that of one public seed, so that what it says of noisy values holds for ever."""
+    with seed_noise():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def seeded_statistics(request):
+    """Tests by many draws give one verdict for ever, unless they are marked as `statistical(real=True)`."""
+    mark = request.node.get_closest_marker("statistical")
+    if mark is not None and not mark.kwargs.get("real"):
+        request.getfixturevalue("seeded_noise")
 
 
 @pytest.fixture

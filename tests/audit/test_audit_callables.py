@@ -250,7 +250,7 @@ def runner(tmp_path):
     (tmp_path / "audited.py").write_text(FILE)
     made = []
 
-    def make(name, timeout=20.0):
+    def make(name, timeout=120.0):
         job = {"where": f"{tmp_path}/audited.py:{name}", "neighbours": f"{tmp_path}/audited.py:pair"}
         made.append(ProcessRunner(job, timeout))
         return made[-1]
@@ -277,7 +277,7 @@ def test_a_function_that_is_not_there_is_an_error(runner):
 
 
 def test_a_known_function_can_run_in_another_process():
-    result = audit(half_scale, neighbours=PAIR, epsilon=1.0, runs=30, timeout=60.0)
+    result = audit(half_scale, neighbours=PAIR, epsilon=1.0, runs=30, timeout=120.0)
     assert result.runs == 60
 
 
@@ -291,8 +291,8 @@ def test_one_run_finds_syncity_and_not_its_repair():
 
         return once
 
-    bad = audit_one_run(run(1), canaries=200, epsilon=1.0, confidence=SURE)
-    good = audit_one_run(run(20), canaries=200, epsilon=1.0, confidence=SURE)
+    bad = audit_one_run(run(1), canaries=1000, epsilon=1.0, confidence=SURE)
+    good = audit_one_run(run(20), canaries=1000, epsilon=1.0, confidence=SURE)
     assert bad.verdict == "VIOLATED"
     assert 1 < bad.epsilon_lower < 20
     assert good.verdict == "not refuted"

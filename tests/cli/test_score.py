@@ -30,7 +30,7 @@ def as_json(*arguments):
 
 
 @pytest.fixture
-def out(project):
+def out(project, seeded_noise):
     """The folder of a release of counts at two epsilons."""
     recipe = sf.recipes.CellCounts(table="t", by=("region", "month"))
     sf.open(project).release(recipe, epsilon=[1, 10], out=project.parent / "out")

@@ -10,6 +10,9 @@ import sfumato as sf
 from helpers.projects import write_project
 from sfumato.accounting import mu_to_epsilon
 
+# How many steps it takes depends on the noise.
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 COLUMNS = {"g": {"range": [1, 60]}}
 
 

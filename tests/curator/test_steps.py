@@ -22,6 +22,9 @@ from sfumato.questions import request_sensitivity
 from sfumato.recipes import Additive, Linear, Logistic, Plan
 from sfumato.recipes import linear as linear_recipe
 
+# How many steps it takes depends on the noise.
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 COLUMNS = {"x": {"range": [0, 100]}, "g": {"values": ["a", "b"]}, "y": {"range": [0, 100]}}
 RECIPE = Linear(table="t", target="y", within="R2 0.05")
 

@@ -43,7 +43,7 @@ COMPILES = {ROOT / "docs" / "anonymity.md"}
     [pytest.param(page, marks=pytest.mark.slow) if page in COMPILES else page for page in PAGES],
     ids=name,
 )
-def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
+def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch, seeded_noise):
     monkeypatch.chdir(tmp_path)
     result = doctest.testfile(str(page), module_relative=False, parser=MarkdownParser(), optionflags=FLAGS)
     assert result.failed == 0

@@ -5,6 +5,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -84,8 +85,11 @@ class Server:
     def configure(self, name, value):
         """Sets or, with None, resets a setting of the whole server."""
         change = f"RESET {name}" if value is None else f"SET {name} = {value}"
+        loaded = "SELECT pg_conf_load_time()"
+        before = self.execute(loaded)
         self.execute(f"ALTER SYSTEM {change}", "SELECT pg_reload_conf()")
-        self.execute("SELECT pg_sleep(0.3)")
+        while self.execute(loaded) == before:  # of a new connection, which has what the server has
+            time.sleep(0.05)
 
     def _run(self, program, *arguments):
         user = {"user": _user().pw_uid, "group": _user().pw_gid} if os.geteuid() == 0 else {}

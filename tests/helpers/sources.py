@@ -1,7 +1,12 @@
 """Sources of random words that tests can steer, and so unfit for any release; and a test of a law."""
 
+from contextlib import contextmanager
+from unittest import mock
+
 import numpy as np
 from scipy.special import chdtrc
+
+from sfumato.noise.entropy import KeyStream
 
 
 class SeededSource:
@@ -28,6 +33,14 @@ class ScriptedSource:
     @property
     def left(self):
         return len(self._words)
+
+
+@contextmanager
+def seed_noise(seed=7):
+    """Within, every key stream of this process gives words of one public generator."""
+    source = SeededSource(seed)
+    with mock.patch.object(KeyStream, "fill", lambda _, out: source.fill(out)):
+        yield
 
 
 def chi_square_tail(statistic, freedom):

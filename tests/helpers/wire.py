@@ -176,15 +176,15 @@ class RunningServer:
 
     def __enter__(self):
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_):
         if isinstance(self.service, CountingService):
             self.service.release.set()
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self.failures
 
     async def _stop(self):

@@ -27,7 +27,7 @@ def make_guard(pair, **options):
     return ReusableHoldout(*pair, **{"budget": 5, "questions": 50} | options)
 
 
-def test_an_answer_that_agrees_is_exactly_that_of_the_training_rows(pair):
+def test_an_answer_that_agrees_is_exactly_that_of_the_training_rows(pair, noise):
     guard = make_guard(pair)
     assert guard.query(first_positive) == np.mean(pair[0][0][:, 0] > 0)
     assert guard.log == (
@@ -70,7 +70,7 @@ def test_the_guard_stops_when_its_budget_is_spent(noise):
     assert len(guard.log) == 2
 
 
-def test_the_guard_stops_after_the_last_question(pair):
+def test_the_guard_stops_after_the_last_question(pair, noise):
     guard = make_guard(pair, questions=2)
     for _ in range(2):
         guard.query(first_positive)
@@ -86,7 +86,7 @@ def test_one_question_per_row_by_default(pair):
 
 
 @pytest.mark.parametrize("kind", ["array", "list", "mapping", "arrow", "arrow arrays", "pandas", "alone"])
-def test_kinds_of_data_sets(kind):
+def test_kinds_of_data_sets(kind, noise):
     X = np.arange(60.0).reshape(-1, 2) / 60
     makers = {
         "array": (lambda X: X, lambda X: X[:, 0]),
@@ -195,7 +195,7 @@ def test_a_question_is_a_function(pair):
         make_guard(pair).query(0.5)
 
 
-def test_questions_cannot_change_the_rows(pair):
+def test_questions_cannot_change_the_rows(pair, noise):
     pandas = pytest.importorskip("pandas")
     train, holdout = (pandas.DataFrame({"a": part[0][:, 0] > 0}).astype(float) for part in pair)
     guard = ReusableHoldout(train, holdout, budget=5)
@@ -227,7 +227,7 @@ def test_answers_cannot_be_edited(pair):
         guard.log[0].value = 1
 
 
-def test_threads_cannot_overspend(pair):
+def test_threads_cannot_overspend(noise):
     guard = ReusableHoldout(np.zeros(50), np.ones(100), budget=7)
     refusals = []
 

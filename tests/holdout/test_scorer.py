@@ -79,7 +79,7 @@ def signal():
     return make(800), make(800)
 
 
-def test_a_search_finds_the_signal_and_counts_its_questions(signal):
+def test_a_search_finds_the_signal_and_counts_its_questions(signal, seeded_noise):
     guard = ReusableHoldout(*signal, budget=10, questions=100)
     X, y = signal[0]
     best, scores = search([{"feature": each} for each in range(3)], X, y, guard.scorer("accuracy"))
@@ -249,7 +249,7 @@ def test_copies_of_a_scorer_are_itself_and_it_cannot_be_pickled(signal):
     assert repr(scorer) == "Scorer('roc_auc', of a guarded holdout)"
 
 
-def test_searches_of_scikit_learn(signal):
+def test_searches_of_scikit_learn(signal, seeded_noise):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, cross_val_score

@@ -194,8 +194,8 @@ def test_a_million_rows_of_many_values_are_drawn_in_bounded_time():
 
     domain = Domain({"a": 80, "b": 80, "c": 40, "d": 60})
     model = fit(domain, [("a", "b"), ("b", "c"), ("c", "d")], 1, total=10**6)
-    start = time.perf_counter()
+    start = time.process_time()  # a busy machine lends its processors, and does not change the work
     drawn = model.sample(10**6, seed=0)
-    assert time.perf_counter() - start < 30, "about two seconds on a quiet machine"
+    assert time.process_time() - start < 30, "about two seconds on a quiet machine"
     for place, clique in enumerate(model.tree.cliques):
         assert np.abs(tabulate(domain, drawn, clique) - model.table(place)).max() < 8

@@ -205,7 +205,7 @@ def test_several_epsilons_and_a_stated_number_of_rows(crowd):
     assert "synthetic rows" in release.files["writeup.md"].decode()
 
 
-def test_a_tiny_epsilon_falls_back_to_single_columns(crowd, tmp_path):
+def test_a_tiny_epsilon_falls_back_to_single_columns(crowd, tmp_path, seeded_noise):
     # No cell is flagged, so nothing beyond single columns is plausible; the total may be near zero.
     release = crowd.release(recipe(rows=50), epsilon="0.001", delta="1e-5", out=tmp_path / "out")
     (facts,) = release.certificate["postprocessing"]["models"]
@@ -406,7 +406,7 @@ def test_refusals_before_any_charge(crowd, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_the_taxi_example_releases_and_verifies(shared, tmp_path):
+def test_the_taxi_example_releases_and_verifies(shared, tmp_path, seeded_noise):
     for file in EXAMPLE.iterdir():
         shutil.copy(file, tmp_path)
     shutil.copyfile(shared / "data" / "chicago_taxi" / "trips.parquet", tmp_path / "trips.parquet")

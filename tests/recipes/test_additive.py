@@ -180,7 +180,7 @@ def test_noise_alone_teaches_next_to_nothing():
     assert max(scores) < 0.1 * 256
 
 
-def test_a_class_is_learnt_and_the_release_verifies(tmp_path):
+def test_a_class_is_learnt_and_the_release_verifies(tmp_path, seeded_noise):
     rows = people()
     curator = open_project(tmp_path, rows)
     recipe = Additive(table="t", target="rich", inputs=["age", "job"])
@@ -197,7 +197,7 @@ def test_a_class_is_learnt_and_the_release_verifies(tmp_path):
     assert curator.budget().left == left
 
 
-def test_a_number_is_learnt_within_its_bounds(tmp_path):
+def test_a_number_is_learnt_within_its_bounds(tmp_path, seeded_noise):
     rows = people()
     curator = open_project(tmp_path, rows)
     model = curator.learn(Additive(table="t", target="wage", inputs=["age", "job"]), epsilon=3, delta=1e-6)
@@ -260,7 +260,7 @@ def test_little_epsilon_gives_a_constant_and_says_so(tmp_path):
     assert np.ptp(model.predict(rows)) < 100
 
 
-def test_several_records_of_a_person_with_different_targets(tmp_path):
+def test_several_records_of_a_person_with_different_targets(tmp_path, seeded_noise):
     rows = people(size=3000)
     rows = rows.append_column("who", pa.array([f"p{i % 500}" for i in range(3000)]))
     curator = open_project(tmp_path, rows, unit="who", max_records=4)

@@ -206,7 +206,7 @@ def test_bounds_of_every_size_are_released(lay, max_records):
     sf.verify(file.parent / "out")
 
 
-def test_a_bound_is_chosen_that_fits_the_records(lay):
+def test_a_bound_is_chosen_that_fits_the_records(lay, seeded_noise):
     # Over 4,000 cells with one record each person, every bound above the smallest is e^10 times less likely.
     columns = {**SPEC["columns"], "a": {"range": [0, 3999]}}
     recipe = CappedCounts(table="t", by=("a",))
@@ -218,7 +218,7 @@ def test_a_bound_is_chosen_that_fits_the_records(lay):
 
 
 @pytest.mark.parametrize("bounding", ["truncate", "weight"])
-def test_the_scaled_total_is_close_to_the_truth(lay, bounding):
+def test_the_scaled_total_is_close_to_the_truth(lay, bounding, seeded_noise):
     # 860 + 480 records; at this epsilon the noise of the total is below 10 % by far.
     release = sf.open(lay(bounding=bounding)).release(RECIPE, epsilon=40)
     assert abs(sum(release.table["count"].to_pylist()) - 1340) < 134
@@ -236,7 +236,7 @@ def test_records_outside_the_domains_are_not_scaled_in(lay, monkeypatch):
     assert abs(sum(release.table["count"].to_pylist()) - true) < 0.3 * true
 
 
-def test_an_empty_table_is_released_as_noise(lay):
+def test_an_empty_table_is_released_as_noise(lay, seeded_noise):
     file = lay(make_rows(0, heavy=0))
     release = sf.open(file).release(RECIPE, epsilon=1, out=file.parent / "out")
     assert release.table.num_rows == 12

@@ -54,7 +54,7 @@ def curator(lay_out):
     return sf.open(lay_out(make_people(), columns=COLUMNS))
 
 
-def test_clear_clusters_are_found_measured_and_verified(curator, tmp_path):
+def test_clear_clusters_are_found_measured_and_verified(curator, tmp_path, seeded_noise):
     release = curator.release(recipe(), epsilon=1, delta=1e-6, out=tmp_path / "out")
     rows = release.table.to_pylist()
     assert release.table.column_names == ["cluster", "size", "size_low_95", "size_high_95", "x", "y"]
@@ -90,7 +90,7 @@ def test_new_rows_get_the_nearest_centre(curator):
         model.predict_proba(new)
 
 
-def test_where_there_is_nothing_beyond_the_noise_it_says_so(lay_out):
+def test_where_there_is_nothing_beyond_the_noise_it_says_so(lay_out, seeded_noise):
     curator = sf.open(lay_out(make_people(400), columns=COLUMNS))
     release = curator.release(recipe(), epsilon=0.01, delta=1e-6)
     facts = release.certificate["postprocessing"]["clusters"]
@@ -101,14 +101,14 @@ def test_where_there_is_nothing_beyond_the_noise_it_says_so(lay_out):
     assert model["found"] == 0
 
 
-def test_one_heap_is_not_divided_by_noise(lay_out):
+def test_one_heap_is_not_divided_by_noise(lay_out, seeded_noise):
     """All records within two percent of the range: what k-means gains there is within the noise."""
     curator = sf.open(lay_out(make_people(3000, one=True), columns=COLUMNS))
     release = curator.release(recipe(), epsilon=0.1, delta=1e-6)
     assert release.certificate["postprocessing"]["clusters"]["found"] == 0
 
 
-def test_more_clusters_than_people_are_not_made_up(lay_out):
+def test_more_clusters_than_people_are_not_made_up(lay_out, seeded_noise):
     curator = sf.open(lay_out(make_people(9), columns=COLUMNS))
     release = curator.release(recipe(clusters=64), epsilon=1, delta=1e-6)
     assert release.certificate["postprocessing"]["clusters"]["found"] == 0

@@ -60,7 +60,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_model_is_judged_and_verifies(tmp_path, name):
+def test_a_model_is_judged_and_verifies(tmp_path, name, seeded_noise):
     curator, recipe = open_project(tmp_path), RECIPES[name]
     release = curator.release(recipe, epsilon=2, delta=1e-6, out=tmp_path / "m")
     assert "verified" in sf.verify(tmp_path / "m", ledger=curator.ledger_path).verdict
@@ -91,7 +91,7 @@ def test_a_model_is_judged_and_verifies(tmp_path, name):
     assert release.certificate["postprocessing"]["evaluation"]["records"] == found["records"]
 
 
-def test_held_out_answers_have_the_noise_that_they_cost(tmp_path):
+def test_held_out_answers_have_the_noise_that_they_cost(tmp_path, seeded_noise):
     """What the door gave, less what the engine counts on that part: noise of the stated scale."""
     curator, recipe = open_project(tmp_path), RECIPES["logistic"]
     release = curator.release(recipe, epsilon=1, delta=1e-6)
@@ -187,7 +187,7 @@ def test_bad_options_are_refused_before_a_charge(options, words):
 
 @pytest.mark.parametrize("rows", [make_people(40), make_people(3000).filter(pa.array(np.zeros(3000, bool)))])
 @pytest.mark.parametrize("name", ["additive", "linear", "classes"])
-def test_too_few_people_give_a_model_and_a_plain_sentence(tmp_path, rows, name):
+def test_too_few_people_give_a_model_and_a_plain_sentence(tmp_path, rows, name, seeded_noise):
     model = open_project(tmp_path, rows).learn(RECIPES[name], epsilon=0.5, delta=1e-6)
     assert "too noisy" in model.evaluation["note"]
     assert "accuracy" not in model.evaluation

@@ -248,7 +248,7 @@ def test_nothing_above_the_cut_still_gives_rows(lay, monkeypatch, listed, cut):
     sf.verify(file.parent / "out", ledger=file.parent / "ledger.db")
 
 
-def test_an_empty_table_is_released(lay):
+def test_an_empty_table_is_released(lay, seeded_noise):
     file = lay(make_rows(0))
     release = sf.open(file).release(FieldGroups(table="t"), epsilon=5, out=file.parent / "out")
     assert inside(release.table)
@@ -348,7 +348,7 @@ def huge(extra=()):
     return {f"c{i}": {"range": [0, size - 1]} for i, size in enumerate(sizes)}
 
 
-def test_a_group_of_almost_all_integers_is_released(lay):
+def test_a_group_of_almost_all_integers_is_released(lay, seeded_noise):
     """2^63 - 1 bins, a crowd in the first and in the last of them."""
     columns = huge()
     ends = {f"c{i}": pa.array([0] * 200 + [size - 1] * 400, pa.int64()) for i, size in enumerate(FACTORS)}
@@ -482,7 +482,7 @@ def test_a_recipe_reads_back_as_itself(cut, seed, rows):
 
 
 @pytest.fixture
-def out(lay, monkeypatch):
+def out(lay, monkeypatch, seeded_noise):
     monkeypatch.setattr(field_groups, "LARGEST_LISTED", 10)
     file = lay()
     recipe = FieldGroups(table="t", groups=[["a", "b"]], cut=12)

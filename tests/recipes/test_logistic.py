@@ -40,7 +40,7 @@ def coefficients(release):
     return {(row["input"], row["label"]): row for row in release.table.to_pylist()}
 
 
-def test_coefficients_are_found_and_the_release_verifies(lay_out, tmp_path):
+def test_coefficients_are_found_and_the_release_verifies(lay_out, tmp_path, seeded_noise):
     curator = sf.open(lay_out(make_people(), columns=COLUMNS))
     recipe = Logistic(table="t", target="works", inputs=["age", "sex"])
     release = curator.release(recipe, epsilon=3, delta=1e-6, out=tmp_path / "out")

@@ -44,7 +44,7 @@ def lay_out(folder, rows=None, **facts):
 
 
 @pytest.mark.slow
-def test_a_network_learns_what_no_sum_of_functions_can(tmp_path):
+def test_a_network_learns_what_no_sum_of_functions_can(tmp_path, seeded_noise):
     curator = lay_out(tmp_path)
     recipe = Network(table="t", target="hit", inputs=["x", "y"], hidden=[16])
     model = curator.learn(recipe, epsilon=8, delta="1e-5", out=tmp_path / "out")
@@ -67,7 +67,7 @@ def test_a_network_learns_what_no_sum_of_functions_can(tmp_path):
     assert curator.release(recipe, epsilon=8, delta="1e-5").repeated
 
 
-def test_numbers_are_predicted_within_their_bounds(tmp_path):
+def test_numbers_are_predicted_within_their_bounds(tmp_path, seeded_noise):
     recipe = Network(table="t", target="amount", inputs=["y", "kind"], hidden=[8], steps=40)
     model = lay_out(tmp_path).learn(recipe, epsilon=10, delta="1e-5")
     rows = make_rows(1000)
@@ -90,7 +90,7 @@ def test_people_with_several_records_are_one_individual(tmp_path, facts):
     sf.verify(tmp_path / "out", ledger=curator.ledger_path)
 
 
-def test_an_epsilon_too_small_gives_a_model_near_the_constant_and_says_so(tmp_path):
+def test_an_epsilon_too_small_gives_a_model_near_the_constant_and_says_so(tmp_path, seeded_noise):
     recipe = Network(table="t", target="hit", hidden=[8], steps=20)
     curator = lay_out(tmp_path, make_rows(300))
     release = curator.release(recipe, epsilon="0.05", delta="1e-5")

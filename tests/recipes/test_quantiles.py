@@ -79,7 +79,7 @@ def test_pure_and_gaussian_budgets_are_spent_exactly(curator, tmp_path, delta):
     ).repeated
 
 
-def test_quantiles_are_those_of_the_table(curator):
+def test_quantiles_are_those_of_the_table(curator, seeded_noise):
     people = make_people()
     model = curator.learn(Quantiles(table="t", column="income"), epsilon=2, delta=0)
     assert isinstance(model, sf.learn.Distribution)
@@ -94,7 +94,7 @@ def test_quantiles_are_those_of_the_table(curator):
     assert model.share_upto(10**6) == 1
 
 
-def test_groups_are_free_beside_each_other_and_say_what_they_do_not_know(curator):
+def test_groups_are_free_beside_each_other_and_say_what_they_do_not_know(curator, seeded_noise):
     whole = curator.release(Quantiles(table="t", column="age"), epsilon=1)
     model = curator.learn(Quantiles(table="t", column="age", by="region"), epsilon=1, delta=0)
     release = curator.release(Quantiles(table="t", column="age", by="region"), epsilon=1)
@@ -173,7 +173,7 @@ def test_what_a_distribution_does_not_do(curator):
         model.predict(make_people(5))
 
 
-def test_the_report_draws_the_distribution(curator, tmp_path):
+def test_the_report_draws_the_distribution(curator, tmp_path, seeded_noise):
     curator.release(Quantiles(table="t", column="income", by="region"), epsilon=1, out=tmp_path / "out")
     invoke("report", tmp_path / "out", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()

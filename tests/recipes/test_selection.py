@@ -222,7 +222,7 @@ def test_heavy_individuals_are_held_to_their_bound(lay_out, recipe):
 
 
 @BOTH
-def test_dependence_is_kept(lay_out, recipe):
+def test_dependence_is_kept(lay_out, recipe, seeded_noise):
     project = lay_out()
     rows = sf.open(project).release(recipe(table="t"), epsilon=5, delta=1e-6).table
     assert abs(rows.num_rows - 3000) < 200

@@ -111,7 +111,7 @@ def test_every_answer_but_choices_is_a_measurement_and_the_model_is_kept(lay_out
     assert facts["rows"] == release.table.num_rows == round(model.total)
 
 
-def test_a_tree_with_next_to_no_noise_is_released(lay_out):
+def test_a_tree_with_next_to_no_noise_is_released(lay_out, seeded_noise):
     project = lay_out(budget=10_000)
     rows = sf.open(project).release(Tree(table="t", columns=["a", "b"]), epsilon=2000, delta=1e-6).table
     assert (rows["a"].to_numpy() == rows["b"].to_numpy()).mean() > 0.98

@@ -450,7 +450,7 @@ def test_the_write_up_says_who_is_held_to_what(project, neighbours, rows):
     assert "`max_records` is not what bounds this release" in described["bounding"]
 
 
-def test_much_epsilon_gives_the_counts_of_kept_records(project, people):
+def test_much_epsilon_gives_the_counts_of_kept_records(project, people, seeded_noise):
     # Everybody has up to five records; in three cells at most, for one or two records each.
     counts = sf.open(project).release(make(max_cells=3, times=[1, 2]), epsilon=20).table["count"].to_numpy()
     exact = np.zeros(36, np.int64)
@@ -475,7 +475,7 @@ def test_the_specimen_is_no_recipe(project):
 
 
 @pytest.mark.shared
-def test_a_real_year_with_the_year_after_it_as_the_public_table(shared, tmp_path):
+def test_a_real_year_with_the_year_after_it_as_the_public_table(shared, tmp_path, seeded_noise):
     folder = shared / "data" / "stlouis"
     incidents = pq.read_table(folder / "incidents.parquet")
     for year in (2018, 2019):

@@ -423,9 +423,11 @@ def test_when_a_reading_ended_shows_nowhere(make_service, run, monkeypatch):
         while not ended:
             await asyncio.sleep(0.01)
         while time.monotonic() < begun + 0.3:
-            assert not (await service.explain(ANA, COUNT))["stored"]
-            assert not any(charge["answered"] for charge in await service.history(ANA))
-            assert service.metrics()["running"] == 2
+            stored = (await service.explain(ANA, COUNT))["stored"]
+            answered = any(charge["answered"] for charge in await service.history(ANA))
+            running = service.metrics()["running"]
+            # On a busy machine the looks themselves can last beyond the reply.
+            assert time.monotonic() > begun + 0.4 or (stored, answered, running) == (False, False, 2)
             await asyncio.sleep(0.02)
         await asyncio.gather(*asked)
         return time.monotonic() - begun

@@ -13,7 +13,7 @@ from sfumato.recipes import Adaptive, Tree
 from sfumato.schema import Bins, read_project
 from sfumato.schema.domain import IntegerRange, Values
 
-pytestmark = [pytest.mark.shared, pytest.mark.slow]
+pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.usefixtures("seeded_noise")]
 
 WIDE = (
     *("age", "education", "marital_status", "major_industry", "major_occupation", "race"),

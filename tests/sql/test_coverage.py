@@ -2,7 +2,7 @@
 
 One statement over thousands of groups that all hold the same records gives thousands of independent
 answers from one plan. The number of misses has a binomial law, and each limit below is passed by an honest
-interval with a probability of 1 - 1e-6. Noise comes from the operating system, so nothing is seeded.
+interval with a probability of 1 - 1e-6. There are hundreds of limits, so the noise is seeded.
 """
 
 import math

@@ -35,7 +35,7 @@ range = ["2025-01-01", "2025-12-31"]
 public = true
 source = "clinics.csv"
 """
-MUCH = "999999"  # so much epsilon that no noise is left after rounding
+MUCH = "3000000"  # so much epsilon that no noise is left after rounding
 
 
 @pytest.fixture(scope="module")

@@ -133,6 +133,7 @@ def test_control_undecided_words_taken_as_decided_are_found(monkeypatch):
     assert p_value(choose(SCORES, "1/2", size=50_000, word_bits=4), SCORES, Fraction(1, 2)) < FALSE_ALARM
 
 
+@pytest.mark.statistical(real=True)
 def test_the_real_source():
     # Not repeatable, hence a rarer alarm.
     scores = np.tile(np.array(SCORES), (SIZE, 1))

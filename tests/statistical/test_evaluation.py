@@ -1,8 +1,9 @@
 """Intervals of evaluations hold the truth as often as they say, or are not given.
 
 People are drawn anew from a population for every run, and every run goes through the recipe's own questions,
-the engine's own counts and exact noise. The model is fixed: the truth is how it does on the population. The
-false-alarm rate of each check is below one in a thousand.
+the engine's own counts and exact noise. The model is fixed: the truth is how it does on the population. Each
+check would err in one case of a thousand or less; noise and people are seeded, so that it gives one verdict
+for ever.
 """
 
 from fractions import Fraction

@@ -193,6 +193,7 @@ def test_control_candidates_that_come_in_a_fixed_order_are_found(monkeypatch):
     assert p_value(found, flip_law([0, 0, 1], RATE)) < FALSE_ALARM
 
 
+@pytest.mark.statistical(real=True)
 def test_the_real_source():
     # Not repeatable, hence a rarer alarm.
     coins = [_flip(Fraction(1, 2), choice.KeyStream()) for _ in range(SIZE)]

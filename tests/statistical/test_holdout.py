@@ -1,7 +1,7 @@
 """The published experiment in small: adaptive selection fools a plain holdout, and not a guarded one.
 
-The rows come from fixed seeds. The noise of the guard is real, so the bounds on what it does are wide: the
-mean of a few runs would have to err by five of its standard deviations or more.
+Rows and noise come from fixed seeds. The bounds on what the guard does are wide: the mean of a few runs would
+have to err by five of its standard deviations or more.
 """
 
 import math

@@ -202,6 +202,7 @@ def test_population_errors_cover_the_sampling_of_people():
     assert abs((errors**2).mean() / (stated**2).mean() - 1) < 0.11
 
 
+@pytest.mark.statistical(real=True)
 def test_the_real_source():
     # Not repeatable, hence a rarer alarm.
     answers = randomized_response(np.zeros(200_000, int), epsilon=1, categories=5)

@@ -161,6 +161,7 @@ def test_control_a_double_zero_is_found(kind):
     assert p_value(doubled, kind, 20) < FALSE_ALARM
 
 
+@pytest.mark.statistical(real=True)
 @pytest.mark.parametrize("scale", [20, 5739])
 def test_the_real_source(scale):
     # Not repeatable, hence a rarer alarm.

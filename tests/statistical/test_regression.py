@@ -1,7 +1,8 @@
 """Intervals of linear and logistic models hold the truth as often as they say, or are not given.
 
 Records are drawn anew from a population for every run, and every run goes through the recipe's own questions,
-the engine's own sums and exact noise. The false-alarm rate of each check is below one in ten thousand.
+the engine's own sums and exact noise. Each check would err in one case of ten thousand or less; noise and
+records are seeded, so that it gives one verdict for ever.
 """
 
 import numpy as np

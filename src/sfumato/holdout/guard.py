@@ -294,10 +294,10 @@ class ReusableHoldout(Guarded):
     >>> import numpy as np
     >>> X, y = np.zeros((200, 3)), np.arange(200) % 2
     >>> guard = ReusableHoldout((X[:100], y[:100]), (X[100:], y[100:]), budget=10)
-    >>> guard.query(lambda X, y: X[:, 0] == y)
-    0.5
-    >>> guard
-    ReusableHoldout(100 rows withheld, 1 of 100 questions asked, 0 of 10 answers from the holdout)
+    >>> abs(guard.query(lambda X, y: X[:, 0] == y) - 0.5) < 0.4
+    True
+    >>> guard.questions_left
+    99
     """
 
     __slots__ = ("_holdout", "_log", "_mechanism", "_probes", "_single", "_timeout", "_train")
@@ -395,8 +395,8 @@ class ReusableHoldout(Guarded):
         ...         return np.zeros(len(X))
         >>> X, y = np.zeros((200, 1)), np.arange(200) % 2
         >>> guard = ReusableHoldout((X[:100], y[:100]), (X[100:], y[100:]), budget=10)
-        >>> guard.scorer("accuracy")(Majority(), X[:50], y[:50])
-        0.5
+        >>> abs(guard.scorer("accuracy")(Majority(), X[:50], y[:50]) - 0.5) < 0.4
+        True
         """
         if self._holdout.parts != 2:
             raise QuestionRefused("a scorer needs train and holdout as pairs (X, y)")

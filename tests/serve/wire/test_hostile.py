@@ -73,8 +73,12 @@ class Line:
                 del self.received[: size + 1]
                 if found == kind:
                     return body
-            self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), 20)
+            await self.more()
+
+    async def more(self):
+        """Waits until more has come."""
+        self.arrived.clear()
+        await asyncio.wait_for(self.arrived.wait(), 60)
 
 
 SALTED = {}
@@ -239,21 +243,23 @@ def handshake(client):
     """Logs in on a blocking socket, through the same steps as in memory."""
 
     async def run():
-        line = Line()
-        line.reader = SocketFeed(client, line)
-        await log_in(line)
+        await log_in(SocketLine(client))
 
     asyncio.run(run())
 
 
-class SocketFeed:
-    def __init__(self, client, line):
-        self.client, self.line = client, line
+class SocketLine(Line):
+    """The client's end of a connection over a socket."""
+
+    def __init__(self, client):
+        super().__init__()
+        self.client, self.reader = client, self
 
     def feed_data(self, data):
         self.client.sendall(data)
-        time.sleep(0.1)
-        self.line.write(self.client.recv(2**16))
+
+    async def more(self):
+        self.received += self.client.recv(2**16)
 
 
 def test_an_error_is_told_at_once_to_who_flushes_and_does_not_end_the_batch():

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -267,13 +268,26 @@ def test_explain_costs_nothing(server, connection):
         assert connection.execute(f"EXPLAIN {COUNTS}").fetchall() == [("COUNT(*)",), ("  noise 20",)]
 
 
+@contextmanager
+def cancels(server, connection):
+    """Cancels what the connection asks within, once the service has been asked."""
+    before = server.counts
+
+    def cancel():
+        while server.counts == before:
+            time.sleep(0.01)
+        connection.cancel_safe()
+
+    thread = threading.Thread(target=cancel, daemon=True)
+    thread.start()
+    yield
+    thread.join(60)
+
+
 def test_cancel_answers_at_once_and_the_work_goes_on(server, connection):
     server.service.release.clear()
-    timer = threading.Timer(0.2, connection.cancel_safe)
-    timer.start()
-    with spends(server, 1), pytest.raises(psycopg.errors.QueryCanceled):
+    with spends(server, 1), cancels(server, connection), pytest.raises(psycopg.errors.QueryCanceled):
         connection.execute("DP-SELECT 0.1 slow FROM visits")
-    timer.join()
     assert connection.execute("SELECT 1").fetchone() == (1,)
     server.service.release.set()
 
@@ -360,9 +374,7 @@ def test_versions_of_the_protocol(server, version):
     with psycopg.connect(server.dsn(max_protocol_version=version), autocommit=True) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
         server.service.release.clear()
-        timer = threading.Timer(0.2, connection.cancel_safe)
-        timer.start()
-        with pytest.raises(psycopg.errors.QueryCanceled):
+        with cancels(server, connection), pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute("DP-SELECT 0.1 slow FROM visits")
         server.service.release.set()
 
