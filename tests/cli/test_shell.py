@@ -178,6 +178,15 @@ def test_names_have_no_quotes_unless_they_must(folder):
     assert record["columns"][:2] == ["region", "COUNT(month)"]
 
 
+def test_only_names_that_need_quotes_have_them(folder):
+    told = run("--format", "csv", "SHOW TABLES", cwd=folder).stdout.splitlines()
+    assert told[0] == "name,kind,unit,max_records,max_groups,columns"
+    text = 'DP-SELECT 1 COUNT(*) AS "a, b", COUNT(month) AS c FROM t'
+    told = run("--format", "csv", text, cwd=folder).stdout.splitlines()
+    assert told[0] == '"a, b","a, b_low","a, b_high",c,c_low,c_high'
+    assert '"' not in told[1]
+
+
 def test_the_time_is_told_on_request(folder):
     assert "took" not in run("-c", COUNT, cwd=folder).stderr
     assert "took" in run("-c", COUNT, "--timing", cwd=folder).stderr

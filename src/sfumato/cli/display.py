@@ -66,7 +66,7 @@ def to_bytes(answer: Answer, kind: str) -> bytes:
         return table_to_parquet(answer.table, varied=())
     if kind == "json":
         return (json.dumps(to_record(answer), default=str) + "\n").encode()
-    return table_to_csv(answer.table)
+    return table_to_csv(answer.table, bare_names=True)
 
 
 def page(text: str) -> None:

@@ -95,16 +95,21 @@ class Shell:
         while True:
             try:
                 line = _read_line("sfumato> " if collector.is_empty else "    ...> ")
-                for piece in collector.feed(line):
-                    try:
-                        self.run(piece)
-                    except SfumatoError as error:
-                        note(f"error: {error}")
             except KeyboardInterrupt:
                 note("" if collector.is_empty else "forgotten")
                 collector.clear()
-            except (EOFError, Quit):
+                continue
+            except EOFError:
                 return
+            for piece in collector.feed(line):
+                try:
+                    self.run(piece)
+                except SfumatoError as error:
+                    note(f"error: {error}")
+                except KeyboardInterrupt:
+                    note("interrupted; a charge that was made is kept, ask again for its answer")
+                except Quit:
+                    return
 
     def _show(self, answer: Answer) -> None:
         facts = self.respondent.facts() if self.mode == "json" else None
