@@ -147,6 +147,22 @@ def test_other_records_make_no_difference(curator, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text", ["DESCRIBE t", "SUMMARIZE t", "SELECT * FROM t LIMIT 0", "DESCRIBE SELECT * FROM t"]
+)
+def test_a_first_line_that_may_be_a_record_is_not_taken_for_names(tmp_path, text):
+    (tmp_path / "t.csv").write_text("Jane Doe,HIV positive\nJohn,none\n")
+    (tmp_path / "sfumato.toml").write_text(
+        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.csv"\nunit = "row"\n'
+    )
+    try:
+        told = str(sf.open(tmp_path / "sfumato.toml").sql(text).table)
+    except sf.SfumatoError as error:
+        told = str(error)
+    assert "Jane" not in told
+    assert "HIV" not in told
+
+
+@pytest.mark.parametrize(
     ("text", "remedy"),
     [
         ("DESCRIBE visit", "did you mean 'Visits'"),
