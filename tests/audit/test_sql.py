@@ -7,6 +7,7 @@ values that are not clamped.
 """
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -69,6 +70,7 @@ NUMBERS = "COUNT(*), COUNT(c), COUNT(o), SUM(c), SUM(i), AVG(c), VARIANCE(c), ST
 PEOPLE = "COUNT(DISTINCT p), COUNT(DISTINCT o), COUNT(*) FILTER (WHERE c > 0), COUNT_IF(i = 1)"
 RANKS = "MEDIAN(c), MIN(c), MAX(i), QUANTILE_CONT(c, 0.9)"
 ALL = f"{NUMBERS}, {PEOPLE}, {RANKS}"
+STEPS = "FLOOR(GREATEST(LEAST(c, 50), 0))"
 LIMITED = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 8, max_groups = 2, delta = {delta})"
 STATEMENTS = {
     "no group": f"DP-SELECT 8 {ALL} FROM t",
@@ -92,6 +94,21 @@ STATEMENTS = {
     "computed inside": "WITH s AS (SELECT c * i AS ci, c / 0 AS broken, d FROM t WHERE c // i >= 0) "
     "DP-SELECT 8 d, SUM(ci), AVG(ci), COUNT(broken) FROM s GROUP BY d",
     "synthetic rows": "DP-SELECT 8 d, c FROM t",
+    "private bounds": "DP-SELECT 8 d, SUM(c BOUNDED PRIVATELY), AVG(c BOUNDED PRIVATELY), "
+    "STDDEV(i BOUNDED PRIVATELY), MEDIAN(c BOUNDED PRIVATELY), MAX(i BOUNDED PRIVATELY) FROM t GROUP BY d",
+    "private bounds, Gaussian": "DP-SELECT 8 DELTA 1e-7 SUM(c BOUNDED PRIVATELY), "
+    "CORR(c BOUNDED PRIVATELY, i BOUNDED PRIVATELY) FROM t",
+    "added up": f"DP-SELECT 8 d, c > 1 AS big, {NUMBERS} FROM t GROUP BY ROLLUP(d, big)",
+    "several levels": f"DP-SELECT 8 {STEPS} AS m, d, {NUMBERS} FROM t GROUP BY CUBE(m, d)",
+    "several levels, Gaussian": f"DP-SELECT 8 DELTA 1e-7 {STEPS} AS m, d, {NUMBERS} FROM t "
+    "GROUP BY ROLLUP(d, m)",
+    "several levels, few groups": f"{LIMITED.format(delta=0)} d, c > 1 AS big, COUNT(*) FROM t "
+    "GROUP BY GROUPING SETS ((d), (big), ())",
+    "all quantiles": "DP-SELECT 8 d, APPROX_QUANTILES(c, 4), COUNT(*) FROM t GROUP BY d",
+    "all quantiles, private bounds": "DP-SELECT 8 APPROX_QUANTILES(c BOUNDED PRIVATELY, 2) FROM t",
+    "bins": "DP-SELECT 8 d, HISTOGRAM(c, 7) FROM t GROUP BY d",
+    "buckets": "DP-SELECT 8 WIDTH_BUCKET(c, 0, 9, 3) AS b, COUNT(*), AVG(i) FROM t GROUP BY b",
+    "private bounds, open groups": "DP-SELECT 8 DELTA 1e-7 o, AVG(c BOUNDED PRIVATELY) FROM t GROUP BY o",
 }
 
 
@@ -163,11 +180,20 @@ def find_violation(one, two):
     if [each[:2] for each in one[1]] != [each[:2] for each in two[1]]:
         return "neighbours ask for different noise"
     if any(plan.selection is not None for plan, _ in one[0]):
-        pairs = zip(one[0], two[0], strict=True)
-        found = [_open_violation(plan, first, second) for (plan, first), (_, second) in pairs]
-        return next((each for each in found if each), None)
-    costs = [cost for plan, _ in one[0] for cost in plan.costs]
-    for (kind, scale, a), (_, _, b), cost in zip(one[1], two[1], costs, strict=True):
+        # What was measured before, without groups, is a plan of its own, and looked at as one.
+        pairs = list(zip(one[0], two[0], strict=True))
+        found = [_open_violation(p, first, second) for (p, first), (_, second) in pairs if p.selection]
+        before = [cost for plan, _ in one[0] if plan.selection is None for cost in plan.costs]
+        first, second = (each[1][: len(before)] for each in (one, two))
+        return next((each for each in found if each), None) or _find_distance(first, second, before)
+    return _find_distance(one[1], two[1], [cost for plan, _ in one[0] for cost in plan.costs])
+
+
+def _find_distance(one, two, costs):
+    """Whether requests for noise, one for each of `costs`, are on vectors that are too far apart."""
+    if len(one) != len(costs):
+        return f"{len(one)} draws of noise, and {len(costs)} costs"
+    for (kind, scale, a), (_, _, b), cost in zip(one, two, costs, strict=True):
         if a.shape != b.shape:
             return "neighbours ask for different numbers of draws"
         difference = np.abs((a - b).astype(float))
@@ -222,7 +248,11 @@ def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    "name", ["no group", "public groups", "public groups, Gaussian", "few groups", "open groups"]
+    "name",
+    [
+        *("no group", "public groups", "public groups, Gaussian", "few groups", "open groups"),
+        *("private bounds", "several levels", "several levels, Gaussian", "all quantiles"),
+    ],
 )
 def test_exchanging_an_individual_stays_within_the_replace_bound(tmp_path, monkeypatch, name):
     bench = Bench(tmp_path, monkeypatch, neighbours="replace")
@@ -364,6 +394,72 @@ def test_a_forgotten_clamp_is_caught(tmp_path, monkeypatch, statistic):
     statement = "DP-SELECT 8 SUM(c), VARIANCE(c) FROM t"
     moved = bench.record([*CROWD, ("somebody", 1e5, 1, "x", "o")], statement)
     assert "above the declared" in find_violation(moved, bench.record(CROWD, statement))
+
+
+def _uncharged(bench, monkeypatch, statement):
+    """The costs of all noise that is drawn for a statement, but for those that the ledger was charged."""
+    charged, original = [], statements.answer_under_charge
+
+    def keep(bill, **rest):
+        charged.extend(bill.costs)
+        return original(bill, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(statements, "answer_under_charge", keep)
+        drawn = [cost for plan in bench.plan(statement) for cost in plan.costs]
+    return Counter(drawn) - Counter(charged)
+
+
+@pytest.mark.parametrize("name", [each for each in STATEMENTS if each.startswith("private bounds")])
+def test_choosing_bounds_is_charged_with_what_is_measured_between_them(tmp_path, monkeypatch, name):
+    assert not _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS[name])
+
+
+def test_bounds_that_are_chosen_for_nothing_are_caught(tmp_path, monkeypatch):
+    from sfumato.sql import QueryPlan
+
+    charge_less = property(lambda plan: tuple(cost for noise in plan.noises for cost in noise.costs))
+    monkeypatch.setattr(QueryPlan, "costs", charge_less)
+    assert _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS["private bounds"])
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatch, neighbours):
+    original = execute._value
+
+    def wider(measure, raw):
+        return original(replace(measure, low=measure.low * 4, high=measure.high * 4, private=None), raw)
+
+    monkeypatch.setattr(statements, "choose_bounds", lambda values, noise: (30, 160))  # about [-1e4, 500]
+    bench = Bench(tmp_path, monkeypatch, neighbours=neighbours)
+    statement = "DP-SELECT 8 SUM(c BOUNDED PRIVATELY) FROM t"
+    bench.plan(statement)
+    monkeypatch.setattr(execute, "_value", wider)
+    moved = bench.record(CROWD + [("somebody", -1e9, 1, "x", "o")] * MAX_RECORDS, statement)
+    other = bench.record(CROWD + [("somebody", 1e9, 1, "x", "o")] * MAX_RECORDS, statement)
+    pair = (moved, other) if neighbours == "replace" else (moved, bench.record(CROWD, statement))
+    assert "above the declared" in find_violation(*pair)
+
+
+def test_a_level_of_quantiles_that_counts_twice_is_caught(tmp_path, monkeypatch):
+    original = statements.count_levels
+    monkeypatch.setattr(statements, "count_levels", lambda values: [2 * each for each in original(values)])
+    bench = Bench(tmp_path, monkeypatch)
+    moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS["all quantiles"])
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS["all quantiles"]))
+
+
+@pytest.mark.parametrize("name", ["several levels", "several levels, Gaussian"])
+def test_levels_that_are_not_charged_are_caught(tmp_path, monkeypatch, name):
+    from sfumato.sql import planner
+
+    original = planner.calibrate_noise
+    monkeypatch.setattr(
+        planner, "calibrate_noise", lambda *given, levels=1, **named: original(*given, **named)
+    )
+    bench = Bench(tmp_path, monkeypatch)
+    moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS[name])
+    assert "draws of noise" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
 
 
 def test_a_sensitivity_of_half_is_caught(tmp_path, monkeypatch):

@@ -69,6 +69,26 @@ def test_an_individual_over_the_bound_adds_as_much_as_for_a_file(heavy, text):
     assert not corpus.differ(aggregate(here, text, engine), aggregate(there, text, server))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DP-SELECT 1 region, SUM(fare BOUNDED PRIVATELY) FROM t GROUP BY region",
+        "DP-SELECT 1 AVG(fare BOUNDED PRIVATELY) FROM t",
+    ],
+)
+def test_bounds_are_chosen_there_from_the_histogram_of_a_file(heavy, text):
+    there, here = heavy
+    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    plans = [
+        corpus.plan_statement(text, each, one).choice_plan for each, one in ((here, engine), (there, server))
+    ]
+    assert server._push(plans[1], there.tables)[2] is not None
+    found = server.aggregate(plans[1], there.tables, **QUIET)
+    expected = engine.aggregate(plans[0], here.tables, **QUIET)
+    assert not corpus.differ(expected, found)
+    assert sum(values.sum() for values in expected.true_values) == 23
+
+
 def test_one_individual_moves_a_count_by_no_more_than_the_bound(write_table, tmp_path):
     engine = open_engine(Path())
     without = make_project(write_table("without", make_rows(0)), tmp_path)

@@ -163,8 +163,7 @@ def answer_under_charge(
     ledger: Ledger,
     noise: NoiseSource | None,
     prepare: Callable[[], None] = lambda: None,
-    read: Callable[[], Exact],
-    draw: Callable[[Exact, NoiseSource], Noisy],
+    measure: Callable[[Charged], Noisy],
     pack: Callable[[Noisy], bytes],
     unpack: Callable[[bytes], Noisy],
     progress: Callable[[str], None],
@@ -173,15 +172,16 @@ def answer_under_charge(
     """The noisy answer to a question that is asked at once, and whether it was charged now.
 
     It was not if it is stored, or if a charge was made whose answer nobody has seen: that one is finished.
-    `bill`, `ledger`, `noise`, `prepare` and `progress` are those of `open_charge`, `read` and `draw` those of
-    `measure`. The ledger keeps what `pack` makes of the answer; `unpack` is its inverse. `pace` is called
+    `bill`, `ledger`, `noise`, `prepare` and `progress` are those of `open_charge`; `measure` is given the
+    charge and measures under it, once or in steps that look at the noisy answers before. The ledger keeps
+    what `pack` makes of the answer; `unpack` is its inverse. `pace` is called
     when the reading has ended, well or not, and returns when that may be seen.
     """
     with open_charge(bill, ledger=ledger, noise=noise, prepare=prepare, progress=progress) as charge:
         if charge.answer is not None:
             return unpack(charge.answer), False
         try:
-            noisy = charge.measure(read, draw)
+            noisy = measure(charge)
         finally:
             # Here, because whoever waits for the same, or looks whether it is stored, sees what comes next.
             pace()

@@ -184,8 +184,10 @@ def publish_score(
             ),
             ledger=open_ledger(),
             noise=noise,
-            read=read,
-            draw=lambda exact, source: source.add_noise(exact, kind="laplace", scale=question.cost.scale),
+            measure=lambda charge: charge.measure(
+                read,
+                lambda exact, source: source.add_noise(exact, kind="laplace", scale=question.cost.scale),
+            ),
             pack=lambda scores: json.dumps(scores.tolist()).encode(),
             unpack=lambda stored: np.array(json.loads(stored), np.int64),
             progress=progress,

@@ -6,10 +6,11 @@ Part of the curator: the same order as for a release, for one DP-SELECT at a tim
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -17,9 +18,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
-from sfumato.curator.door import Bill, answer_under_charge
+from sfumato.curator.door import Bill, Charged, answer_under_charge
 from sfumato.curator.released import find_released_size
-from sfumato.errors import BudgetExceeded, RecipeError, SourceError
+from sfumato.errors import BudgetExceeded, ChargeKept, RecipeError, SourceError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
@@ -32,8 +33,11 @@ from sfumato.sql import (
     Source,
     answer_listing,
     bind_parameters,
+    bounds_around,
     check_within,
+    choose_bounds,
     choose_step,
+    count_levels,
     count_stands,
     describe_rows,
     describe_scales,
@@ -52,8 +56,10 @@ from sfumato.sql import (
     list_labels,
     name_item,
     normalize,
+    note_bounds,
     note_counts,
     note_noise,
+    note_selection,
     pack_noisy,
     parameter_type,
     plan_public,
@@ -72,6 +78,7 @@ from sfumato.sql import (
     selects_rows,
     stand_in,
     stands_for,
+    sum_levels,
     take_out,
     unpack_noisy,
 )
@@ -87,6 +94,7 @@ if TYPE_CHECKING:
     from sfumato.sql import Catalog, Listing, Noise, Statement, Within
 
     _Choose = Callable[..., NDArray[np.int64]]
+    _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 
 _FIRST_TRY = Fraction(1, 100)
 _LAST_TRY = Fraction(5, 2)
@@ -297,21 +305,26 @@ class _Desk:
         plan = self._plan_statement(statement, catalog)
         if statement.explain:
             return self._explain((plan,))
-        noisy, spent = self._answer(plan, progress=progress)
-        return _finish(plan, noisy, spent)
+        bind = partial(self._plan_statement, statement, catalog)
+        noisy, spent = self._answer(plan, bind=bind, progress=progress)
+        return _finish(bind(chosen=_read_bounds(plan, noisy)) if noisy.bounds else plan, noisy, spent)
 
-    def _plan_statement(self, statement: Statement, catalog: Catalog) -> QueryPlan:
+    def _plan_statement(
+        self, statement: Statement, catalog: Catalog, *, chosen: _Bounds | None = None
+    ) -> QueryPlan:
+        """The plan of a statement; with `chosen`, bounds that were chosen under the charge for it."""
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
-        plan_at = prepare_query(statement, catalog, selection_delta=self.find_budget().selection)
+        selection_delta = self.find_budget().selection
+        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, chosen=chosen)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
         plan = plan_at(epsilon)
-        values = plan.groups * (len(plan.noises) + 3 * len(plan.outputs))
+        values = plan.rows * (len(plan.noises) + 3 * len(plan.outputs))
         if self.most_values is not None and values > self.most_values:
             raise refuse(
-                f"the answer would have {plan.groups:,} groups of {len(plan.outputs)} columns, more than is "
+                f"the answer would have {plan.rows:,} groups of {len(plan.outputs)} columns, more than is "
                 "sent here; group by fewer columns or longer periods, or ask for fewer columns"
             )
         return plan
@@ -420,12 +433,42 @@ class _Desk:
         return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True, notes=notes)
 
     def _answer(
-        self, plan: QueryPlan, *, spent: Fraction = Fraction(0), progress: Callable[[str], None]
+        self,
+        plan: QueryPlan,
+        *,
+        spent: Fraction = Fraction(0),
+        bind: Callable[..., QueryPlan] | None = None,
+        progress: Callable[[str], None],
     ) -> tuple[NoisyAggregates, Fraction]:
         """The noisy aggregates of `plan`, and the epsilon that was charged for them now.
 
-        `spent` is what the statement has cost so far.
+        `spent` is what the statement has cost so far. `bind` gives the plan with bounds that were chosen, for
+        one that has choices.
         """
+
+        def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
+            return charge.measure(
+                lambda: self.engine.aggregate(plan, self._tables, progress=progress),
+                lambda exact, noise: _add_noise(plan, exact, noise),
+            )
+
+        def measure_all(charge: Charged) -> NoisyAggregates:
+            if not plan.choices:
+                return measure(charge, plan)
+            assert bind is not None
+            noisy = measure(charge, plan.choice_plan)
+            pairs = zip(noisy.values, plan.choices, strict=True)
+            bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
+            bound = bind(chosen=_read_bounds(plan, NoisyAggregates(values=(), bounds=bounds)))
+            if bound.costs != plan.costs:
+                raise ChargeKept("the chosen bounds would cost more than was charged. The charge is kept")
+            return replace(measure(charge, replace(bound, choices=())), bounds=bounds)
+
+        def prepare() -> None:
+            self.engine.bind(plan, self._tables)
+            if plan.choices:
+                self.engine.bind(plan.choice_plan, self._tables)
+
         noisy, charged = answer_under_charge(
             Bill(
                 digest=self._digest(plan),
@@ -439,9 +482,8 @@ class _Desk:
             ),
             ledger=self.open_ledger(),
             noise=self.noise,
-            prepare=lambda: self.engine.bind(plan, self._tables),
-            read=lambda: self.engine.aggregate(plan, self._tables, progress=progress),
-            draw=lambda exact, noise: _add_noise(plan, exact, noise),
+            prepare=prepare,
+            measure=measure_all,
             pack=pack_noisy,
             unpack=lambda stored: unpack_noisy(stored, plan),
             progress=progress,
@@ -452,6 +494,8 @@ class _Desk:
     def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
         for plan in plans:
             self.engine.bind(plan, self._tables)
+            if plan.choices:
+                self.engine.bind(plan.choice_plan, self._tables)
         report = self.report()
         costs = tuple(cost for plan in plans for cost in plan.costs)
         admitted = admits(report.budget, report.sums, costs)
@@ -474,7 +518,7 @@ class _Desk:
             delta=sum((plan.delta for plan in plans), Fraction(0)),
             errors={name: each.width for name, each in errors[0].items()},
             expected=errors[0],
-            groups=None if plans[0].selection is not None else plans[0].groups,
+            groups=None if plans[0].selection is not None else plans[0].rows,
             admitted=admitted,
             stored=bool(report.entries) and all(map(self._is_stored, plans)),
         )
@@ -585,18 +629,38 @@ def _add_noise(
         true_values = tuple(values[kept] for values in true_values)
     noisy = []
     for noise, values in zip(plan.noises, true_values, strict=True):
-        if noise.measure.labels is not None:
+        if noise.kind != "exponential":
+            levels = _list_levels(values, noise, plan)
+            drawn = [add(each, kind=noise.kind, scale=noise.scale) for each in levels]
+            if noise.measure.parts:
+                noisy.append(np.hstack(drawn).T)
+            else:
+                noisy.append(drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
+        elif noise.measure.labels is not None:
             noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
-        elif noise.kind == "exponential":
+        else:
             steps: list[NDArray[np.int64]] = []
             for ranks in quantile_ranks(noise, plan):
                 answers = steps[0] if steps else None
                 places = choose(quantile_scores(values, noise, ranks, answers), rate=ranks.rate)
                 steps.append(choose_step(places, ranks, answers))
             noisy.append(np.stack(steps))
-        else:
-            noisy.append(add(values, kind=noise.kind, scale=noise.scale))
     return NoisyAggregates(values=tuple(noisy), keys=keys)
+
+
+def _list_levels(true_values: NDArray[np.int64], noise: Noise, plan: QueryPlan) -> list[NDArray[np.int64]]:
+    """The exact vectors that noise is added to for a measure: one for each of its costs."""
+    if noise.measure.parts:
+        return count_levels(true_values)
+    if noise.measure.is_histogram:
+        return [label_counts(true_values, noise)]
+    return [true_values] if plan.sets is None else sum_levels(true_values, plan.sets)
+
+
+def _read_bounds(plan: QueryPlan, noisy: NoisyAggregates) -> _Bounds:
+    """The bounds that were chosen, by the text of their operand."""
+    pairs = zip(plan.unbounded, noisy.bounds, strict=True)
+    return {operand.sql(dialect="duckdb"): bounds_around(*chosen) for operand, chosen in pairs}
 
 
 def _choose_labels(true_counts: NDArray[np.int64], noise: Noise, choose: _Choose) -> NDArray[np.int64]:
@@ -628,5 +692,5 @@ def _finish(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
         delta=plan.delta if spent else Fraction(0),
         repeated=spent == 0,
         scales=describe_scales(plan),
-        notes=note_counts(plan, noisy),
+        notes=(*note_bounds(plan), *note_selection(plan), *note_counts(plan, noisy)),
     )

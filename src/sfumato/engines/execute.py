@@ -7,8 +7,9 @@ limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -453,6 +454,9 @@ def _value(measure: Measure, raw: str) -> str:
     if measure.statistic == "present":
         test = f"NOT isnan({raw})" if measure.is_number else f"{raw} IS NOT NULL"
         return f"CASE WHEN {test} THEN 1::UTINYINT END"
+    if measure.edges is not None:
+        interval = find_interval(measure.edges, raw, spell=lambda edge: f"{edge!r}::DOUBLE")
+        return f"CASE WHEN NOT isnan({raw}) THEN {interval} END"
     low, high, centre = (float(each) for each in (measure.low, measure.high, measure.centre))
     # NULL stays NULL and NaN becomes NULL: neither may turn into a bound.
     clamped = (
@@ -469,6 +473,21 @@ def _value(measure: Measure, raw: str) -> str:
         return f"CAST(round(({share}) * ({share}) * {measure.grid}) AS BIGINT)"
     width = float(measure.high - measure.low)
     return f"CAST(floor(({clamped} - {low!r}::DOUBLE) * {CELLS} / {width!r}::DOUBLE) AS INTEGER)"
+
+
+def find_interval(
+    edges: Sequence[Fraction], raw: str, *, spell: Callable[[float], str], first: int = 0
+) -> str:
+    """The number of the interval that holds `raw`, by halving; the outermost if none does.
+
+    `spell` writes a floating number. Made of comparisons alone, so that every engine finds the same one.
+    """
+    if len(edges) <= 2:
+        return str(first)
+    middle = len(edges) // 2
+    below = find_interval(edges[: middle + 1], raw, spell=spell, first=first)
+    above = find_interval(edges[middle:], raw, spell=spell, first=first + middle)
+    return f"CASE WHEN {raw} >= {spell(float(edges[middle]))} THEN {above} ELSE {below} END"
 
 
 def _columns(plan: QueryPlan) -> list[str]:

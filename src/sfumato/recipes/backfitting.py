@@ -49,7 +49,7 @@ _SWEEPS = 8
 _CLIP = 1.25  # residuals are clipped at so many standard deviations, or more with less noise
 _CLIP_GROWTH = 0.1
 _MOST_CLIP = 3.0
-_TOO_FEW = 8.0  # people for the noise of a term, below which the budget is for the constant alone
+_TOO_FEW = 12.0  # people for the noise of a term, below which the budget is for the constant alone
 _EVIDENT = 0.0  # the least log odds of a term that is kept
 _DRIFT = 0.02  # of the variance of the target, by which its constant may change in the first sweep
 _FAR = 3.0  # standard deviations beyond which a constant is seen to have changed
@@ -121,6 +121,9 @@ class Fitting:
     def run(self) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Score]:
         """The score, after all sweeps."""
         if self.clear < _TOO_FEW:
+            # A clip that bends the sum of a skewed target would be most of the error of a constant.
+            self.wide = _MOST_CLIP
+            self.clip = min(self.wide * self.response.size, self.response.most)
             for turn in range(2):
                 yield from self._ask_numbers(turn, self.share / 2)
             return self._finish()

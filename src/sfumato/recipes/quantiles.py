@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.errors import RecipeError
-from sfumato.exact import NORMAL_95, format_exact, round_up
-from sfumato.models.cumulative import Cumulative, choose_widths, estimate_cumulative
+from sfumato.exact import format_exact, round_up
+from sfumato.models.cumulative import REACH, Cumulative, choose_widths, estimate_cumulative
 from sfumato.models.design import bound_columns, code_values
 from sfumato.models.document import FORMAT, pack_model
 from sfumato.questions import Marginal, Measurement, Queries, Request, in_records, request_sensitivity
@@ -39,8 +39,6 @@ STEPS = 1024
 _MOST_STEPS = 2**16
 _MOST_CELLS = 2**18
 _PLACES = 6  # of shares that are released: what libraries add up in another order is beyond them
-# In standard deviations: 95 % of one number with Laplace noise; of sums of several it is less.
-_REACH = {"laplace": 2.1184, "gaussian": NORMAL_95}
 _RELEASED = ("count", "share", "low_95", "high_95")
 
 
@@ -114,7 +112,7 @@ class Quantiles(Options):
             values.append(counts.reshape(groups, -1))
             widths.append(int(answer.request.name.rpartition(" ")[2]))
             variances.append(deviation**2)
-        reach = _REACH[plan.requests[0].noise]
+        reach = REACH[plan.requests[0].noise]
         found = estimate_cumulative(values, widths, variances, reach=reach)
         table = self._tabulate(plan, column, size, found)
         unknown = int(np.isnan(found.shares[:, 0]).sum())

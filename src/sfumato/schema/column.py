@@ -44,7 +44,8 @@ class Column:
     `decimal` the sign before decimals, `missing` lists what stands for no value, besides nothing.
 
     A column of dates or moments may have a public range of `dates`, first and last, in place of a domain:
-    statements group by the periods in it.
+    statements group by the periods in it. With `private_bounds` nobody knows the bounds of its numbers:
+    each statement that needs them chooses them from the records, at a part of its price.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Column:
     domain: Domain | None = None
     outside: Policy = "drop"
     bounds: tuple[Fraction, Fraction] | None = None
+    private_bounds: bool = False
     drafted: bool = False
     accepted: bool = False
     origin: str = "the project file"
@@ -74,7 +76,8 @@ class Column:
         if self.outside == "other" and OTHER in listed:
             raise SchemaError("outside = 'other' adds the value 'other', but the domain lists it already")
         if self.dates is not None:
-            if self.domain is not None or self.bounds is not None or len(self.stored) > 1:
+            bounded = self.bounds is not None or self.private_bounds
+            if self.domain is not None or bounded or len(self.stored) > 1:
                 raise SchemaError("a range of dates stands alone; declare a period under a name of its own")
             if self.dates[0] > self.dates[1]:
                 raise SchemaError("range must be [first, last], and its first date is after its last")
@@ -145,6 +148,8 @@ def column_spec(column: Column) -> dict[str, Any]:
                 spec["range"] = [each.isoformat() for each in column.dates]
     if column.bounds is not None:
         spec["bounds"] = [format_exact(bound) for bound in column.bounds]
+    if column.private_bounds:
+        spec["bounds"] = "private"
     if column.format is not None:
         spec["format"] = column.format
     if column.decimal != ".":
@@ -271,7 +276,8 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         dates=dates,
         domain=_parse_domain(spec),
         outside=spec.get("outside", "drop"),
-        bounds=_parse_bounds(spec.get("bounds")),
+        bounds=None if spec.get("bounds") == "private" else _parse_bounds(spec.get("bounds")),
+        private_bounds=spec.get("bounds") == "private",
         drafted=_flag(spec, "drafted_from_data"),
         accepted=_flag(spec, "accept_drafted"),
         origin=str(origin),
@@ -344,7 +350,7 @@ def _parse_bounds(value: object) -> tuple[Fraction, Fraction] | None:
         return None
     ends = _require_list(value, "bounds")
     if len(ends) != 2:
-        raise SchemaError("bounds must be [low, high]")
+        raise SchemaError('bounds must be [low, high], or "private" to have them chosen')
     return parse_exact(ends[0], name="bounds"), parse_exact(ends[1], name="bounds")
 
 

@@ -16,13 +16,16 @@ from sfumato.sql.finish import (
     Answer,
     Price,
     finish_query,
+    note_bounds,
     note_counts,
+    note_selection,
     pack_noisy,
     rehearse_query,
     sum_records,
     unpack_noisy,
 )
 from sfumato.sql.listing import Listing, answer_listing, read_listing
+from sfumato.sql.magnitudes import bounds_around
 from sfumato.sql.nested import aggregates, flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
 from sfumato.sql.plan import (
@@ -30,6 +33,7 @@ from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
     check_within,
+    choose_bounds,
     describe_scales,
     explain_query,
     half_width,
@@ -37,7 +41,9 @@ from sfumato.sql.plan import (
 )
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
 from sfumato.sql.probes import is_probe, list_constants, list_labels, probe_rows
+from sfumato.sql.quantiles import count_levels
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
+from sfumato.sql.rollups import sum_levels
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.settle import parameter_type
 from sfumato.sql.statement import Statement, Within, price_statement, read_statement
@@ -62,9 +68,12 @@ __all__ = [
     "aggregates",
     "answer_listing",
     "bind_parameters",
+    "bounds_around",
     "check_within",
+    "choose_bounds",
     "choose_step",
     "code_name",
+    "count_levels",
     "count_stands",
     "describe_rows",
     "describe_scales",
@@ -83,8 +92,10 @@ __all__ = [
     "list_labels",
     "name_item",
     "normalize",
+    "note_bounds",
     "note_counts",
     "note_noise",
+    "note_selection",
     "pack_noisy",
     "parameter_type",
     "plan_public",
@@ -104,6 +115,7 @@ __all__ = [
     "selects_rows",
     "stand_in",
     "stands_for",
+    "sum_levels",
     "sum_records",
     "take_out",
     "unpack_noisy",

@@ -19,9 +19,11 @@ from sqlglot import exp, parse_one
 
 from sfumato.schema import Label
 from sfumato.sql.calendar import to_microseconds
-from sfumato.sql.check import check_scalar, finite_labels, is_top, refuse
+from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top, refuse
 from sfumato.sql.dates import read_labels
+from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
+from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
 from sfumato.sql.settle import is_day, kind_of
 
 CELLS = 1024
@@ -35,6 +37,7 @@ AggregateKind = Literal[
     "variance",
     "deviation",
     "mode",
+    "quantiles",
     "covariance",
     "correlation",
     "slope",
@@ -58,6 +61,7 @@ _PAIRED: dict[type[exp.Expr], AggregateKind] = {
 _MANY_LABELS = 8
 # Text first, so that a name in quotes is not looked for inside it.
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"((?:[^"]|"")*)\"""")
+_MOST_PARTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,13 @@ class Measure:
 
     A quantile is one of the steps between the bounds. With `labels` the steps are their codes, and the
     `chosen` most frequent of them are asked for in place of a rank: to the engine both are one histogram.
-    TOP numbers its columns, MODE does not.
+    TOP numbers its columns, MODE does not. With `chosen` 0 all counts of the labels are asked for. With
+    `edges` a record counts in the interval between two of them that holds its value, or in the outermost.
+
+    With `parts`, all quantiles that divide the records so are asked for, from one tree of counts.
+
+    With `private`, the operand, its bounds are chosen from a noisy histogram first. Until then it `is_open`:
+    its bounds stand for all others.
     """
 
     statistic: Statistic
@@ -101,29 +111,56 @@ class Measure:
     labels: tuple[Label, ...] | None = None
     chosen: int = 1
     numbered: bool = False
+    private: exp.Expr | None = None
+    edges: tuple[Fraction, ...] | None = None
+    parts: int = 0
+
+    def __post_init__(self) -> None:
+        if self.private is not None and self.statistic == "sum" and self._farthest > LARGEST:
+            raise ValueError("a record would add more than is charged for")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its bounds are still to be chosen."""
+        return self.private is not None and (self.low, self.high) == OPEN
+
+    @property
+    def is_histogram(self) -> bool:
+        """Whether all counts of public labels are measured, each with noise of its own."""
+        return self.labels is not None and self.chosen == 0
 
     @property
     def largest(self) -> int:
         """The most that one record adds, in units of 1 / grid."""
         if self.statistic == "sum":
-            ends = (self.low - self.centre, self.high - self.centre)
-            return max(1, *(-(-abs(end * self.grid) // 1) for end in ends))  # however halves are rounded
+            # The same for all bounds that may be chosen, so that the charge is made before they are.
+            return self._farthest if self.private is None else LARGEST
         return self.grid if self.statistic == "square" else 1
+
+    @property
+    def _farthest(self) -> int:
+        ends = (self.low - self.centre, self.high - self.centre)
+        return max(1, *(-(-abs(end * self.grid) // 1) for end in ends))  # however halves are rounded
 
     @property
     def is_signed(self) -> bool:
         """Whether a record may add less than nothing."""
-        return self.statistic == "sum" and self.low < self.centre
+        return self.statistic == "sum" and (self.low < self.centre or self.private is not None)
 
     def describe(self) -> str:
         """The measure in one canonical line."""
         inner = "*" if self.tree is None else self.tree.sql(dialect="duckdb")
+        if self.is_histogram:
+            return f"histogram of {len(self.labels or ())} intervals({inner})"
         if self.labels is not None:
             return f"{self.chosen} most frequent of {len(self.labels)} labels({inner})"
         facts = ""
         if self.statistic in ("sum", "square", "quantile"):
             facts = f" in [{self.low}, {self.high}] from {self.centre} by 1/{self.grid}"
+            if self.is_open:
+                facts = " in the chosen bounds"
         where = "" if self.quantile is None else f" at {self.quantile}"
+        where = f" in {self.parts} parts" if self.parts else where
         return f"{self.statistic}({inner}){facts}{where}"
 
 
@@ -190,25 +227,32 @@ def read_rows(query: exp.Select) -> tuple[int | None, int]:
     return numbers[0], numbers[1] or 0
 
 
-def read_keys(query: exp.Select, relation: Relation) -> tuple[Key, ...]:
-    """The keys of GROUP BY, by name, by position, by alias or by expression."""
+def read_keys(
+    query: exp.Select, relation: Relation
+) -> tuple[tuple[Key, ...], tuple[GroupingSet, ...] | None]:
+    """The keys of GROUP BY, by name, by position, by alias or by expression, and its grouping sets if any."""
     group = query.args.get("group")
     if group is None:
-        return ()
+        return (), None
     for name in ("grouping_sets", "cube", "rollup", "totals", "all"):
         if group.args.get(name):
-            raise refuse(f"GROUP BY {name.upper().replace('_', ' ')} is not supported; list the columns")
+            raise refuse(f"GROUP BY {name.upper().replace('_', ' ')} as it is written here; list the columns")
     aliases = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
     keys = []
-    for item in group.expressions:
+    leaves = list_leaves(group)
+    for item in leaves:
         node = spell_position(item, query, where="GROUP BY")
         if isinstance(node, exp.Column) and not node.table:
             node = aliases.get(node.name.lower(), node)
         keys.append(read_key(node, relation))
     texts = [key.node.sql() for key in keys]
+    if has_sets(group):
+        known = list(dict.fromkeys(texts))
+        numbers = {id(leaf): known.index(text) for leaf, text in zip(leaves, texts, strict=True)}
+        return tuple(keys[texts.index(text)] for text in known), read_sets(group, numbers)
     if len(set(texts)) != len(texts):
         raise refuse("GROUP BY names a column twice")
-    return tuple(keys)
+    return tuple(keys), None
 
 
 def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> Key:
@@ -245,6 +289,8 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     if isinstance(node, exp.Filter):
         condition = qualify_condition(node.expression.this, relation, where="FILTER")
         node = node.this
+    if is_histogram(node):
+        raise refuse("HISTOGRAM stands by itself in the select list, beside columns of GROUP BY")
     if is_top(node) or isinstance(node.this if isinstance(node, exp.WithinGroup) else node, exp.Mode):
         return _read_mode(node, relation, condition)
     if isinstance(node, exp.Count):
@@ -255,32 +301,38 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     if type(node) in _PAIRED:
         return _read_paired(node, relation, condition)
     target, where, share = node.this, node.key.upper(), None
+    where = "APPROX_QUANTILES" if isinstance(node, exp.ApproxQuantiles) else where
     if isinstance(node, exp.WithinGroup):
         target, where, share = _read_within_group(node)
     operand = _read_operand(target, relation, where)
-    if kind_of(operand, relation) == "date" and not isinstance(node, (exp.Sum, exp.Avg)):
+    private = operand if _is_private(target, operand, relation) else None
+    if kind_of(operand, relation) == "date" and not isinstance(node, (exp.Sum, exp.Avg, exp.ApproxQuantiles)):
         return _read_date(node, operand, relation, condition, where, share)
-    low, high = _require_bounds(operand, relation, where)
+    low, high = _require_bounds(target, operand, relation, where)
     tree = _when(condition, operand)
     whole = is_whole(operand, relation)
     if isinstance(node, exp.Sum):
-        return _single(_sum(tree, low, high, whole=whole, centre=Fraction(0)))
-    centred = _sum(tree, low, high, whole=whole, centre=(low + high) / 2)
+        return _single(_sum(tree, low, high, whole=whole, centre=Fraction(0), private=private))
+    centred = _sum(tree, low, high, whole=whole, centre=(low + high) / 2, private=private)
     present = Measure(statistic="present", tree=tree, is_number=True)
     if isinstance(node, exp.Avg):
         return Aggregate(kind="average", measures=(centred, present))
     deviation = isinstance(node, (exp.Stddev, exp.StddevPop, exp.StddevSamp))
     if deviation or isinstance(node, (exp.Variance, exp.VariancePop)):
-        square = Measure(
-            statistic="square", tree=tree, low=low, high=high, centre=centred.centre, grid=_SQUARES
-        )
+        square = _square(tree, low, high, private=private)
         return Aggregate(
             kind="deviation" if deviation else "variance",
             measures=(centred, square, present),
             sample=isinstance(node, (exp.Variance, exp.Stddev, exp.StddevSamp)),
         )
+    if isinstance(node, exp.ApproxQuantiles):
+        parts = _read_parts(node)
+        measure = Measure(statistic="quantile", tree=tree, low=low, high=high, parts=parts, private=private)
+        return Aggregate(kind="quantiles", measures=(measure,))
     share = _quantile_of(node) if share is None else share
-    return Aggregate(measures=(Measure(statistic="quantile", tree=tree, low=low, high=high, quantile=share),))
+    return _single(
+        Measure(statistic="quantile", tree=tree, low=low, high=high, quantile=share, private=private)
+    )
 
 
 def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None) -> Aggregate:
@@ -290,8 +342,11 @@ def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None)
     the sum of squares of the second and of the first.
     """
     kind, where = _PAIRED[type(node)], node.key.upper().replace("REGR", "REGR_").replace("COVAR", "COVAR_")
-    operands = [_read_operand(each, relation, where) for each in (node.this, node.expression)]
-    ends = [_require_bounds(each, relation, where) for each in operands]
+    targets = (node.this, node.expression)
+    operands = [_read_operand(each, relation, where) for each in targets]
+    pairs = list(zip(targets, operands, strict=True))
+    ends = [_require_bounds(target, operand, relation, where) for target, operand in pairs]
+    chosen = [operand if _is_private(target, operand, relation) else None for target, operand in pairs]
     for operand in operands:
         both = exp.Not(this=exp.IsNan(this=exp.TryCast(this=operand.copy(), to=exp.DataType.build("DOUBLE"))))
         condition = both if condition is None else exp.and_(condition, both)
@@ -299,12 +354,10 @@ def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None)
     if kind == "measure":
         return _single(present)
     sums, squares, shares = [], [], []
-    for operand, (low, high) in zip(operands, ends, strict=True):
-        tree, middle = _when(condition, operand), (low + high) / 2
-        sums.append(_sum(tree, low, high, whole=is_whole(operand, relation), centre=middle))
-        squares.append(
-            Measure(statistic="square", tree=tree, low=low, high=high, centre=middle, grid=_SQUARES)
-        )
+    for operand, (low, high), private in zip(operands, ends, chosen, strict=True):
+        tree, middle, whole = _when(condition, operand), (low + high) / 2, is_whole(operand, relation)
+        sums.append(_sum(tree, low, high, whole=whole, centre=middle, private=private))
+        squares.append(_square(tree, low, high, private=private))
         shares.append(_scaled(operand, low, high))
     product = Measure(
         statistic="sum",
@@ -453,7 +506,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
         raise refuse("COUNT takes * or one column: COUNT(*), COUNT(fare), COUNT(DISTINCT zone)")
     tree = qualify(target, relation, where="COUNT")
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
-    number = bounds_of(tree, relation) is not None
+    number = bounds_of(tree, relation) is not None or _has_private_bounds(tree, relation)
     return _single(Measure(statistic="present", tree=_when(condition, tree), is_number=number))
 
 
@@ -482,7 +535,7 @@ def _read_operand(target: exp.Expr | None, relation: Relation, name: str) -> exp
         )
     if target is None or isinstance(target, exp.Star):
         raise refuse(f"{name} needs a column")
-    tree = qualify(target, relation, where=name)
+    tree = qualify(unmark(target), relation, where=name)
     _refuse_unit(tree, relation, name)
     return tree
 
@@ -492,7 +545,31 @@ def _refuse_unit(tree: exp.Expr, relation: Relation, name: str) -> None:
         raise refuse(f"{name} over the unit's own value; only COUNT(DISTINCT unit) is answered")
 
 
-def _require_bounds(operand: exp.Expr, relation: Relation, name: str) -> tuple[Fraction, Fraction]:
+def _has_private_bounds(operand: exp.Expr, relation: Relation) -> bool:
+    """Whether the project file leaves bounds of an operand to be chosen, and none is missing besides."""
+    fields = [relation.field(each) for each in operand.find_all(exp.Column)]
+    known = all(each.bounds is not None or each.is_private for each in fields)
+    return known and any(each.is_private for each in fields)
+
+
+def _is_private(target: exp.Expr, operand: exp.Expr, relation: Relation) -> bool:
+    """Whether the bounds of an operand are to be chosen: it is marked, or the project file says so."""
+    unknown = bounds_of(operand, relation) is None and _has_private_bounds(operand, relation)
+    return is_marked(target) or unknown
+
+
+def measure_magnitudes(operand: exp.Expr) -> Measure:
+    """The histogram from which the bounds of an operand are chosen."""
+    return Measure(statistic="quantile", tree=operand, labels=tuple(range(INTERVALS)), chosen=0, edges=EDGES)
+
+
+def _require_bounds(
+    target: exp.Expr, operand: exp.Expr, relation: Relation, name: str
+) -> tuple[Fraction, Fraction]:
+    if _is_private(target, operand, relation):
+        if kind_of(operand, relation) == "date":
+            raise refuse(f"{name} of dates takes a public range; bounds are chosen for numbers")
+        return relation.chosen.get(operand.sql(dialect="duckdb"), OPEN)
     bounds = bounds_of(operand, relation)
     if bounds is None:
         columns = list(operand.find_all(exp.Column))
@@ -503,7 +580,7 @@ def _require_bounds(operand: exp.Expr, relation: Relation, name: str) -> tuple[F
             )
         raise refuse(
             f"{name} clamps to public bounds, and {about} has none; declare them in the project file: "
-            "[tables.TABLE.columns.COLUMN] bounds = [low, high]"
+            f"[tables.TABLE.columns.COLUMN] bounds = [low, high]; or write {name}(... BOUNDED PRIVATELY)"
         )
     low, high = Fraction(bounds[0]), Fraction(bounds[1])
     if low == high:
@@ -517,15 +594,41 @@ def _require_bounds(operand: exp.Expr, relation: Relation, name: str) -> tuple[F
     return low, high
 
 
-def _sum(tree: exp.Expr, low: Fraction, high: Fraction, *, whole: bool, centre: Fraction) -> Measure:
+def _sum(
+    tree: exp.Expr,
+    low: Fraction,
+    high: Fraction,
+    *,
+    whole: bool,
+    centre: Fraction,
+    private: exp.Expr | None,
+) -> Measure:
     """The sum of distances from `centre`, on a grid that whole numbers lie on exactly."""
     grid = 1
+    if private is not None:
+        grid = grid_between(low, high, centre)
+        return Measure(
+            statistic="sum", tree=tree, low=low, high=high, centre=centre, grid=grid, private=private
+        )
     if not (whole and centre.denominator == 1):
         while (high - low) * grid * 2 <= _FINEST:
             grid *= 2
     if centre.denominator == 2 and whole:
         grid = 2
     return Measure(statistic="sum", tree=tree, low=low, high=high, centre=centre, grid=grid)
+
+
+def _square(tree: exp.Expr, low: Fraction, high: Fraction, *, private: exp.Expr | None) -> Measure:
+    """The sum of squares of distances from the middle, in units of half the range."""
+    return Measure(
+        statistic="square",
+        tree=tree,
+        low=low,
+        high=high,
+        centre=(low + high) / 2,
+        grid=_SQUARES,
+        private=private,
+    )
 
 
 def _quantile_of(node: exp.Expr) -> Fraction:
@@ -544,6 +647,15 @@ def _quantile_of(node: exp.Expr) -> Fraction:
             raise refuse(f"{node.key.upper()} has no private form here")
 
 
+def _read_parts(node: exp.ApproxQuantiles) -> int:
+    count = node.expression
+    if not isinstance(count, exp.Literal) or not count.is_int or not 1 <= int(count.this[:9]) <= _MOST_PARTS:
+        raise refuse(
+            f"APPROX_QUANTILES takes a column and 1 to {_MOST_PARTS} parts: APPROX_QUANTILES(fee, 4)"
+        )
+    return int(count.this)
+
+
 def _read_share(node: exp.Expr | None) -> Fraction:
     if (
         not isinstance(node, exp.Literal)
@@ -552,7 +664,10 @@ def _read_share(node: exp.Expr | None) -> Fraction:
         or "e" in node.this.lower()
         or not 0 <= Fraction(str(node.this)) <= 1
     ):
-        raise refuse("a quantile is a number between 0 and 1, such as QUANTILE(fare, 0.9)")
+        raise refuse(
+            "a quantile is a number between 0 and 1, such as QUANTILE(fare, 0.9); for many at once "
+            "APPROX_QUANTILES(fare, 10)"
+        )
     if Fraction(str(node.this)).denominator > _FINEST_SHARE:
         raise refuse("a quantile has at most six decimals")
     return Fraction(str(node.this))

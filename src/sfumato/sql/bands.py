@@ -50,6 +50,12 @@ def constant_band(value: float, rows: int) -> Band:
     return Band(numbers, numbers, numbers)
 
 
+def join_bands(bands: list[Band]) -> Band:
+    """The bands of several blocks of rows, one after the other."""
+    parts = [[each.value for each in bands], [each.low for each in bands], [each.high for each in bands]]
+    return Band(*(np.concatenate(each) for each in parts))
+
+
 def aggregate_band(
     aggregate: Aggregate, parts: list[tuple[Noise, NDArray[np.int64]]], share: float, *, rehearse: bool
 ) -> Band:
@@ -60,6 +66,7 @@ def aggregate_band(
     if rehearse:
         noise, values = parts[0]
         whole = aggregate.kind == "measure" and noise.kind != "exponential" and noise.measure.grid == 1
+        whole = whole and values.dtype == np.int64
         shape = values[0].shape if values.ndim > 1 else values.shape
         return Band(*[np.zeros(shape, np.int64 if whole else np.float64)] * 3)
     if aggregate.kind == "measure":

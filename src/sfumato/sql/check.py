@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from sfumato.errors import UnsupportedQuery
 from sfumato.sql.hints import hint_aggregate, hint_function
+from sfumato.sql.magnitudes import is_marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,17 +63,21 @@ DATE_PARTS = {
 TRUNCATED = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "DECADE", "CENTURY")
 """The periods that DATE_TRUNC takes."""
 
+GROUPINGS = (exp.Grouping, exp.GroupingId)
+"""What tells which keys a row of ROLLUP, CUBE or GROUPING SETS is not divided by."""
+
 _ARITHMETIC: _Nodes = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Paren),
     *(exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Round, exp.Sqrt, exp.Abs),
 )
 _LOGIC: _Nodes = (
-    *(exp.And, exp.Or, exp.Not, exp.Between, exp.In),
+    *(exp.And, exp.Or, exp.Not, exp.Between, exp.In, exp.Is),
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
 )
 _COMPUTED: _Nodes = (
     *(exp.Cast, exp.DataType, exp.DataTypeParam, exp.Nullif, exp.Coalesce, exp.Case, exp.If, exp.Null),
     *(exp.Boolean, exp.Greatest, exp.Least, exp.Floor, exp.Ceil, exp.Ln, exp.Exp, exp.Sign, exp.Window),
+    *GROUPINGS,
 )
 """What is computed from noisy values besides arithmetic."""
 _IN_WINDOWS: _Nodes = (
@@ -96,6 +101,7 @@ _AGGREGATES: _Nodes = (
     *(exp.Count, exp.CountIf, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Mode),
     *(exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp),
     *(exp.Median, exp.Quantile, exp.PercentileCont, exp.PercentileDisc, exp.ApproxQuantile),
+    exp.ApproxQuantiles,
     *(exp.Corr, exp.CovarPop, exp.CovarSamp),
     *(exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
 )
@@ -175,6 +181,10 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
         hint = next((text for kind, text in _HINTS.items() if isinstance(part, kind)), None)
         if hint is not None:
             raise refuse(f"{where} uses {hint}")
+        if is_marked(part):
+            raise refuse(
+                f"BOUNDED PRIVATELY in {where}; it is for SUM, AVG and the like: AVG(fee BOUNDED PRIVATELY)"
+            )
         if not isinstance(part, _ALLOWED) or isinstance(part, exp.Anonymous):
             name = part.name if isinstance(part, exp.Anonymous) else part.key
             hint = hint_function(name)
@@ -204,8 +214,10 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
             yield from find_aggregates(part)
         return
     inner = node.this if isinstance(node, exp.Filter) else node
-    if isinstance(inner, (*_AGGREGATES, exp.WithinGroup)) or is_top(inner):
+    if isinstance(inner, (*_AGGREGATES, exp.WithinGroup)) or is_top(inner) or is_histogram(inner):
         yield node
+        return
+    if isinstance(node, GROUPINGS):
         return
     if isinstance(node, exp.AggFunc):
         name = node.sql_name() if hasattr(node, "sql_name") else node.key.upper()
@@ -244,6 +256,11 @@ def is_top(node: object) -> bool:
     True
     """
     return isinstance(node, exp.Anonymous) and node.name.upper() == "TOP"
+
+
+def is_histogram(node: object) -> bool:
+    """Whether `node` is HISTOGRAM(column, bins), which the parser does not know."""
+    return isinstance(node, exp.Anonymous) and node.name.upper() == "HISTOGRAM"
 
 
 def _check_details(part: exp.Expr, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from datetime import date, datetime
@@ -13,11 +14,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band
+from sfumato.sql.bands import Band, absolute, aggregate_band, combine, constant_band, join_bands
 from sfumato.sql.calendar import EPOCH, to_days, to_microseconds
 from sfumato.sql.check import AGGREGATE, refuse
 from sfumato.sql.constants import NotConstant, fold, read_moment
-from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text
+from sfumato.sql.plan import MISS, RANKS, Noise, QueryPlan, find_aggregate_numbers, is_key, is_text, set_noise
+from sfumato.sql.quantiles import read_quantiles
+from sfumato.sql.rollups import combine_levels
 from sfumato.sql.settle import MIRRORED, TYPES
 from sfumato.sql.windows import check_window, find_frames, rank_rows, single_noise, slide
 from sfumato.tables.arrays import label_array
@@ -25,6 +28,7 @@ from sfumato.tables.arrays import label_array
 if TYPE_CHECKING:
     from sfumato.sql.aggregates import Key, Measure
     from sfumato.sql.plan import NoisyAggregates
+    from sfumato.sql.rollups import GroupingSet
 
 COMPARISONS: dict[type[exp.Expr], Callable[[Any, Any], Any]] = {
     exp.EQ: operator.eq,
@@ -76,7 +80,17 @@ class Evaluator:
     def __init__(self, plan: QueryPlan, noisy: NoisyAggregates, *, rehearse: bool = False) -> None:
         self._plan, self._noisy, self._rehearse = plan, noisy, rehearse
         self._index = {noise.measure: index for index, noise in enumerate(plan.noises)}
-        self.rows = len(noisy.keys) if noisy.keys is not None else 1 if rehearse else plan.groups
+        self.rows = len(noisy.keys) if noisy.keys is not None else 1 if rehearse else plan.rows
+        self._blocks = [(plan.noises, noisy.values)]
+        if plan.sets is not None and not rehearse:
+            fitted = [combine_levels(values, plan.sets) for values in noisy.values]
+            self._blocks = [
+                (
+                    tuple(set_noise(noise, plan.sets, each) for noise in plan.noises),
+                    tuple(values[place] for values in fitted),
+                )
+                for place, each in enumerate(plan.sets.answered)
+            ]
         self._seen: dict[int, NDArray[np.intp]] = {}
 
     def enter(self, stage: int, rows: NDArray[np.intp]) -> None:
@@ -87,7 +101,13 @@ class Evaluator:
         """The labels of a key for some rows."""
         known = self._plan.keys[key]
         if self._noisy.keys is None:
-            return label_column(known, self._codes(key)[rows])
+            codes = self._codes(key)[rows]
+            if self._plan.sets is None:
+                return label_column(known, codes)
+            # A key that a row is not divided by is NULL there.
+            return label_column(known, np.arange(len(known.labels or ()))).take(
+                pa.array(np.maximum(codes, 0), mask=codes < 0)
+            )
         found = [self._noisy.keys[row][key] for row in rows]
         if known.labels is None:
             return pa.array(found, pa.string())
@@ -101,6 +121,14 @@ class Evaluator:
         codes = self._noisy.values[self._index[mode]]
         return [label_array(each[rows].astype(np.int32), mode.labels or ("",)) for each in codes]
 
+    def quantiles(self, measure: Measure) -> list[NDArray[np.float64]]:
+        """The values of all quantiles of APPROX_QUANTILES, each followed by the ends of its interval."""
+        if self._rehearse:
+            return [np.zeros(self.rows)] * 3 * (measure.parts + 1)
+        index = self._index[measure]
+        found = read_quantiles(self._plan.noises[index], self._noisy.values[index])
+        return [each for quantile in found for each in quantile]
+
     def sort_key(self, tree: exp.Expr) -> NDArray[Any]:
         """Numbers in the order of a tree's values; keys sort in the order of their domain."""
         if is_text(tree):
@@ -108,7 +136,8 @@ class Evaluator:
         if not is_key(tree):
             return self.band(tree).value
         if self._noisy.keys is None:
-            return self._codes(int(tree.name))
+            codes = self._codes(int(tree.name))
+            return np.where(codes < 0, len(self._plan.keys[int(tree.name)].labels or ()), codes)
         texts = [row[int(tree.name)] for row in self._noisy.keys]
         return np.unique(texts, return_inverse=True)[1] if texts else np.empty(0, np.int64)
 
@@ -121,7 +150,8 @@ class Evaluator:
         value = self.band(tree).value
         window = tree.find(exp.Window)
         shares = (exp.PercentRank, exp.CumeDist)
-        return value if window is None or isinstance(window.this, shares) else value.astype(np.int64)
+        is_share = window is not None and isinstance(window.this, shares)
+        return value if is_share else value.astype(np.int64)
 
     def texts(self, tree: exp.Expr) -> NDArray[np.object_]:
         """The texts of a tree; None where it has none."""
@@ -132,6 +162,14 @@ class Evaluator:
                 return np.full(self.rows, str(tree.this), object)
             case exp.Cast():
                 return self._spell(tree.this)
+            case exp.Coalesce():
+                texts = [self._spell(each) for each in (tree.this, *tree.expressions)]
+                chosen = texts[0]
+                for other in texts[1:]:
+                    chosen = np.array(
+                        [b if a is None else a for a, b in zip(chosen, other, strict=True)], object
+                    )
+                return chosen
             case exp.Case():
                 found, open_ = np.full(self.rows, None, object), np.ones(self.rows, np.bool_)
                 for branch in tree.args["ifs"]:
@@ -151,7 +189,7 @@ class Evaluator:
             return self.texts(tree)
         if is_key(tree):
             labels = self.labels(int(tree.name), np.arange(self.rows)).to_pylist()
-            return np.array([str(label) for label in labels], object)
+            return np.array([None if label is None else str(label) for label in labels], object)
         numbers = self.band(tree).value.tolist()
         told = [None if number != number else f"{number:.15g}" for number in numbers]
         return np.array(told, object)
@@ -179,9 +217,11 @@ class Evaluator:
         return np.broadcast_to(fold_condition(tree, self._compare, where="is not a condition"), (self.rows,))
 
     def _codes(self, key: int) -> NDArray[np.int64]:
-        sizes = [len(each.labels or ()) for each in self._plan.keys]
-        inner = int(np.prod(sizes[key + 1 :], dtype=np.int64))
-        return np.arange(self.rows) // inner % sizes[key]
+        sets = self._plan.sets
+        if sets is not None and not self._rehearse:
+            return np.concatenate([_codes_in(each, key, sets.sizes) for each in sets.answered])
+        sizes = tuple(len(each.labels or ()) for each in self._plan.keys)
+        return _codes_in(tuple(range(len(sizes))), key, sizes)[: self.rows]
 
     def _walk(self, tree: exp.Expr, share: float) -> Band:
         match tree:
@@ -195,8 +235,16 @@ class Evaluator:
                 return constant_band(np.nan, self.rows)
             case exp.Column() if tree.table == AGGREGATE:
                 aggregate = self._plan.aggregates[int(tree.name)]
-                parts = [(self._plan.noises[i], self._noisy.values[i]) for i in self._measures(tree)]
-                return aggregate_band(aggregate, parts, share, rehearse=self._rehearse)
+                places = self._measures(tree)
+                bands = [
+                    aggregate_band(
+                        aggregate, [(noises[i], values[i]) for i in places], share, rehearse=self._rehearse
+                    )
+                    for noises, values in self._blocks
+                ]
+                return bands[0] if len(bands) == 1 else join_bands(bands)
+            case exp.Grouping() | exp.GroupingId():
+                return self._grouping(tree)
             case exp.Column():
                 return self._key_band(int(tree.name))
             case exp.Paren():
@@ -241,8 +289,18 @@ class Evaluator:
         plain = labels is not None and isinstance(labels[0], int) and known.type is None
         if labels is None or not plain or self._noisy.keys is not None:
             raise refuse("arithmetic with a group key that is not a whole number with a public domain")
-        numbers = np.array(labels, float)[self._codes(key)]
+        codes = self._codes(key)
+        numbers = np.where(codes < 0, np.nan, np.array(labels, float)[codes])
         return Band(numbers, numbers, numbers)
+
+    def _grouping(self, tree: exp.Expr) -> Band:
+        """GROUPING: a bit for each key, the last one lowest, that is set where the key is rolled up."""
+        found = np.zeros(self.rows)
+        for each in tree.expressions:
+            if not is_key(each):
+                raise refuse("GROUPING takes columns of GROUP BY")
+            found = 2 * found + (self._codes(int(each.name)) < 0)
+        return Band(found, found, found)
 
     def _choose(self, tree: exp.Expr, share: float) -> Band:
         """CASE and IF: noisy values say which branch is taken, and any may be the true one."""
@@ -291,11 +349,19 @@ class Evaluator:
         return Band(*parts)
 
     def _noise_of(self, number: int) -> Noise | None:
+        if self._plan.sets is not None:
+            return None
         aggregate = self._plan.aggregates[number]
         noise = self._plan.noises[self._index[aggregate.measures[0]]]
         return noise if aggregate.kind == "measure" and noise.kind != "exponential" else None
 
     def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
+        if kind is exp.Is:
+            if is_key(left):
+                rolled: NDArray[np.bool_] = self._codes(int(left.name)) < 0
+                return rolled if self._noisy.keys is None else np.zeros(self.rows, np.bool_)
+            missing: NDArray[np.bool_] = np.isnan(self.band(left).value.astype(float))
+            return missing
         if is_key(right) and not is_key(left):
             return self._compare(MIRRORED[kind], right, left)
         if is_key(left) and isinstance(right, (exp.Literal, exp.Cast)):
@@ -313,7 +379,7 @@ class Evaluator:
                 if self._noisy.keys is None
                 else np.array([row[key] for row in self._noisy.keys], np.int64)
             )
-            holds: NDArray[np.bool_] = COMPARISONS[kind](numbers[codes], literal)
+            holds: NDArray[np.bool_] = COMPARISONS[kind](numbers[codes], literal) & (codes >= 0)
             return holds
         if not isinstance(right, exp.Literal):
             raise refuse("HAVING compares a key with a constant of another type")
@@ -322,7 +388,18 @@ class Evaluator:
             raise refuse("HAVING compares a text key with a number; quote it")
         read: type[str] | type[float] = str if right.is_string else float
         value = read(right.this)
-        return np.array([COMPARISONS[kind](read(label), value) for label in labels], bool)
+        return np.array(
+            [label is not None and COMPARISONS[kind](read(label), value) for label in labels], bool
+        )
+
+
+def _codes_in(each: GroupingSet, key: int, sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    """The code of a key in every group of a grouping set; -1 if the set is not divided by it."""
+    cells = math.prod(sizes[other] for other in each)
+    if key not in each:
+        return np.full(cells, -1)
+    inner = math.prod(sizes[other] for other in each[each.index(key) + 1 :])
+    return np.arange(cells) // inner % sizes[key]
 
 
 def fold_condition(
@@ -351,6 +428,8 @@ def fold_condition(
             case exp.Between() if not node.args.get("symmetric"):
                 low, high = node.args["low"], node.args["high"]
                 return compare(exp.GTE, node.this, low) & compare(exp.LTE, node.this, high)
+            case exp.Is() if isinstance(node.expression, exp.Null):
+                return compare(exp.Is, node.this, node.expression)
             case exp.In() if node.expressions:
                 tests = [compare(exp.EQ, node.this, each) for each in node.expressions]
                 any_of: NDArray[np.bool_] = np.logical_or.reduce(tests)

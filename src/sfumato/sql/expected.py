@@ -98,7 +98,7 @@ def expected_errors(plan: QueryPlan, *, sizes: tuple[int, ...] = SIZES) -> dict[
 
 def note_noise(plan: QueryPlan, likely: int | None) -> tuple[str, ...]:
     """Which answers would be noise alone, if `likely` records are behind all groups together."""
-    if likely is None or plan.selection is not None:
+    if likely is None or plan.selection is not None or plan.sets is not None:
         return ()
     size = max(1, round(likely / plan.groups))
     drowned = []
@@ -138,7 +138,10 @@ def _largest(aggregate: Aggregate, size: int) -> float | None:
 def _expect(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> ExpectedError:
     noises = {noise.measure: noise for noise in plan.noises}
     aggregates = [plan.aggregates[number] for number in dict.fromkeys(find_aggregate_numbers(tree))]
-    first = noises[aggregates[0].measures[0]]
+    measures = [measure for each in aggregates for measure in each.measures]
+    if plan.sets is not None or any(measure.is_open or measure.parts for measure in measures):
+        return ExpectedError()
+    first = noises[measures[0]]
     alone = isinstance(tree, exp.Column)
     if find_mode(tree, plan.aggregates) is not None:
         return ExpectedError(fewer=mode_reach(first))

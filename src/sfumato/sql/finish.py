@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sfumato.errors import LedgerError, ReleaseError
+from sfumato.exact import format_short
 from sfumato.questions import note_total
 from sfumato.sql.evaluate import Evaluator
 from sfumato.sql.expected import ExpectedError
@@ -25,6 +26,7 @@ from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
     find_mode,
+    find_quantiles,
     half_width,
     is_key,
     is_moment,
@@ -118,6 +120,8 @@ def _finish(plan: QueryPlan, evaluator: Evaluator) -> pa.Table:
             arrays = [evaluator.labels(int(output.tree.name), rows)]
         elif mode is not None:
             arrays = evaluator.chosen_labels(mode, rows)
+        elif (quantiles := find_quantiles(output.tree, plan.aggregates)) is not None:
+            arrays = [to_arrow(each[rows]) for each in evaluator.quantiles(quantiles)]
         elif is_text(output.tree):
             arrays = [pa.array(evaluator.texts(output.tree)[rows], pa.string())]
         elif is_rank(output.tree):
@@ -149,18 +153,32 @@ def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
         for noise, values in zip(plan.noises, noisy.values, strict=True)
         if noise.measure.statistic in ("records", "present", "individuals") and values.size
     ]
-    if not found or plan.selection is not None:
+    if not found or plan.selection is not None or plan.sets is not None:
         return ()
     reach, total = min(found)
     note = note_total(total, reach, of="answer")
     return () if note is None else (note,)
 
 
+def note_bounds(plan: QueryPlan) -> tuple[str, ...]:
+    """The bounds that were chosen privately for a statement."""
+    return tuple(
+        f"{name} was clamped to [{format_short(low)}, {format_short(high)}], chosen privately"
+        for name, (low, high) in plan.relation.chosen.items()
+    )
+
+
+def note_selection(plan: QueryPlan) -> tuple[str, ...]:
+    """Which groups are not in an answer because too few individuals are in them."""
+    return () if plan.selection is None else (plan.selection.describe(),)
+
+
 def rehearse_query(plan: QueryPlan) -> pa.Schema:
     """The schema of the answer to `plan`, or the refusal that finishing it would end in."""
     groups = 0 if plan.selection is not None else 1
+    kind = np.float64 if plan.sets is not None and plan.sets.is_fitted else np.int64
     values = tuple(
-        np.zeros((len(noise.costs), groups) if noise.kind == "exponential" else groups, np.int64)
+        np.zeros((len(noise.costs), groups) if noise.kind == "exponential" else groups, kind)
         for noise in plan.noises
     )
     noisy = NoisyAggregates(values=values, keys=() if plan.selection is not None else None)
@@ -174,6 +192,12 @@ def pack_noisy(noisy: NoisyAggregates) -> bytes:
         for index, values in enumerate(noisy.values)
         for part, row in enumerate(np.atleast_2d(values))
     }
+    for index, (first, last) in enumerate(noisy.bounds):
+        rows = max((values.shape[-1] for values in noisy.values), default=0)
+        columns |= {
+            f"bounds/{index}/{part}": to_arrow(np.full(rows, each, np.int64))
+            for part, each in enumerate((first, last))
+        }
     if noisy.keys is not None:
         columns["keys"] = pa.array([json.dumps(key) for key in noisy.keys], pa.string())
     sink = io.BytesIO()
@@ -198,10 +222,15 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         for index, noise in enumerate(plan.noises):
             stored = sum(name.startswith(f"{index}/") for name in table.column_names)
             rows = [np.asarray(table[f"{index}/{part}"].combine_chunks()) for part in range(max(1, stored))]
-            values.append(np.stack(rows) if noise.kind == "exponential" else rows[0])
+            several = noise.kind == "exponential" or noise.measure.parts
+            values.append(np.stack(rows) if several else rows[0])
         keys = None
         if plan.selection is not None:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
+        bounds = tuple(
+            (table[f"bounds/{index}/0"][0].as_py(), table[f"bounds/{index}/1"][0].as_py())
+            for index in range(len(plan.choices) if table.num_rows else 0)
+        )
     except (pa.ArrowException, KeyError, OSError, ValueError):
         raise LedgerError("a stored answer cannot be read; verify the ledger") from None
-    return NoisyAggregates(values=tuple(values), keys=keys)
+    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds)

@@ -14,6 +14,7 @@ from sqlglot import exp
 from sfumato.sql.aggregates import bare_name, spell_position
 from sfumato.sql.check import find_aggregates, refuse
 from sfumato.sql.evaluate import STAGE, mark_stage
+from sfumato.sql.rollups import has_sets, list_leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +186,8 @@ def _add_up(query: exp.Select) -> exp.Select:
     query = query.copy()
     own = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
     group = query.args.get("group")
+    if group is not None and has_sets(group):
+        raise refuse("ROLLUP, CUBE or GROUPING SETS around an aggregate; put them into the inner query")
     keys = [spell_position(each, query, where="GROUP BY") for each in group.expressions] if group else []
     keys = [own.get(_bare(each), each).copy() for each in keys]
     first = exp.EQ(this=_over(exp.RowNumber(), keys), expression=exp.Literal.number(1))
@@ -215,9 +218,9 @@ def _spell_out(query: exp.Select) -> exp.Select:
     for item in query.expressions:
         mark_stage(item, 0)
     group, order, having = (query.args.get(name) for name in ("group", "order", "having"))
-    if group is not None:
-        spelled = [spell_position(each, query, where="GROUP BY").copy() for each in group.expressions]
-        group.set("expressions", [own.get(_bare(each), each).copy() for each in spelled])
+    for leaf in list_leaves(group) if group is not None else ():
+        spelled = spell_position(leaf, query, where="GROUP BY")
+        leaf.replace(own.get(_bare(spelled), spelled).copy())
     for each in order.expressions if order is not None else ():
         node = spell_position(each.this, query, where="ORDER BY").copy()
         each.set("this", _expand(node, own))
@@ -271,7 +274,7 @@ def _substitute(node: exp.Expr, names: dict[str, exp.Expr], alias: str, stage: i
 def _covers_keys(items: list[exp.Expr], inner: exp.Select) -> bool:
     """Whether a select list holds every key, so that no two rows of it are equal."""
     group = inner.args.get("group")
-    keys = group.expressions if group is not None else []
+    keys = list_leaves(group) if group is not None else []
     return all(any(item.unalias() == key for item in items) for key in keys)
 
 

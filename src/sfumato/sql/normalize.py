@@ -13,8 +13,9 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from sfumato.sql.calendar import read_format
-from sfumato.sql.check import refuse, refuse_deep
+from sfumato.sql.buckets import bucket_of
+from sfumato.sql.calendar import EPOCH, read_format
+from sfumato.sql.check import find_aggregates, refuse, refuse_deep
 from sfumato.sql.constants import NotConstant, Span, fold, from_python, read_number, write
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
@@ -26,6 +27,7 @@ _COMPUTED = (
     *(exp.UnixToTime, exp.StrToTime, exp.StrToDate),
 )
 _UTC = ("UTC", "ETC/UTC", "GMT", "Z", "ETC/GMT")
+_LONGEST_COUNT = 7
 PARAMETER = "parameter"
 """The mark of a constant that stands for a parameter whose value is not known yet."""
 
@@ -153,6 +155,14 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
             node.set("this", exp.DType.TIMESTAMP)
         case exp.Date() if node.this is not None and not node.expressions:
             node.replace(exp.Cast(this=node.this, to=exp.DataType.build("DATE")))
+        case exp.ApproxDistinct() if names:
+            node.replace(exp.Count(this=exp.Distinct(expressions=[node.this]), big_int=True))
+        case exp.Bracket() if isinstance(node.this, exp.ApproxQuantiles):
+            _rewrite_element(node)
+        case exp.WidthBucket():
+            _rewrite_bucket(node)
+        case exp.Group() if names:
+            _rewrite_group(node)
         case exp.Fetch():
             options = node.args.get("limit_options")
             if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
@@ -190,6 +200,63 @@ def _unqualify(select: exp.Select) -> None:
     left = any(column.table for column in select.find_all(exp.Column))
     if isinstance(item, exp.Table) and item.args.get("alias") is not None and not left:
         item.set("alias", None)
+
+
+def _rewrite_element(node: exp.Bracket) -> None:
+    """`APPROX_QUANTILES(x, 4)[OFFSET(2)]`, one element of the quantiles, as that quantile."""
+    place, parts = node.expressions[0] if len(node.expressions) == 1 else None, node.this.expression
+    first = 0
+    if isinstance(place, exp.Anonymous) and place.name.upper() in ("OFFSET", "SAFE_OFFSET", "ORDINAL"):
+        first = int(place.name.upper() == "ORDINAL")
+        place = place.expressions[0] if len(place.expressions) == 1 else None
+    numbers = [
+        int(each.name)
+        for each in (place, parts)
+        if isinstance(each, exp.Literal) and each.is_int and len(each.name) < _LONGEST_COUNT
+    ]
+    if len(numbers) != 2 or not 0 <= numbers[0] - first <= numbers[1] or numbers[1] < 1:
+        raise refuse(
+            "an element of APPROX_QUANTILES is written APPROX_QUANTILES(fee, 4)[OFFSET(2)], from 0 to the "
+            "number of parts"
+        )
+    share = Fraction(numbers[0] - first, numbers[1])
+    written = exp.Literal.number(f"{round(share * 10**6) / 10**6:.6f}")
+    node.replace(exp.Quantile(this=node.this.this, quantile=written))
+
+
+def _rewrite_bucket(node: exp.WidthBucket) -> None:
+    """WIDTH_BUCKET as a choice among its buckets: every engine computes it, and its labels are public."""
+    ends = [node.args.get(name) for name in ("min_value", "max_value", "num_buckets")]
+    try:
+        found = [None if each is None else fold(each, EPOCH) for each in ends]
+    except NotConstant:
+        found = [None]
+    low, high, count = found if len(found) == 3 else (None, None, None)
+    if not isinstance(low, Fraction) or not isinstance(high, Fraction) or not isinstance(count, Fraction):
+        raise refuse("WIDTH_BUCKET takes a number and constants: WIDTH_BUCKET(fee, 0, 100, 10)")
+    node.replace(bucket_of(node.this, low, high, int(count) if count.denominator == 1 else 0))
+
+
+def _rewrite_group(group: exp.Group) -> None:
+    """GROUP BY ALL with its columns listed, and WITH ROLLUP or WITH CUBE as a function of them."""
+    select = group.parent
+    if group.args.get("all") and isinstance(select, exp.Select):
+        items = [each.unalias() for each in select.expressions]
+        keys = [
+            each.copy()
+            for each in items
+            if each.find(exp.Column)
+            and not each.find(exp.Window)
+            and not any(True for _ in find_aggregates(each))
+        ]
+        group.set("all", None)
+        group.set("expressions", keys)
+        if not keys:
+            select.set("group", None)
+    for name, kind in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+        if group.args.get(name) and not any(each.expressions for each in group.args[name]):
+            group.set(name, None)
+            group.set("expressions", [kind(expressions=group.expressions)])
 
 
 def _rewrite_any(node: exp.Expr) -> None:

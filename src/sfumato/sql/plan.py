@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
 from typing import Any, Literal
@@ -23,9 +23,12 @@ from sfumato.errors import UnsupportedQuery
 from sfumato.exact import digest, format_exact, format_short, round_up
 from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.aggregates import Aggregate, Key, Measure
-from sfumato.sql.check import AGGREGATE, KEY, refuse
+from sfumato.sql.aggregates import CELLS, Aggregate, Key, Measure, measure_magnitudes
+from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
+from sfumato.sql.magnitudes import LARGEST, choose_interval
+from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
+from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
 
 MISS = 0.05
 """How often an interval may miss what it should hold: intervals are of 95 %."""
@@ -36,6 +39,7 @@ RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, 
 # WITHIN finds multiples of the step, up to the most.
 _STEP = Fraction(1, 10**6)
 _MOST_EPSILON = Fraction(10**6)
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +55,35 @@ class Noise:
     scale: Fraction
     costs: tuple[Cost, ...]
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of noise that is added."""
+        return float(self.scale) * (1 if self.kind == "gaussian" else math.sqrt(2))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Groups that are in the records only: kept if enough individuals are in them, after noise."""
+    """Groups that are in the records only: kept if enough individuals are in them, after noise.
+
+    A group of fewer than `min_individuals`, or of one, is kept with a probability of at most delta.
+    """
 
     scale: Fraction
     threshold: int
     cost: Cost
+    min_individuals: int = 1
+
+    def describe(self) -> str:
+        """Which groups stay unseen, in one sentence."""
+        few = (
+            "one individual"
+            if self.min_individuals <= 2
+            else f"fewer than {self.min_individuals} individuals"
+        )
+        return (
+            f"a group is answered if its noisy number of individuals is at least {self.threshold}; one of "
+            f"{few} is with a probability of at most {_short(self.cost.delta)}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +114,12 @@ class NoisyAggregates:
     """Noisy values per measure and group.
 
     For a quantile the chosen steps (answer, low end, high end), for a mode the codes of the chosen labels.
+    `bounds` are the first and the last interval of magnitudes that were chosen for each operand.
     """
 
-    values: tuple[NDArray[np.int64], ...]
+    values: tuple[NDArray[Any], ...]
     keys: tuple[tuple[Any, ...], ...] | None = None
+    bounds: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +130,10 @@ class QueryPlan:
     `relation`, with each individual held to the bounds of `unit` and to `max_groups` groups. The rest says
     how the noisy values become the columns of the answer: `stages` are those of the statement, and of
     statements around it, from the innermost on.
+
+    `choices` are histograms that are measured first, over all groups together: the bounds of one operand each
+    are chosen from them. With `sets` the groups of all keys are added up to several levels, each of which
+    gets noise of its own, and the grouping sets of the answer are computed from these.
     """
 
     text: str
@@ -117,6 +148,13 @@ class QueryPlan:
     outputs: tuple[Output, ...] = ()
     selection: Selection | None = None
     stages: tuple[Stage, ...] = (Stage(),)
+    choices: tuple[Noise, ...] = ()
+    sets: GroupingSets | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of an answer about public groups."""
+        return self.groups if self.sets is None else self.sets.rows
 
     @property
     def groups(self) -> int:
@@ -127,12 +165,38 @@ class QueryPlan:
     def costs(self) -> tuple[Cost, ...]:
         """Every cost, in the order in which the answers are drawn."""
         first = () if self.selection is None else (self.selection.cost,)
-        return (*first, *(cost for noise in self.noises for cost in noise.costs))
+        return (*first, *(cost for noise in (*self.choices, *self.noises) for cost in noise.costs))
+
+    @property
+    def unbounded(self) -> tuple[exp.Expr, ...]:
+        """The operands whose bounds are chosen, in the order of `choices`."""
+        operands = [noise.measure.private for noise in self.noises]
+        return tuple(dict.fromkeys(each for each in operands if each is not None))
+
+    @property
+    def choice_plan(self) -> QueryPlan:
+        """What is measured before bounds are known."""
+        return replace(
+            self,
+            keys=(),
+            max_groups=1,
+            aggregates=(),
+            noises=self.choices,
+            outputs=(),
+            selection=None,
+            stages=(),
+            choices=(),
+            sets=None,
+        )
 
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record."""
         selection = self.selection
+        chosen = {"bounds": [noise.measure.describe() for noise in self.choices]} if self.choices else {}
+        sets = {} if self.sets is None else {"grouping sets": self.sets.describe()}
         return {
+            **chosen,
+            **sets,
             "statement": self.text,
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -167,6 +231,12 @@ def is_text(tree: exp.Expr) -> bool:
             return is_text(tree.this)
         case exp.Cast():
             return tree.to.this.name in ("TEXT", "VARCHAR")
+        case exp.Coalesce():
+            # A key that is rolled up, and what stands for it.
+            parts = [tree.this, *tree.expressions]
+            return any(is_text(each) for each in parts) and all(
+                is_text(each) or is_key(each) for each in parts
+            )
         case exp.Case():
             results = [*(branch.args["true"] for branch in tree.args["ifs"]), tree.args.get("default")]
             given = [each for each in results if each is not None and not isinstance(each, exp.Null)]
@@ -184,10 +254,10 @@ def is_moment(tree: exp.Expr) -> bool:
 
 
 def is_rank(tree: exp.Expr) -> bool:
-    """Whether a tree is a place among the rows of the answer, which has no interval."""
+    """Whether a tree is a place among the rows of the answer, or tells of its keys: it has no interval."""
     while isinstance(tree, (exp.Paren, exp.Cast)):
         tree = tree.this
-    return isinstance(tree, exp.Window) and isinstance(tree.this, RANKS)
+    return isinstance(tree, GROUPINGS) or (isinstance(tree, exp.Window) and isinstance(tree.this, RANKS))
 
 
 def find_aggregate_numbers(tree: exp.Expr) -> list[int]:
@@ -204,10 +274,26 @@ def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None
     return None
 
 
+def find_quantiles(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None:
+    """What is measured if the tree is one APPROX_QUANTILES, None for anything else."""
+    if isinstance(tree, exp.Column) and tree.table == AGGREGATE:
+        aggregate = aggregates[int(tree.name)]
+        if aggregate.kind == "quantiles":
+            return aggregate.measures[0]
+    return None
+
+
 def name_columns(output: Output, aggregates: Sequence[Aggregate]) -> tuple[str, ...]:
     """The names of the columns that one item of the select list becomes."""
     if is_key(output.tree) or is_text(output.tree) or is_rank(output.tree) or is_moment(output.tree):
         return (output.name,)
+    quantiles = find_quantiles(output.tree, aggregates)
+    if quantiles is not None:
+        return tuple(
+            f"{output.name}_{part}{end}"
+            for part in range(quantiles.parts + 1)
+            for end in ("", "_low", "_high")
+        )
     mode = find_mode(output.tree, aggregates)
     if mode is None:
         return output.name, f"{output.name}_low", f"{output.name}_high"
@@ -225,14 +311,20 @@ def plan_selection(
     reserve: Fraction,
     *,
     parts: int,
+    min_individuals: int = 1,
 ) -> tuple[Selection | None, Fraction, Fraction]:
     """The selection of open groups, and the epsilon and delta that are left for the measures.
 
     An individual, by `unit`, is in at most `groups` groups of the `keys`. `reserve` is the delta that the
     ledger keeps for such selections, `parts` the number of measures, each of which has the same share of
-    epsilon.
+    epsilon. A group of fewer than `min_individuals` stays unseen as one of a single individual does.
     """
     open_keys = [key for key in keys if key.is_open]
+    if not open_keys and min_individuals > 1:
+        raise refuse(
+            "min_individuals is for groups that are chosen privately, and these are public, or there are "
+            "none; HAVING COUNT(DISTINCT unit) >= ... leaves out noisy answers at no further cost"
+        )
     if not open_keys:
         return None, epsilon, delta
     name = open_keys[0].node.sql(dialect="postgres")  # as most clients write it
@@ -257,7 +349,46 @@ def plan_selection(
         delta=chance,
     )
     threshold = selection_threshold(scale=scale, sensitivity=sensitivity, delta=chance)
-    return Selection(scale=scale, threshold=threshold, cost=cost), epsilon - share, delta - chance
+    # Fewer than k individuals are at most k - 1, where the threshold is made for one.
+    threshold += max(0, min_individuals - 2)
+    selection = Selection(scale=scale, threshold=threshold, cost=cost, min_individuals=min_individuals)
+    return selection, epsilon - share, delta - chance
+
+
+def plan_choices(
+    operands: Sequence[exp.Expr], unit: PrivacyUnit, epsilon: Fraction, *, parts: int
+) -> tuple[tuple[Noise, ...], Fraction]:
+    """The histograms from which bounds are chosen, and the epsilon that is left for the measures.
+
+    Each takes one of `parts` equal shares.
+    """
+    share = epsilon / parts
+    sensitivity = histogram_sensitivity(
+        contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
+    )
+    scale = sensitivity / share
+    cost = Cost(
+        kind="laplace",
+        scale=scale,
+        sensitivity=sensitivity,
+        neighbours=unit.neighbours,
+        unit=unit.column or "row",
+    )
+    noises = tuple(
+        Noise(measure=measure_magnitudes(each), kind="laplace", scale=scale, costs=(cost,))
+        for each in operands
+    )
+    return noises, epsilon - share * len(noises)
+
+
+def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:
+    """The first and the last interval that holds more than noise, but for one answer in twenty."""
+    return choose_interval(noisy_counts.reshape(-1), bounds_threshold(noise))
+
+
+def bounds_threshold(noise: Noise) -> float:
+    """What the noise of none of the intervals reaches, with 95 %."""
+    return half_width(noise, 2 * MISS / len(noise.measure.labels or ())) + 1
 
 
 def calibrate_noise(
@@ -267,12 +398,13 @@ def calibrate_noise(
     *,
     epsilon: Fraction,
     delta: Fraction,
+    levels: int = 1,
 ) -> tuple[Noise, ...]:
     """The noise of `measures`: epsilon shared equally, or Gaussian at `delta` for all where that is smaller.
 
-    An individual, by `unit`, is in at most `groups` groups.
+    An individual, by `unit`, is in at most `groups` groups. Each is measured on so many `levels`.
     """
-    share = epsilon / len(measures)
+    share = epsilon / (len(measures) * levels)
     facts: dict[str, Any] = {"neighbours": unit.neighbours, "unit": unit.column or "row"}
 
     def add(measure: Measure, kind: Literal["laplace", "gaussian"]) -> Noise:
@@ -280,17 +412,25 @@ def calibrate_noise(
         scale = sensitivity / share
         if kind == "gaussian":
             sigma = discrete_gaussian_sigma(
-                epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures)
+                epsilon=epsilon, delta=delta, sensitivity=sensitivity, count=len(measures) * levels
             )
             scale = round_up(sigma, places=6)
         cost = Cost(kind=kind, scale=scale, sensitivity=sensitivity, **facts)
-        return Noise(measure=measure, kind=kind, scale=scale, costs=(cost,))
+        return Noise(measure=measure, kind=kind, scale=scale, costs=(cost,) * levels)
 
     def choose(measure: Measure) -> Noise:
         if measure.labels is not None:
             cost = Cost(kind="exponential", scale=share / measure.chosen, **facts)
-            moved = unit.max_records * (2 if unit.neighbours == "replace" else 1)
+            moved = Fraction(unit.max_records * (2 if unit.neighbours == "replace" else 1))
             costs, scale = (cost,) * measure.chosen, moved / cost.scale
+        elif measure.parts:
+            # A histogram for every level of the tree, in equal shares.
+            moved = histogram_sensitivity(
+                contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
+            )
+            scale = moved * len(list_levels()) / share
+            cost = Cost(kind="laplace", scale=scale, sensitivity=moved, **facts)
+            return Noise(measure=measure, kind="laplace", scale=scale, costs=(cost,) * len(list_levels()))
         else:
             # Three fifths for the answer, a fifth for each end of its interval. The interval of MIN and MAX
             # goes from the answer to the bound and needs no choice of its own.
@@ -345,7 +485,7 @@ def mode_reach(noise: Noise, share: float = MISS) -> int:
 def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
-    if not measured or any(noise.kind == "exponential" for noise in plan.noises):
+    if not measured or plan.choices or plan.sets or any(noise.kind == "exponential" for noise in plan.noises):
         raise refuse(
             "WITHIN is for COUNT and SUM, whose error does not depend on the records; state epsilon instead, "
             "and EXPLAIN tells the expected error"
@@ -391,15 +531,25 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
         if plan.keys:
             lines.append(f"               in at most {plan.max_groups} groups")
     if plan.keys:
-        names = ", ".join(key.node.sql(dialect="duckdb") for key in plan.keys)
+        names = ", ".join(_brief(key.node) for key in plan.keys)
         count = "chosen privately" if plan.selection else f"{plan.groups:,}, public, each answered"
         lines.append(f"  groups       {names}: {count}")
+    if plan.sets is not None:
+        lines += _explain_sets(plan, plan.sets)
     if plan.selection is not None:
         chosen = plan.selection
         lines.append(
             f"  selection    noisy number of individuals at or above {chosen.threshold}, "
             f"noise scale {_short(chosen.scale)}, delta {_short(chosen.cost.delta)}"
+            + (f", for {chosen.min_individuals} individuals or more" if chosen.min_individuals > 1 else "")
         )
+    for noise, operand in zip(plan.choices, plan.unbounded, strict=True):
+        lines += [
+            f"  bounds       of {operand.sql(dialect='duckdb')} are chosen first, for all groups together",
+            f"               from {len(noise.measure.labels or ())} public intervals of magnitude: all of at "
+            f"least {bounds_threshold(noise):.0f} records, noisy; laplace noise, scale "
+            f"{_short(noise.scale)}, epsilon {_short(noise.costs[0].epsilon or Fraction(0))}",
+        ]
     for noise in plan.noises:
         lines.append(f"  measures     {noise.measure.describe()}")
         lines.append(f"               {_describe_noise(noise, reach=False)}")
@@ -417,6 +567,35 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
         f"  budget       epsilon {format_exact(left)} left; this statement {verdict}; nothing was spent"
     )
     return "\n".join(lines)
+
+
+def _explain_sets(plan: QueryPlan, sets: GroupingSets) -> list[str]:
+    names = [_brief(key.node) for key in plan.keys]
+
+    def tell(each: GroupingSet) -> str:
+        return f"({', '.join(names[key] for key in each)})"
+
+    how = "measured by all keys together, and added up"
+    if len(sets.levels) > 1:
+        how = f"each measured with 1/{len(sets.levels)} of epsilon, and made consistent by least squares"
+    lines = [f"  sets         {how}"]
+    for each in dict.fromkeys(sets.answered):
+        spread = math.sqrt(spread_of(sets, each))
+        lines.append(
+            f"               {tell(each)}: {sets.cells(each):,} groups, noise {spread:.3g} times that below"
+        )
+    return lines
+
+
+def set_noise(noise: Noise, sets: GroupingSets, each: GroupingSet) -> Noise:
+    """What is left of the noise in the groups of one grouping set, with its variance as its law's.
+
+    A sum of Laplace noises lies beyond a width that one of the same variance exceeds with at most 5 % no
+    more often than that one. Whole numbers of a fit are at most 2 steps away from it.
+    """
+    scale = float(noise.scale) * math.sqrt(spread_of(sets, each))
+    rounded = len(sets.levels) > 1 and not sets.is_fitted
+    return replace(noise, scale=round_up(scale * (1 + 1e-12) + (1.1 if rounded else 0), places=6))
 
 
 def describe_scales(plan: QueryPlan) -> dict[str, str]:
@@ -457,11 +636,29 @@ def _describe_noise(noise: Noise, *, reach: bool = True) -> str:
         return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
     grid = noise.measure.grid
     width = half_width(noise) / grid
+    if noise.measure.parts:
+        levels = ", ".join(f"{-(-CELLS // each):,}" for each in list_levels())
+        return (
+            f"discrete laplace noise on counts of {levels} intervals, scale {float(noise.scale):.6g}, "
+            f"sensitivity {float(noise.costs[0].sensitivity):.6g} (L1) each"
+        )
+    if noise.measure.is_open and noise.measure.statistic == "sum":
+        about = "the largest magnitude of the bounds" if noise.measure.centre == 0 else "half their width"
+        times = float(noise.scale) / LARGEST
+        return (
+            f"discrete {noise.kind} noise, scale {times:.6g} times {about}, 95 % within "
+            f"+-{width * grid / LARGEST:.4g} times"
+        )
     return (
         f"discrete {noise.kind} noise, scale {float(noise.scale) / grid:.6g}, sensitivity "
         f"{float(noise.costs[0].sensitivity) / grid:.6g} ({noise.costs[0].norm})"
         + (f", 95 % within +-{width:.4g}" if reach else "")
     )
+
+
+def _brief(node: exp.Expr) -> str:
+    text = node.sql(dialect="duckdb")
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
 def _short(number: Fraction) -> str:

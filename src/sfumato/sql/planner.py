@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -22,29 +23,36 @@ from sfumato.sql.aggregates import (
 )
 from sfumato.sql.check import (
     AGGREGATE,
+    GROUPINGS,
     KEY,
     check_output,
     check_scalar,
     find_aggregates,
+    is_histogram,
     is_top,
     refuse,
     refuse_deep,
 )
 from sfumato.sql.finish import rehearse_query
+from sfumato.sql.histograms import expand_histogram
 from sfumato.sql.nested import Around
 from sfumato.sql.plan import (
+    Noise,
     Output,
     QueryPlan,
     Stage,
     calibrate_noise,
     find_aggregate_numbers,
     find_mode,
+    find_quantiles,
     is_key,
     is_moment,
     name_columns,
+    plan_choices,
     plan_selection,
 )
 from sfumato.sql.relation import Catalog, Relation, resolve_sources
+from sfumato.sql.rollups import choose_levels
 from sfumato.sql.settle import settle
 from sfumato.sql.windows import MOST_ROWS
 
@@ -66,19 +74,28 @@ def plan_query(
 
 @refuse_deep
 def prepare_query(
-    statement: Statement, catalog: Catalog, *, selection_delta: Fraction
+    statement: Statement,
+    catalog: Catalog,
+    *,
+    selection_delta: Fraction,
+    chosen: Mapping[str, tuple[Fraction, Fraction]] | None = None,
 ) -> Callable[[Fraction], QueryPlan]:
-    """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon."""
+    """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon.
+
+    `chosen` are the bounds that were chosen privately, by the text of their operand, once they are known.
+    """
     query = statement.query
     if query.args.get("distinct"):
         raise refuse("SELECT DISTINCT beside aggregates; groups are listed once, by GROUP BY")
     if any(isinstance(item, exp.Star) for item in query.expressions):
         raise refuse("a star beside GROUP BY or aggregates; name the columns")
-    relation = resolve_sources(query, catalog)
+    relation = replace(resolve_sources(query, catalog), chosen=chosen or {})
+    statement = expand_histogram(statement, relation)
+    query = statement.query
     unit = relation.unit
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
-    keys = read_keys(query, relation)
+    keys, answered = read_keys(query, relation)
     reader = _Reader(relation, keys, query)
     outputs = tuple(
         Output(
@@ -96,7 +113,7 @@ def prepare_query(
     plain = [
         each.tree
         for each in outputs
-        if not (is_key(each.tree) or find_mode(each.tree, aggregates) or is_moment(each.tree))
+        if not (is_key(each.tree) or _stands_alone(each.tree, aggregates) or is_moment(each.tree))
     ]
     for tree in (*plain, *(tree for stage in stages for tree, _ in stage.order)):
         _check_tree(tree, aggregates, logic=False)
@@ -110,7 +127,11 @@ def prepare_query(
             "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
         )
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
+    unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
+    parts = len(measures) + len(unbounded)
     _check_groups(keys, measures)
+    if answered is not None:
+        _check_sets(keys, measures)
     staged = [tree for each in stages for tree in each.trees]
     _check_windows(keys, [*(each.tree for each in outputs), *staged])
     max_groups = statement.max_groups or unit.max_groups or unit.max_records
@@ -121,8 +142,25 @@ def prepare_query(
     @refuse_deep
     def plan_at(epsilon: Fraction) -> QueryPlan:
         selection, rest, delta = plan_selection(
-            unit, keys, max_groups, epsilon, statement.delta, selection_delta, parts=len(measures)
+            unit,
+            keys,
+            max_groups,
+            epsilon,
+            statement.delta,
+            selection_delta,
+            parts=parts,
+            min_individuals=statement.min_individuals,
         )
+        choices, rest = plan_choices(unbounded, unit, rest, parts=parts)
+
+        def calibrate(levels: int) -> tuple[Noise, ...]:
+            return calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta, levels=levels)
+
+        sets = None
+        if answered is not None:
+            scales = {levels: (calibrate(levels)[0]).deviation for levels in {1, len(set(answered))}}
+            sizes = tuple(len(key.labels or ()) for key in keys)
+            sets = choose_levels(sizes, answered, deviation=scales)
         plan = QueryPlan(
             text=text,
             epsilon=epsilon,
@@ -132,10 +170,12 @@ def prepare_query(
             max_groups=max_groups,
             keys=keys,
             aggregates=aggregates,
-            noises=calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta),
+            noises=calibrate(1 if sets is None else len(sets.levels)),
             outputs=outputs,
             selection=selection,
             stages=stages,
+            choices=choices,
+            sets=sets,
         )
         rehearse_query(plan)
         return plan
@@ -229,8 +269,11 @@ class _Reader:
                 self.aggregates.append(aggregate)
             number = self.aggregates.index(aggregate)
             node = _replace(node, found, exp.column(str(number), table=AGGREGATE))
-        if aliases:
-            for column in list(node.find_all(exp.Column)):
+        columns = list(node.find_all(exp.Column)) if aliases else []
+        # GROUPING names what GROUP BY does, which may be an alias anywhere.
+        columns += [part for each in node.find_all(*GROUPINGS) for part in each.find_all(exp.Column)]
+        if columns:
+            for column in columns:
                 named = self._aliases.get(column.name.lower()) if not column.table else None
                 if named is not None:
                     node = _replace(node, column, self.read(named))
@@ -271,10 +314,16 @@ def _check_tree(tree: exp.Expr, aggregates: tuple[Aggregate, ...], *, logic: boo
     dated = any(aggregates[number].type is not None for number in find_aggregate_numbers(tree))
     if dated and not (isinstance(tree, exp.Column) and not logic):
         raise refuse("what is computed with the least or the largest date; it stands by itself")
-    if any(find_mode(node, aggregates) is not None for node in tree.find_all(exp.Column)):
+    if any(_stands_alone(node, aggregates) for node in tree.find_all(exp.Column)):
         raise refuse(
-            "MODE and TOP stand by themselves in the select list; labels are not computed or ordered with"
+            "MODE, TOP and APPROX_QUANTILES stand by themselves in the select list; they are not computed or "
+            "ordered with"
         )
+
+
+def _stands_alone(tree: exp.Expr, aggregates: tuple[Aggregate, ...]) -> bool:
+    """Whether a tree is an aggregate that becomes several columns, or labels."""
+    return find_mode(tree, aggregates) is not None or find_quantiles(tree, aggregates) is not None
 
 
 def _check_groups(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
@@ -289,6 +338,26 @@ def _check_groups(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
         raise refuse(f"the answer would have {groups:,} groups; group by fewer columns")
     if by_choice and groups * CELLS > _LARGEST_QUANTILES:
         raise refuse(f"quantiles, MODE or TOP of {groups:,} groups; group by fewer columns")
+
+
+def _check_sets(keys: tuple[Key, ...], measures: tuple[Measure, ...]) -> None:
+    """Refuses ROLLUP and the like where groups are not public, or where they do not add up."""
+    for key in keys:
+        if key.is_open:
+            name = key.node.sql(dialect="postgres")
+            raise refuse(
+                f"GROUP BY ROLLUP, CUBE or GROUPING SETS of {name}, whose groups are not public; declare its "
+                "values, or write one statement for each grouping"
+            )
+    for measure in measures:
+        if measure.statistic not in ("records", "present", "sum", "square"):
+            name = {"individuals": "COUNT(DISTINCT unit)", "distinct": "COUNT(DISTINCT)"}.get(
+                measure.statistic, "quantiles, MODE and TOP"
+            )
+            raise refuse(
+                f"{name} with ROLLUP, CUBE or GROUPING SETS: groups of it do not add up; write one statement "
+                "for each grouping"
+            )
 
 
 def _check_windows(keys: tuple[Key, ...], trees: Sequence[exp.Expr]) -> None:
@@ -308,8 +377,10 @@ def _check_parts(node: exp.Expr, where: str) -> None:
             _check_parts(part, where)
         return
     for aggregate in find_aggregates(node):
-        if any(is_top(part) for part in aggregate.walk()):
-            raise refuse(f"{where} uses TOP, which is for private tables; use GROUP BY, ORDER BY and LIMIT")
+        for inner in aggregate.walk():
+            if is_top(inner) or is_histogram(inner) or isinstance(inner, exp.ApproxQuantiles):
+                name = "APPROX_QUANTILES" if isinstance(inner, exp.ApproxQuantiles) else inner.name.upper()
+                raise refuse(f"{where} uses {name}, which is for private tables; use GROUP BY and QUANTILE")
         for inner in aggregate.iter_expressions():
             if not isinstance(inner, exp.Star):
                 _check_parts(inner, where)

@@ -59,7 +59,7 @@ class Field:
     `column` is its description if it has a public domain, whose codes the engine offers. The `labels` of
     a column of a public table are its values. `type` is how it is stored, if that is known;
     `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions;
-    with a `period`, they are beginnings of such.
+    with a `period`, they are beginnings of such. `is_private` says that its bounds are to be chosen.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Field:
     type: pa.DataType | None = None
     moments: tuple[datetime | None, datetime | None] | None = None
     period: str | int | None = None
+    is_private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,10 @@ Catalog = dict[str, Source]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """What FROM and WHERE describe: a tree without a select list, and the columns it offers."""
+    """What FROM and WHERE describe: a tree without a select list, and the columns it offers.
+
+    `chosen` are bounds that were chosen privately, by the text of their operand.
+    """
 
     tree: exp.Select
     fields: Mapping[str, Mapping[str, Field]]
@@ -102,6 +106,7 @@ class Relation:
     unit_alias: str | None
     tables: tuple[str, ...]
     joined: bool = False
+    chosen: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
 
     def find(self, node: exp.Column) -> tuple[str, Field]:
         """The alias of the table, and the field in it, that `node` names."""
@@ -395,7 +400,7 @@ def _describe(name: str, column: Column, source: Source) -> Field:
             kind, bounds = "integer", (low, high)
         case Values(values) if not isinstance(values[0], str):
             kind, bounds = "integer", (min(values), max(values))  # type: ignore[assignment]
-        case None if column.bounds is not None and kind == "text":
+        case None if (column.bounds is not None or column.private_bounds) and kind == "text":
             kind = "number"
         case None if column.format is not None and kind != "date":
             kind, stored = "date", pa.timestamp("us")
@@ -408,7 +413,13 @@ def _describe(name: str, column: Column, source: Source) -> Field:
         begin, end = (datetime.combine(each, time()) for each in column.dates)
         moments = begin, end + timedelta(days=1)
     return Field(
-        name=name, kind=kind, bounds=column.bounds or bounds, column=described, type=plain, moments=moments
+        name=name,
+        kind=kind,
+        bounds=column.bounds or bounds,
+        column=described,
+        type=plain,
+        moments=moments,
+        is_private=column.private_bounds,
     )
 
 

@@ -25,6 +25,7 @@ from sfumato.errors import RecipeError, UnsupportedQuery
 from sfumato.exact import parse_delta, parse_positive
 from sfumato.sql.check import refuse_deep, refuse_large
 from sfumato.sql.hints import hint_parse, hint_set, hint_statement
+from sfumato.sql.magnitudes import MARK
 
 if TYPE_CHECKING:
     from sfumato.sql.nested import Around
@@ -49,6 +50,9 @@ _HIDDEN = re.compile(
     re.DOTALL,
 )
 _LONGEST = 100_000
+_MOST_INDIVIDUALS = 10**12
+_PRIVATELY = re.compile(r"\s+bounded\s+privately\b", re.IGNORECASE)
+_BEFORE_OPERAND = re.compile(r"\s*(?:order\s+by\b|distinct\b)?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ class Within:
 class Statement:
     """One statement: what it may spend, whether it is only explained, and the query as a tree.
 
+    Groups that are chosen privately need `min_individuals`.
     `price` and `delta` of a plain SELECT are what a comment before it says that it may spend, if one does.
     `around` are the queries around one that aggregates.
     """
@@ -74,6 +79,7 @@ class Statement:
     delta: Fraction = Fraction(0)
     within: Within | None = None
     max_groups: int | None = None
+    min_individuals: int = 1
     texts: tuple[str, ...] = ()
     price: Fraction | None = None
     plain: bool = False
@@ -102,7 +108,7 @@ def read_statement(text: str) -> Statement:
         raise UnsupportedQuery("dollar quotes and named parameters; write text in single quotes, or $1")
     body, explain = unwrap_explain(body)
     body, options = _read_prefix(body)
-    query = _parse(body)
+    query = _parse(_mark_bounds(body))
     return Statement(
         mode="public" if options is None else "private",
         query=query,
@@ -264,19 +270,43 @@ def _read_options(text: str) -> dict[str, Any]:
             options["epsilon"] = parse_positive(value, name="epsilon")
         elif name == "delta":
             options["delta"] = parse_delta(value)
-        elif name == "max_groups":
-            groups = parse_positive(value, name=name)
-            if groups.denominator != 1:
+        elif name in ("max_groups", "min_individuals"):
+            number = parse_positive(value, name=name)
+            if number.denominator != 1 or number > _MOST_INDIVIDUALS:
                 raise RecipeError(f"{name} must be a whole number")
-            options["max_groups"] = int(groups)
+            options[name] = int(number)
         else:
             raise UnsupportedQuery(
-                f"option {name!r} is not known; use epsilon, delta, max_groups_contributed "
+                f"option {name!r} is not known; use epsilon, delta, max_groups_contributed, min_individuals "
                 "(the individual's column comes from the project file)"
             )
     if "epsilon" not in options:
         raise UnsupportedQuery("OPTIONS needs epsilon")
     return options
+
+
+def _mark_bounds(body: str) -> str:
+    """`AVG(fee BOUNDED PRIVATELY)` with a function around the operand, which the parser can read.
+
+    >>> _mark_bounds("SELECT AVG(fee + 1 bounded privately), 2 FROM t")
+    'SELECT AVG(BOUNDED_PRIVATELY(fee + 1)), 2 FROM t'
+    """
+    masked = mask_text(body)
+    changes: list[tuple[int, int, str]] = []
+    for found in _PRIVATELY.finditer(masked):
+        depth, place = 0, found.start()
+        while place > 0 and (depth > 0 or masked[place - 1] not in "(,"):
+            place -= 1
+            depth += (masked[place] == ")") - (masked[place] == "(")
+        start = _BEFORE_OPERAND.match(masked, place)
+        if place == 0 or start is None:
+            raise UnsupportedQuery(
+                "BOUNDED PRIVATELY stands in the parentheses of an aggregate: AVG(fee BOUNDED PRIVATELY)"
+            )
+        changes += [(start.end(), start.end(), f"{MARK}("), (found.start(), found.end(), ")")]
+    for begin, end, text in sorted(changes, reverse=True):
+        body = body[:begin] + text + body[end:]
+    return body
 
 
 def _parse(body: str) -> exp.Select:

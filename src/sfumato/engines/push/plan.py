@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.engines.execute import TrueAggregates
+from sfumato.engines.execute import TrueAggregates, find_interval
 from sfumato.engines.push.translate import Scope, read_scope, to_double
 from sfumato.engines.push.words import Pushed, PushedKey, UnpushedError, Words
 from sfumato.sql import CELLS, Measure, QueryPlan
@@ -207,6 +207,9 @@ def _push_value(measure: Measure, value: Pushed, words: Words) -> str:
     number = to_double(value, words)
     if measure.statistic == "present":
         return f"CASE WHEN {number} IS NOT NULL THEN 1 END"
+    if measure.edges is not None:
+        interval = find_interval(measure.edges, number, spell=words.spell_double)
+        return f"CASE WHEN {number} IS NOT NULL THEN {interval} END"
     ends = [float(each) for each in (measure.low, measure.high, measure.centre)]
     width = float(measure.high - measure.low)
     if any(abs(each) > _FAR for each in ends) or not 1 / _FAR < width < _FAR or measure.largest > _LARGEST:

@@ -1,0 +1,200 @@
+"""Bounds that are chosen from the records: found, charged, stated, and measured with."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sfumato as sf
+from sfumato.curator import statements
+from sfumato.errors import UnsupportedQuery
+from sfumato.schema import column_spec, parse_column
+from sfumato.sql import magnitudes
+
+MUCH = 100_000
+PROJECT = """
+[budget]
+epsilon = 1000000000
+delta = 1e-6
+[tables.t]
+source = "t.parquet"
+unit = "person"
+max_records = 4
+[tables.t.columns.clinic]
+values = ["a", "b", "empty"]
+[tables.t.columns.fee]
+bounds = "private"
+[tables.t.columns.age]
+bounds = [0, 100]
+"""
+
+
+@pytest.fixture
+def curator(tmp_path):
+    number = np.arange(3000)
+    columns = {
+        "person": number // 3,
+        "clinic": np.where(number % 4 == 0, "b", "a"),
+        "fee": number % 900 / 10 - 20,
+        "debt": -1.0 - number % 70,
+        "age": number % 101,
+        "text": (number % 7).astype(str),
+        "tiny": number * 1e-12,
+        "day": np.full(3000, "2025-01-01", "datetime64[D]"),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text(PROJECT)
+    return sf.open(tmp_path / "sfumato.toml")
+
+
+def exact(curator, select):
+    (row,) = duckdb.sql(f"SELECT {select} FROM '{Path(curator.ledger_path).parent / 't.parquet'}'").fetchall()
+    return row
+
+
+@pytest.mark.parametrize(
+    ("asked", "plain"),
+    [
+        ("SUM(fee)", "sum(fee)"),
+        ("AVG(fee)", "avg(fee)"),
+        ("AVG(fee * 2 + age)", "avg(fee * 2 + age)"),
+        ("STDDEV(fee)", "stddev(fee)"),
+        ("VAR_POP(debt BOUNDED PRIVATELY)", "var_pop(debt)"),
+        ("SUM(debt BOUNDED PRIVATELY) FILTER (WHERE age > 50)", "sum(debt) FILTER (WHERE age > 50)"),
+        ("AVG(text BOUNDED PRIVATELY)", "avg(text::INT)"),
+        ("CORR(fee, debt BOUNDED PRIVATELY)", "corr(fee, debt)"),
+        ("COVAR_POP(fee, age)", "covar_pop(fee, age)"),
+    ],
+)
+def test_answers_without_noise_are_those_of_plain_sql(curator, asked, plain):
+    answer = curator.sql(f"DP-SELECT {MUCH} {asked} AS n FROM t")
+    (truth,) = exact(curator, plain)
+    assert answer.table["n"][0].as_py() == pytest.approx(truth, rel=2e-3, abs=1e-3)
+    assert any(", chosen privately" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["MEDIAN(debt BOUNDED PRIVATELY)", "PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY debt bounded privately)"],
+)
+def test_quantiles_are_chosen_between_the_chosen_bounds(curator, asked):
+    answer = curator.sql(f"DP-SELECT {MUCH} {asked} AS q FROM t")
+    assert answer.table["q"][0].as_py() == pytest.approx(-35.5, abs=0.6)
+    assert answer.notes[0].startswith('"t"."debt" was clamped to [-96, -0.75]')
+
+
+def test_the_notes_state_the_bounds_and_a_repeat_does_too(curator):
+    text = (
+        f"DP-SELECT {MUCH} clinic, AVG(fee) AS mean, SUM(debt BOUNDED PRIVATELY) AS s FROM t GROUP BY clinic"
+    )
+    first, again = curator.sql(text), curator.sql(text)
+    assert [note.split(" was ")[0] for note in first.notes[:2]] == ['"t"."fee"', '"t"."debt"']
+    assert "[-24, 96]" in first.notes[0]
+    assert again.spent == 0
+    assert again.table.equals(first.table)
+    assert again.notes == first.notes
+
+
+def test_the_whole_statement_costs_its_epsilon(curator):
+    answer = curator.sql("DP-SELECT 3 AVG(fee), SUM(debt BOUNDED PRIVATELY) FROM t")
+    assert answer.spent == 3
+    report = curator.budget()
+    assert report.spent == 3
+
+
+def test_explain_says_what_is_chosen_and_the_price_has_no_error(curator):
+    explained = curator.sql("EXPLAIN DP-SELECT 3 AVG(fee) AS a, COUNT(*) AS n FROM t")
+    assert 'bounds       of "t"."fee" are chosen first' in explained.explanation
+    assert "epsilon 0.75" in explained.explanation
+    assert "times half their width" in explained.explanation
+    assert explained.price.errors["a"] is None
+    assert explained.price.errors["n"] > 0
+    assert curator.budget().spent == 0
+
+
+def test_few_records_get_bounds_and_no_error(curator):
+    answer = curator.sql("DP-SELECT 0.01 AVG(fee) AS a FROM t WHERE age > 1000")
+    assert np.isfinite(answer.table["a"][0].as_py())
+    assert answer.table["a_low"][0].as_py() <= answer.table["a_high"][0].as_py()
+
+
+def test_values_next_to_nothing_have_bounds_around_zero(curator):
+    answer = curator.sql(f"DP-SELECT {MUCH} AVG(tiny BOUNDED PRIVATELY) AS a FROM t")
+    assert abs(answer.table["a"][0].as_py()) < 1e-6
+
+
+def test_open_groups_without_a_group_have_no_bounds_to_state(curator):
+    text = "DP-SELECT 1 DELTA 1e-7 text, SUM(fee) AS s FROM t WHERE age > 1000 GROUP BY text"
+    assert curator.sql(text).table.num_rows == 0
+    assert curator.sql(text).spent == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("DP-SELECT 1 COUNT(fee BOUNDED PRIVATELY) FROM t", "BOUNDED PRIVATELY in COUNT"),
+        ("DP-SELECT 1 COUNT(*) FROM t WHERE (fee BOUNDED PRIVATELY) > 1", "BOUNDED PRIVATELY in WHERE"),
+        ("DP-SELECT 1 fee BOUNDED PRIVATELY FROM t", "in the parentheses of an aggregate"),
+        ("DP-SELECT 1 MAX(day BOUNDED PRIVATELY) FROM t", "needs a column with a public range"),
+        ("DP-SELECT 1 SUM(day BOUNDED PRIVATELY) FROM t", "of dates takes a public range"),
+        ("DP-SELECT 1 SUM(person BOUNDED PRIVATELY) FROM t", "the unit's own value"),
+        ("DP-SELECT 1 SUM(debt) FROM t", "BOUNDED PRIVATELY"),
+        ("DP-SELECT 1 SUM(fee + debt) FROM t", "has none"),
+        ("DP-SELECT WITHIN 10 SUM(fee) FROM t", "does not depend on the records"),
+        ("DP-SELECT WITHIN 10% SUM(fee) FROM t", "does not depend on the records"),
+    ],
+)
+def test_what_cannot_be_bounded_so_is_refused_for_nothing(curator, statement, reason):
+    with pytest.raises(UnsupportedQuery, match=reason):
+        curator.sql(statement)
+    assert curator.budget().spent == 0
+
+
+def test_text_in_quotes_is_no_mark(curator):
+    text = f"DP-SELECT {MUCH} COUNT(*) AS n FROM t WHERE clinic = 'a bounded privately'"
+    assert curator.sql(text).table["n"][0].as_py() == 0
+
+
+@pytest.mark.parametrize("first", [0, 50, magnitudes._ZERO, 150, magnitudes.INTERVALS - 1])
+def test_whatever_is_chosen_costs_the_same(curator, monkeypatch, first):
+    charged = []
+    original = statements.answer_under_charge
+
+    def spy(bill, **rest):
+        charged.append(bill.costs)
+        return original(bill, **rest)
+
+    last = min(first + 10, magnitudes.INTERVALS - 1)
+    monkeypatch.setattr(statements, "choose_bounds", lambda values, noise: (first, last))
+    monkeypatch.setattr(statements, "answer_under_charge", spy)
+    select = "SUM(fee), AVG(fee), VARIANCE(fee), MEDIAN(fee), CORR(fee, age)"
+    for prefix in ("DP-SELECT 1", "DP-SELECT 1 DELTA 1e-7"):
+        text = f"{prefix} {select}" if "DELTA" not in prefix else f"{prefix} SUM(fee), AVG(fee)"
+        low, high = magnitudes.bounds_around(first, last)
+        assert curator.sql(f"{text} FROM t").spent == 1
+        assert low < high
+    assert len(charged) == 2
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_no_pair_of_edges_adds_more_than_the_largest_sum(whole):
+    for first in range(0, magnitudes.INTERVALS, 7):
+        for last in range(first, magnitudes.INTERVALS, 7):
+            low, high = magnitudes.bounds_around(first, last)
+            centre = Fraction(0) if whole else (low + high) / 2
+            grid = magnitudes.grid_between(low, high, centre)
+            farthest = max(abs(low - centre), abs(high - centre)) * grid
+            assert grid >= 2
+            assert magnitudes.LARGEST * Fraction(1, 4) < farthest <= magnitudes.LARGEST
+
+
+def test_the_project_file_says_private_and_reads_back():
+    column = parse_column("fee", {"bounds": "private"})
+    assert column.private_bounds
+    assert parse_column("fee", column_spec(column)) == column
+    with pytest.raises(sf.SchemaError, match="private"):
+        parse_column("fee", {"bounds": [1]})
