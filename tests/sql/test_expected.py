@@ -95,7 +95,7 @@ def test_other_answers_are_told_in_their_own_words(curator):
     words = {name: each.describe() for name, each in price.expected.items()}
     assert "records of the most frequent" in words["m"]
     assert words["d"].endswith("ranks")
-    assert words["w"].startswith("depends on the answer")
+    assert words["w"].startswith("depends on the records")
 
 
 def test_what_has_no_bound_says_so(curator):
@@ -129,3 +129,10 @@ def test_noise_beyond_the_likely_size_is_noted(curator):
 def test_a_count_that_is_noise_itself_tells_no_size(curator):
     curator.sql("DP-SELECT 0.0001 COUNT(*) FROM visits")
     assert not expect(curator, "COUNT(*)", epsilon="0.0002").notes
+
+
+def test_roll_ups_are_told_by_their_widest_interval(curator):
+    text = "DP-SELECT 1 clinic, month, COUNT(*) AS n FROM visits GROUP BY ROLLUP(clinic, month)"
+    error = curator.sql(f"EXPLAIN {text}").price.errors["n"]
+    rows = curator.sql(text).table.to_pylist()
+    assert max(row["n_high"] - row["n"] for row in rows) == pytest.approx(error, abs=1)

@@ -31,6 +31,7 @@ from sfumato.sql.plan import (
     is_rank,
     is_text,
     mode_reach,
+    set_noise,
 )
 
 SIZES = (1_000, 10_000)
@@ -75,7 +76,7 @@ class ExpectedError:
             return f"95 % within {', '.join(parts)}"
         if sizes:
             return f"without a bound even for {max(sizes):,} records"
-        return "depends on the answer, whose interval tells it"
+        return "depends on the records, and its interval tells it"
 
 
 def show_number(number: float, *, digits: int = 2) -> str:
@@ -139,10 +140,14 @@ def _expect(plan: QueryPlan, tree: exp.Expr, sizes: tuple[int, ...]) -> Expected
     noises = {noise.measure: noise for noise in plan.noises}
     aggregates = [plan.aggregates[number] for number in dict.fromkeys(find_aggregate_numbers(tree))]
     measures = [measure for each in aggregates for measure in each.measures]
-    if plan.sets is not None or any(measure.is_open or measure.parts for measure in measures):
+    first, alone = noises[measures[0]], isinstance(tree, exp.Column)
+    if any(measure.is_open or measure.parts for measure in measures):
         return ExpectedError()
-    first = noises[measures[0]]
-    alone = isinstance(tree, exp.Column)
+    if plan.sets is not None:
+        if not alone or len(measures) > 1 or first.kind == "exponential":
+            return ExpectedError()
+        widths = [half_width(set_noise(first, plan.sets, each)) for each in plan.sets.answered]
+        return ExpectedError(width=max(widths) / first.measure.grid)
     if find_mode(tree, plan.aggregates) is not None:
         return ExpectedError(fewer=mode_reach(first))
     if alone and len(aggregates[0].measures) == 1:
