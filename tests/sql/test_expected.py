@@ -47,7 +47,7 @@ def expect(curator, items, *, epsilon="1", rest=""):
 
 
 MADE_UP = [
-    "AVG(fee)", "STDDEV(fee)", "STDDEV_POP(fee)", "VARIANCE(fee)", "SUM(fee) / COUNT(*)", "SQRT(COUNT(*))",
+    "AVG(fee)", "STDDEV(fee)", "STDDEV_POP(fee)", "VARIANCE(fee)", "SUM(fee) / COUNT(*)",
     "100.0 * COUNT(*) FILTER (WHERE fee >= 0) / COUNT(*)", "COVAR_POP(fee, month)", "CORR(fee, month)",
     "AVG(fee) - 10", "COUNT(fee) / NULLIF(COUNT(*), 0)",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ in probes. An engine is asked what the plan says, the curator adds noise, with c
 labels, and finish makes the answer.
 """
 
-from sfumato.sql.aggregates import CELLS, Measure, name_item
+from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
@@ -40,7 +40,7 @@ from sfumato.sql.plan import (
     least_epsilon,
 )
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
-from sfumato.sql.probes import is_probe, list_constants, list_labels, probe_rows
+from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
 from sfumato.sql.quantiles import count_levels
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rollups import sum_levels
@@ -90,7 +90,7 @@ __all__ = [
     "least_epsilon",
     "list_constants",
     "list_labels",
-    "name_item",
+    "name_columns_of",
     "normalize",
     "note_bounds",
     "note_counts",

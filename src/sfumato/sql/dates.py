@@ -562,3 +562,31 @@ def _place(column: exp.Column, first: datetime, unit: str | int) -> exp.Expr:
 
 def _bound(moment: datetime) -> exp.Expr:
     return write(moment.date() if moment.time() == time() else moment)
+
+
+def list_spans(tree: exp.Expr, relation: Relation) -> list[tuple[int, datetime, datetime]] | None:
+    """For a key of a column of dates, the number of its label for each period, from when to before when.
+
+    `tree` is the checked expression of a key that `read_labels` found labels for; None for any other key.
+    """
+    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
+    if len(columns) != 1 or relation.field(columns[0]).kind != "date":
+        return None
+    first, stop = relation.field(columns[0]).moments or (None, None)
+    if first is None or stop is None or first >= stop:
+        return None
+    try:
+        unit = _unit_of(tree, relation)
+        if unit == _MOMENT or _count(first, stop, unit) > _MOST_PERIODS:
+            return None
+        begins = list(_list(first, stop, unit))
+        by_day = is_day(columns[0], relation)
+        values = [_apply(tree, begin.date() if by_day else begin) for begin in begins]
+    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+        return None
+    codes: dict[object, int] = {}
+    ends = [*begins[1:], stop]
+    return [
+        (codes.setdefault(value, len(codes)), max(begin, first), end)
+        for value, begin, end in zip(values, begins, ends, strict=True)
+    ]
