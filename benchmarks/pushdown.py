@@ -20,7 +20,6 @@ from pathlib import Path
 sys.path.insert(0, "tests")
 
 FOLDER = Path(".bench/pushdown")
-ROUNDS = 3
 STATEMENTS = {
     "count": "region, month_no, COUNT(*) AS n FROM trips GROUP BY region, month_no",
     "sum": "region, SUM(amount) AS total, AVG(amount) AS mean FROM trips GROUP BY region",
@@ -65,44 +64,46 @@ def time_ours(curator, name: str, epsilon: int) -> float:
     return time.perf_counter() - start
 
 
-def compare(source: str, plain, *, bounds, fetched: bool) -> None:
+def compare(source: str, plain, options, *, bounds=(20, 100)) -> None:
     import sfumato as sf
     from sfumato.engines.postgres.engine import PostgresEngine
     from sfumato.engines.spark.engine import SparkEngine
 
-    for name in STATEMENTS:
+    for name in options.statements:
         sides: dict[str, list[float]] = {"plain": []}
         curators = {f"ours, max_records = {bound}": sf.open(write_project(source, bound)) for bound in bounds}
         sides |= {side: [] for side in curators}
-        for round_ in range(ROUNDS):
+        for round_ in range(options.rounds):
             start = time.perf_counter()
             plain(f"SELECT {STATEMENTS[name]}")
             sides["plain"].append(time.perf_counter() - start)
             for side, curator in curators.items():
                 sides[side].append(time_ours(curator, name, 1 + round_))
-        if fetched:
+        if options.fetched:
             kept = [(each, each.push) for each in (PostgresEngine, SparkEngine)]
             for each, _ in kept:
                 each.push = lambda self, table, plan: None
             sides["fetched"] = [time_ours(sf.open(write_project(source, bounds[0])), name, 50)]
             for each, push in kept:
                 each.push = push
-        best = min(sides["plain"])
+        plainly = statistics.median(sides["plain"])
         for side, seconds in sides.items():
+            later = statistics.median(seconds[1:] or seconds)
             print(
-                f"{name:6} {side:24} median {statistics.median(seconds):7.2f} s  least {min(seconds):7.2f} s "
-                f"{min(seconds) / best:7.2f} x plain",
+                f"{name:6} {side:24} first {seconds[0]:7.2f} s, {seconds[0] / plainly:6.2f} x plain, "
+                f"later {later:7.2f} s, {later / plainly:6.2f} x plain",
                 flush=True,
             )
 
 
-def run_postgres(rows: int, *, fetched: bool) -> None:
+def run_postgres(options) -> None:
     import psycopg
 
     from helpers.postgres_server import PASSWORD, Server
 
     os.environ["PGPASSWORD"] = PASSWORD
     server = Server()
+    rows = options.rows
     try:
         people = rows // 10
         with server.connect() as connection:
@@ -121,24 +122,22 @@ def run_postgres(rows: int, *, fetched: bool) -> None:
             print(f"{rows:,} rows written in {time.perf_counter() - start:.0f} s", flush=True)
         source = server.url(schema="x").replace("&schema=x", "&table=public.trips")
         with psycopg.connect(source.split("&table=")[0]) as connection:
-            compare(
-                source, lambda query: connection.execute(query).fetchall(), bounds=(20, 100), fetched=fetched
-            )
+            compare(source, lambda query: connection.execute(query).fetchall(), options)
     finally:
         server.stop()
 
 
-def run_spark(rows: int, *, fetched: bool) -> None:
+def run_spark(options) -> None:
     from pyspark.sql import SparkSession
 
     FOLDER.mkdir(parents=True, exist_ok=True)
-    path = (FOLDER / f"trips-{rows}.parquet").resolve()
+    path = (FOLDER / f"trips-{options.rows}.parquet").resolve()
     if not path.exists():
-        write_trips(path, rows=rows)
+        write_trips(path, rows=options.rows)
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--conf spark.driver.memory=4g pyspark-shell")
     session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()
     session.read.parquet(str(path)).createOrReplaceTempView("trips")
-    compare(f"spark:{path}", lambda query: session.sql(query).toArrow(), bounds=(20, 100), fetched=fetched)
+    compare(f"spark:{path}", lambda query: session.sql(query).toArrow(), options)
 
 
 if __name__ == "__main__":
@@ -146,6 +145,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("engine", choices=["postgres", "spark"])
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--fetched", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--statements", nargs="+", choices=list(STATEMENTS), default=list(STATEMENTS))
+    parser.add_argument("--fetched", action="store_true", help="also fetch the columns, once")
     options = parser.parse_args()
-    {"postgres": run_postgres, "spark": run_spark}[options.engine](options.rows, fetched=options.fetched)
+    {"postgres": run_postgres, "spark": run_spark}[options.engine](options)

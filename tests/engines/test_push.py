@@ -1,5 +1,6 @@
 """Statements that PostgreSQL aggregates: which of them, what travels, and that the bound holds there."""
 
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import sfumato as sf
 from helpers import corpus
 from sfumato.engines import DuckDBEngine, open_engine
 from sfumato.engines.postgres import engine as postgres
+from sfumato.engines.postgres import push as asking
 from sfumato.engines.push import plan as push
 from sfumato.schema import parse_project
+from sfumato.sql.relation import Relation
 
 QUIET = {"progress": lambda stage: None}
 COLUMNS = {"region": {"values": ["a", "b"]}, "fare": {"bounds": [0, 100]}, "month": {"range": [1, 12]}}
@@ -58,6 +61,8 @@ def heavy(write_table, tmp_path):
     [
         COUNT,
         "DP-SELECT 1 COUNT(*), COUNT(DISTINCT person) FROM t WHERE fare > 10",
+        "DP-SELECT 1 COUNT(*), COUNT(DISTINCT person), COUNT(fare) FROM t WHERE fare > 10",
+        "DP-SELECT 1 COUNT(*) FROM t WHERE fare > 1000",
         "DP-SELECT 1 region, SUM(fare), AVG(fare), VARIANCE(fare) FROM t GROUP BY region",
         "DP-SELECT 1 month, MEDIAN(fare) FROM t WHERE region = 'a' GROUP BY month",
     ],
@@ -101,7 +106,7 @@ def test_one_individual_moves_a_count_by_no_more_than_the_bound(write_table, tmp
 
 def test_a_server_that_forgets_who_is_over_the_bound_is_caught(heavy, monkeypatch):
     there, here = heavy
-    monkeypatch.setattr(postgres, "find_beyond", lambda connection, pushed, relation: [])
+    monkeypatch.setattr(asking, "find_beyond", lambda connection, pushed, relation: [])
     found, expected = (
         aggregate(there, COUNT, open_engine(Path())),
         aggregate(here, COUNT, DuckDBEngine(here.folder)),
@@ -121,6 +126,29 @@ def test_a_sum_that_rounds_halves_otherwise_is_caught(write_table, tmp_path, mon
     assert corpus.differ(expected, aggregate(there, text, open_engine(Path())))
 
 
+def test_who_is_over_the_bound_is_found_once_for_one_state_of_a_table(
+    server, write_table, tmp_path, monkeypatch
+):
+    asked = []
+    plain = asking.find_beyond
+
+    def watch(*args):
+        asked.append(args)
+        return plain(*args)
+
+    monkeypatch.setattr(asking, "find_beyond", watch)
+    project, engine = make_project(write_table("state", make_rows(2)), tmp_path), open_engine(Path())
+    (before,) = aggregate(project, COUNT, engine).true_values
+    aggregate(project, "DP-SELECT 1 SUM(fare) FROM t WHERE month = 1", engine)
+    assert len(asked) == 1
+    # Any change, seen by the counters of the server or not, is another state.
+    server.execute("INSERT INTO state SELECT 99, 'a', 1, 0.0 FROM generate_series(1, 10)")
+    (after,) = aggregate(project, COUNT, engine).true_values
+    assert len(asked) == 2
+    assert (after - before).tolist() in ([1, 0], [2, -1])
+    assert after.sum() == before.sum() + 1
+
+
 def test_only_records_of_individuals_over_the_bound_travel(heavy, monkeypatch):
     there, _ = heavy
     travelled = []
@@ -135,8 +163,11 @@ def test_only_records_of_individuals_over_the_bound_travel(heavy, monkeypatch):
     aggregate(there, COUNT, open_engine(Path()))
     assert len(travelled) == 50
     travelled.clear()
+    # Where records are only counted, nothing has to be chosen of them.
+    aggregate(there, "DP-SELECT 1 COUNT(*) FROM t", open_engine(Path()))
+    assert not travelled
     # Those that the statement keeps are no more than may count.
-    aggregate(there, "DP-SELECT 1 COUNT(*) FROM t WHERE month = 1 AND fare < 30", open_engine(Path()))
+    aggregate(there, "DP-SELECT 1 SUM(fare) FROM t WHERE month = 1 AND fare < 30", open_engine(Path()))
     assert not travelled
 
 
@@ -161,6 +192,19 @@ def test_public_facts_decide_where_a_statement_is_aggregated(write_table, tmp_pa
     empty = make_project(write_table("facts", make_rows(0).slice(0, 0)), tmp_path)
     assert is_pushed(empty, text, engine) is pushed
     assert all(not values.any() for values in aggregate(empty, text, engine).true_values)
+
+
+def test_a_plan_that_says_more_than_is_known_is_left_to_duckdb(write_table, tmp_path):
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Another(Relation):
+        once: bool = False
+
+    project, engine = make_project(write_table("more", make_rows(5)), tmp_path), open_engine(Path())
+    plan = corpus.plan_statement(COUNT, project, engine)
+    given = {each.name: getattr(plan.relation, each.name) for each in fields(plan.relation)}
+    for once in (False, True):
+        more = replace(plan, relation=Another(**given, once=once))
+        assert (engine._push(more, project.tables)[2] is None) is once
 
 
 def test_what_may_give_other_rows_in_every_scan_is_fetched(server, write_table, tmp_path):

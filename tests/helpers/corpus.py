@@ -154,6 +154,14 @@ KEYS = [
     "EXTRACT(isodow FROM day)",
     "EXTRACT(quarter FROM at)",
     "s = 'a'",
+    "DATE_TRUNC('day', day)",
+    "DATE_TRUNC('week', at)",
+    "DATE_TRUNC('quarter', at)",
+    "CAST(at AS DATE)",
+    "EXTRACT(dow FROM z)",
+    "EXTRACT(week FROM at)",
+    "YEAR(day)",
+    "CAST(day AS DATE)",
 ]
 MEASURES = [
     "COUNT(*)",
@@ -269,6 +277,11 @@ KINDS = {
 }
 ODD = [
     "s LIKE 'a%'",
+    "s LIKE '_'",
+    "s NOT LIKE '%a%'",
+    "c LIKE '__'",
+    "s LIKE '%\\\\%'",
+    "s LIKE '雪' OR s LIKE ''",
     "LENGTH(s) > 1",
     "UPPER(c) = 'A'",
     "n + 1 > 2",
@@ -448,7 +461,9 @@ def read_rows(pushed, columns):
     found = {}
     for number, (kept, *row) in enumerate(zip(*columns, strict=True)):
         codes = [
-            (each if key.codes is None else key.codes.get(each, key.other))
+            (key.other if each is None else each - key.low)
+            if key.codes is None
+            else key.codes.get(each, key.other)
             for key, each in zip(pushed.keys, row, strict=False)
         ]
         if kept and None not in codes:

@@ -35,8 +35,14 @@ from sfumato.engines.counts import Ask, Beside, ServerEngine, counted_query, ren
 from sfumato.engines.encode import quote_name
 from sfumato.engines.parts import encoded_columns
 from sfumato.engines.postgres.encode import describe_type, encode_table, identify, stored_name, text_of
-from sfumato.engines.postgres.push import PostgresWords, ask_beside, find_beyond, with_beyond
-from sfumato.engines.push.plan import aggregate_queries, collect_aggregates, push_plan
+from sfumato.engines.postgres.push import BeyondKept, PostgresWords, ask_beside, with_beyond
+from sfumato.engines.push.plan import (
+    aggregate_queries,
+    clipped_query,
+    collect_aggregates,
+    push_plan,
+    spread_counts,
+)
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.errors import RecipeError, SfumatoError, SourceError
 from sfumato.schema.table import check_location, public_location
@@ -190,6 +196,7 @@ class PostgresEngine(ServerEngine):
 
     def __init__(self, _folder: Path) -> None:
         self._rooms: dict[str, _Room] = {}
+        self._beyond = BeyondKept()
 
     @contextmanager
     def snapshot(self, table: Table) -> Iterator[None]:
@@ -292,9 +299,12 @@ class PostgresEngine(ServerEngine):
         """The aggregates of all individuals within their bound, and the records of the others."""
         source = parse_source(table.source, table=table.name)
         with self._open(source) as room, hide_server(source):
+            if pushed.only_counts:
+                (row,) = room.connection.execute(clipped_query(pushed, _relation(source))).fetchall()
+                return spread_counts(pushed, row), None
             stored = self._look(room, source).columns
             kind = "" if table.unit.column is None else stored[table.unit.column].type
-            beyond = find_beyond(room.connection, pushed, _relation(source))
+            beyond = self._beyond.find(room.connection, pushed, _relation(source), source.conninfo)
             queries = aggregate_queries(pushed, _relation(source), bounded=bool(beyond))
             answers = {
                 places: ask_beside(room.connection, query, beyond, kind) for places, query in queries.items()

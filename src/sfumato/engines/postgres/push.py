@@ -7,6 +7,7 @@ bounded numbers, and parts of moments that are within their ends.
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from sfumato.engines.postgres.encode import (
     stored_name,
     text_of,
 )
-from sfumato.engines.push.plan import PushedPlan, beyond_query
+from sfumato.engines.push.plan import EVERYTHING, PushedPlan, beyond_query
 from sfumato.engines.push.words import Pushed, PushedKind, UnpushedError, Words
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 _WHOLE = ("int2", "int4", "int8")
 _TEXTS = ("text", "varchar", "bpchar", "uuid", "enum")
 _EXACT_DIGITS = 15
+_STATE = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_is_in_recovery()"
+_MOST_KEPT, _MOST_PEOPLE = 4, 2**20
+_LAST_DAY = 106_751_990  # from 1970, where moments end
+_PARTS = {"DAYOFWEEK": "dow", "WEEKOFYEAR": "week"}
 # The types that individuals are listed in; all others are texts.
 _ARRAYS = {"int2": "smallint", "int4": "integer", "int8": "bigint", "bool": "boolean"}
 
@@ -42,6 +47,7 @@ class PostgresWords(Words):
 
     double = "float8"
     whole = "bigint"
+    divided = "/"
 
     def spell_unit(self, name: str, stored: Stored) -> str:
         """An individual, NULL for nobody."""
@@ -72,7 +78,7 @@ class PostgresWords(Words):
         """A stored whole number or truth value as a whole number."""
         value = stored_name(name)
         if stored.type == "bool":
-            return Pushed(f"CAST({value} AS integer)", "integer", (0, 1))
+            return Pushed(f"CAST({value} AS integer)", "integer", (0, 1), wide=True)
         if stored.type not in _WHOLE:
             raise UnpushedError
         return Pushed(value, "integer")
@@ -95,7 +101,11 @@ class PostgresWords(Words):
             f"(CASE WHEN {wide} BETWEEN {low} AND {high} THEN {wide} WHEN {wide} < {low} THEN {low} "
             f"WHEN {wide} <> 'NaN' THEN {high} END)"
         )
-        return Pushed(plain, "double")
+        return Pushed(plain, "double", loose=wide)
+
+    def spell_present(self, number: str, loose: str | None) -> str:
+        """Whether there is a number."""
+        return f"{number} IS NOT NULL" if loose is None else f"{loose} <> 'NaN'"
 
     def spell_text(self, name: str, stored: Stored) -> Pushed:
         """The text of a stored text or whole number, cut as in a sealed table, compared by its bytes."""
@@ -121,7 +131,10 @@ class PostgresWords(Words):
 
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
         """A part of a plain date or moment."""
-        found = f"CAST(extract({part.lower()} FROM {value}) AS integer)"
+        if part == "EPOCH_US":
+            return _microseconds(value, kind)
+        name = _PARTS.get(part, part.lower())
+        found = f"CAST(extract({name} FROM {value}) AS bigint)"
         if part == "YEAR" and kind == "date":
             # There is no year 0 here, and DuckDB has one.
             return f"(CASE WHEN {found} < 0 THEN {found} + 1 ELSE {found} END)"
@@ -145,12 +158,64 @@ class PostgresWords(Words):
         return f"TIMESTAMP '{moment.isoformat(sep=' ')}'"
 
 
+def _microseconds(value: str, kind: PushedKind) -> str:
+    """Microseconds from 1970, in whole numbers from the start; NULL where they would be no moment."""
+    days = f"CAST(CAST({value} AS date) - DATE '1970-01-01' AS bigint)"
+    if kind == "date":
+        return f"(CASE WHEN {days} BETWEEN -{_LAST_DAY} AND {_LAST_DAY} THEN {days} * 86400000000 END)"
+    parts = [(days, 86_400_000_000)]
+    parts += [
+        (f"CAST(extract({name} FROM {value}) AS bigint)", times)
+        for name, times in (("hour", 3_600_000_000), ("minute", 60_000_000), ("microseconds", 1))
+    ]
+    return "(" + " + ".join(f"{part} * {times}" for part, times in parts) + ")"
+
+
+class BeyondKept:
+    """Who is over a bound in the whole of a table, kept for the next statements about the same state of it.
+
+    Whoever is over the bound in what a condition keeps is over it in the whole, so that these serve for all
+    conditions. Those that are found with a condition are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], list[Any]] = {}
+        self._lock = Lock()
+
+    def find(
+        self, connection: psycopg.Connection[tuple[Any, ...]], pushed: PushedPlan, relation: str, server: str
+    ) -> list[Any]:
+        """The individuals over the bound, as the server names them; `server` is how it is reached."""
+        if pushed.unit is None:
+            return []
+        state = find_state(connection)
+        key = None if state is None else (server, relation, pushed.unit, pushed.most, *state)
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        found = find_beyond(connection, pushed, relation)
+        if key is not None and pushed.condition == EVERYTHING and len(found) <= _MOST_PEOPLE:
+            with self._lock:
+                if len(self._kept) >= _MOST_KEPT:
+                    self._kept.pop(next(iter(self._kept)))
+                self._kept[key] = found
+        return found
+
+
+def find_state(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[str, ...] | None:
+    """What tells the state that a transaction sees apart from all others, or None if nothing does.
+
+    Whatever changes a row has a number of its own, and is ended, under way or to come in a snapshot: two that
+    read the same see the same rows. A server that repeats another's changes does not list what is under way.
+    """
+    row = connection.execute(_STATE).fetchone()
+    return None if row is None or row[-1] else tuple(row[:-1])
+
+
 def find_beyond(
     connection: psycopg.Connection[tuple[Any, ...]], pushed: PushedPlan, relation: str
 ) -> list[Any]:
     """The individuals of more records than may count, as the server names them."""
-    if pushed.unit is None:
-        return []
     return [row[0] for row in connection.execute(beyond_query(pushed, relation)).fetchall()]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +24,42 @@ from sfumato.sql import CELLS, Measure, QueryPlan
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from sfumato.schema.table import PrivacyUnit
+    from sfumato.sql.aggregates import Key
+    from sfumato.sql.relation import Relation
+
+    _Record = QueryPlan | Relation | PrivacyUnit | Key | Measure
+
 _SATURATED = 2**62
+EVERYTHING = "TRUE"
+"""The condition of a statement without one."""
 _MOST_GROUPS = 2**24
 """Groups that may come back from a server."""
 _FAR = 10.0**100
 """Bounds beyond this, or closer than its inverse, are left to DuckDB: elsewhere numbers may overflow."""
 _LARGEST = 2**40  # what one record may add
+_STATISTICS = ("records", "present", "individuals", "sum", "square", "quantile")
+_KNOWN = {
+    # of a plan
+    *(
+        "text",
+        "epsilon",
+        "delta",
+        "relation",
+        "unit",
+        "max_groups",
+        "keys",
+        "aggregates",
+        "noises",
+        "outputs",
+    ),
+    *("selection", "stages", "choices", "sets"),
+    # of a relation and a unit
+    *("tree", "fields", "unit_alias", "tables", "joined", "column", "max_records", "neighbours"),
+    # of keys and measures
+    *("node", "labels", "type", "statistic", "low", "high", "centre", "grid", "quantile", "is_number"),
+    *("chosen", "numbered", "private", "edges", "parts"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +79,12 @@ class PushedPlan:
         """The number of groups."""
         return math.prod(key.size for key in self.keys)
 
+    @property
+    def only_counts(self) -> bool:
+        """Whether one number of records per individual is all that is needed; then nothing is chosen."""
+        counted = all(measure.statistic in ("records", "individuals") for measure in self.measures)
+        return self.unit is not None and not self.keys and counted
+
 
 def push_plan(plan: QueryPlan, words: Words) -> PushedPlan | None:
     """The plan as the server of `words` spells it, or None if it is left to DuckDB. Public facts decide."""
@@ -64,6 +100,23 @@ def beyond_query(pushed: PushedPlan, relation: str) -> str:
         f"SELECT u FROM (SELECT {pushed.unit} AS u FROM {relation} WHERE {pushed.condition}) AS records "
         f"WHERE u IS NOT NULL GROUP BY u HAVING count(*) > {pushed.most}"
     )
+
+
+def clipped_query(pushed: PushedPlan, relation: str) -> str:
+    """One row for a plan of `only_counts`: records, each individual's up to the bound, and individuals."""
+    numbers = (
+        f"SELECT u, count(*) AS n FROM (SELECT {pushed.unit} AS u FROM {relation} "
+        f"WHERE {pushed.condition}) AS records WHERE u IS NOT NULL GROUP BY u"
+    )
+    clipped = f"sum(CASE WHEN n < {pushed.most} THEN n ELSE {pushed.most} END)"
+    return f"SELECT {clipped} AS records, count(*) AS individuals FROM ({numbers}) AS numbers"
+
+
+def spread_counts(pushed: PushedPlan, row: tuple[Any, ...]) -> TrueAggregates:
+    """The aggregates in the row of `clipped_query`."""
+    counted = dict(zip(("records", "individuals"), (int(each or 0) for each in row), strict=True))
+    values = (np.array([counted[each.statistic]], np.int64) for each in pushed.measures)
+    return TrueAggregates(tuple(values), None, None)
 
 
 def aggregate_queries(pushed: PushedPlan, relation: str, *, bounded: bool) -> dict[tuple[int, ...], str]:
@@ -150,7 +203,7 @@ def _find_cells(
     for key, column in zip(pushed.keys, columns, strict=True):
         absent = -1 if key.other is None else key.other
         if key.codes is None:
-            codes = np.array([-1 if each is None else each for each in column], np.int64)
+            codes = np.array([absent if each is None else each - key.low for each in column], np.int64)
         else:
             codes = np.array([key.codes.get(each, absent) for each in column], np.int64)
         kept &= codes >= 0
@@ -161,6 +214,9 @@ def _find_cells(
 def _push(plan: QueryPlan, words: Words) -> PushedPlan:
     table = words.table
     measures = tuple(noise.measure for noise in plan.noises)
+    records: list[_Record] = [plan, plan.relation, plan.unit, *plan.keys, *measures]
+    for record in records:
+        _refuse_unknown(record)
     chooses = bool(plan.keys) and plan.max_groups < plan.unit.max_records
     if plan.relation.joined or plan.selection is not None or table.part is not None or chooses:
         raise UnpushedError
@@ -171,7 +227,7 @@ def _push(plan: QueryPlan, words: Words) -> PushedPlan:
     keys = tuple(_push_key(key.tree, len(key.labels or ()), scope, words) for key in plan.keys)
     values = {}
     for place, measure in enumerate(measures):
-        if measure.statistic == "distinct" or (measure.statistic == "individuals" and unit is None):
+        if measure.statistic not in _STATISTICS or (measure.statistic == "individuals" and unit is None):
             raise UnpushedError
         if measure.tree is not None:
             values[place] = _push_value(measure, scope.translate(measure.tree), words)
@@ -180,8 +236,15 @@ def _push(plan: QueryPlan, words: Words) -> PushedPlan:
         for place, measure in enumerate(measures)
         if measure.statistic in ("sum", "square")
     }
-    condition = " AND ".join(f"({each})" for each in scope.conditions) or "TRUE"
+    condition = " AND ".join(f"({each})" for each in scope.conditions) or EVERYTHING
     return PushedPlan(unit, condition, keys, values, totals, measures, plan.unit.max_records)
+
+
+def _refuse_unknown(record: _Record) -> None:
+    """Gives up a plan that says more than is known here: what is passed over may be a bound."""
+    for field in fields(record):
+        if field.name not in _KNOWN and getattr(record, field.name) not in (None, False, (), 0):
+            raise UnpushedError
 
 
 def _push_key(tree: exp.Expr, size: int, scope: Scope, words: Words) -> PushedKey:
@@ -205,17 +268,19 @@ def _push_value(measure: Measure, value: Pushed, words: Words) -> str:
     if value.kind not in ("integer", "double", "boolean", "null"):
         raise UnpushedError
     number = to_double(value, words)
+    there = words.spell_present(number, value.loose)
     if measure.statistic == "present":
-        return f"CASE WHEN {number} IS NOT NULL THEN 1 END"
+        return f"CASE WHEN {there} THEN 1 END"
     if measure.edges is not None:
         interval = find_interval(measure.edges, number, spell=words.spell_double)
-        return f"CASE WHEN {number} IS NOT NULL THEN {interval} END"
+        return f"CASE WHEN {there} THEN {interval} END"
     ends = [float(each) for each in (measure.low, measure.high, measure.centre)]
     width = float(measure.high - measure.low)
     if any(abs(each) > _FAR for each in ends) or not 1 / _FAR < width < _FAR or measure.largest > _LARGEST:
         raise UnpushedError
     low, high, centre = (words.spell_double(each) for each in ends)
-    clamped = f"(CASE WHEN {number} IS NOT NULL THEN least(greatest({number}, {low}), {high}) END)"
+    # Whatever is infinite becomes a bound, and the negative zero adds what zero does.
+    clamped = f"(CASE WHEN {there} THEN least(greatest({value.loose or number}, {low}), {high}) END)"
     if measure.statistic == "sum":
         return _round_away(f"({clamped} - {centre}) * {words.spell_double(float(measure.grid))}", words)
     if measure.statistic == "square":

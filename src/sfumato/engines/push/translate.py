@@ -15,11 +15,16 @@ from sfumato.engines.encode import connect
 from sfumato.engines.push.words import Pushed, PushedKind, UnpushedError, Words
 from sfumato.sql import UNIT, code_name
 
-_SMALL = 2**40  # what arithmetic of whole numbers may reach
+_SMALL, _WIDE = 2**31 - 1, 2**62  # what arithmetic of whole numbers may reach
 _FIRST_DAY, _LAST_DAY = -700_000, 2_900_000  # the years 54 to 9909, which every engine writes alike
 _DAY_MICROSECONDS = 86_400_000_000
 # Of so few digits that a whole number is compared with it exactly.
 _DECIMAL = re.compile(r"[0-9]{1,8}\.[0-9]{1,7}")
+_ESCAPES = [chr(place) for place in range(0x4E00, 0x5200)]  # more than a pattern has signs
+_KNOWN_ARGUMENTS = {
+    *("this", "expression", "expressions", "table", "low", "high", "ifs", "default", "true", "is_string"),
+    *("negate", "to"),
+}
 _COMPARED: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -51,6 +56,11 @@ _PART_BOUNDS = {
     "DOY": (1, 366),
     "HOUR": (0, 23),
     "MINUTE": (0, 59),
+    "DOW": (0, 6),
+    "DAYOFWEEK": (0, 6),
+    "WEEK": (1, 53),
+    "WEEKOFYEAR": (1, 53),
+    "EPOCH_US": (-(2**61), 2**61),
 }
 
 
@@ -78,10 +88,13 @@ class Scope:
 
     def translate(self, tree: exp.Expr) -> Pushed:
         """The tree as the server spells it."""
+        if any(value for name, value in tree.args.items() if name not in _KNOWN_ARGUMENTS):
+            # Such as SYMMETRIC: what is not known here may turn the meaning around.
+            raise UnpushedError
         match tree:
             case exp.Paren():
                 found = self.translate(tree.this)
-                return Pushed(f"({found.sql})", found.kind, found.ends)
+                return Pushed(f"({found.sql})", found.kind, found.ends, found.wide)
             case exp.Column():
                 return self._name(tree)
             case exp.And() | exp.Or():
@@ -91,13 +104,16 @@ class Scope:
             case exp.Not():
                 return Pushed(f"(NOT {self._condition(tree.this)})", "boolean")
             case exp.Is() if isinstance(tree.expression, exp.Null):
-                return Pushed(f"({self.translate(tree.this).sql} IS NULL)", "boolean")
+                word = "IS NOT NULL" if tree.args.get("negate") else "IS NULL"
+                return Pushed(f"({self.translate(tree.this).sql} {word})", "boolean")
             case exp.Between():
                 parts = self._alike([tree.this, tree.args["low"], tree.args["high"]])
                 return Pushed(f"({parts[0]} BETWEEN {parts[1]} AND {parts[2]})", "boolean")
             case exp.In() if tree.expressions and not tree.args.get("query") and not tree.args.get("unnest"):
                 first, *listed = self._alike([tree.this, *tree.expressions])
                 return Pushed(f"({first} IN ({', '.join(listed)}))", "boolean")
+            case exp.Like():
+                return self._match(tree)
             case exp.Case() if tree.this is None:
                 return self._choose(tree)
             case exp.Boolean():
@@ -106,11 +122,17 @@ class Scope:
                 return Pushed("NULL", "null")
             case exp.Add() | exp.Sub() | exp.Mul():
                 return self._compute(tree)
+            case exp.IntDiv():
+                return self._divide(tree)
+            case exp.Anonymous() if tree.name.upper() == "EPOCH_US":
+                return self._extract(tree, "EPOCH_US", tree.expressions[0])
         if type(tree) in _COMPARED:
             one, other = self._alike([tree.this, tree.expression])
             return Pushed(f"({one} {_COMPARED[type(tree)]} {other})", "boolean")
-        if isinstance(tree, exp.Extract) or type(tree) in _PARTS:
-            return self._extract(tree)
+        if isinstance(tree, exp.Extract):
+            return self._extract(tree, tree.name.upper(), tree.expression)
+        if type(tree) in _PARTS:
+            return self._extract(tree, _PARTS[type(tree)], tree.this)
         whole = _read_whole(tree)
         if whole is not None:
             return Pushed(str(whole) if whole >= 0 else f"({whole})", "integer", (whole, whole))
@@ -194,6 +216,17 @@ class Scope:
             raise UnpushedError
         return self.words.spell_literal(str(tree.this))
 
+    def _match(self, tree: exp.Like) -> Pushed:
+        """LIKE; no sign of a pattern is taken out of its meaning, as in DuckDB."""
+        found = self.translate(tree.this)
+        if found.kind != "text" or not (
+            isinstance(tree.expression, exp.Literal) and tree.expression.is_string
+        ):
+            raise UnpushedError
+        unused = next(sign for sign in _ESCAPES if sign not in tree.expression.this)
+        word = "NOT LIKE" if tree.args.get("negate") else "LIKE"
+        return Pushed(f"({found.sql} {word} {self._text(tree.expression)} ESCAPE '{unused}')", "boolean")
+
     def _choose(self, tree: exp.Case) -> Pushed:
         branches = [
             (self._condition(each.this), self.translate(each.args["true"])) for each in tree.args["ifs"]
@@ -222,7 +255,8 @@ class Scope:
         ends = None
         if kind == "integer" and all(each is not None for each in known):
             ends = (min(each[0] for each in known if each), max(each[1] for each in known if each))
-        return Pushed(f"(CASE {' '.join(parts)} END)", kind, ends)
+        is_wide = any(each.wide for each in results)
+        return Pushed(f"(CASE {' '.join(parts)} END)", kind, ends, is_wide)
 
     def _compute(self, tree: exp.Expr) -> Pushed:
         """Arithmetic of whole numbers that are known to be small."""
@@ -231,19 +265,28 @@ class Scope:
             raise UnpushedError
         word, turn = _ARITHMETIC[type(tree)]
         corners = [turn(a, b) for a in one.ends for b in other.ends]
-        if max(map(abs, corners)) > _SMALL:
+        is_wide = one.wide or other.wide
+        if max(map(abs, corners)) > (_WIDE if is_wide else _SMALL):
             raise UnpushedError
         wide = f"CAST({one.sql} AS {self.words.whole})"
-        return Pushed(f"({wide} {word} {other.sql})", "integer", (min(corners), max(corners)))
+        return Pushed(f"({wide} {word} {other.sql})", "integer", (min(corners), max(corners)), is_wide)
 
-    def _extract(self, tree: exp.Expr) -> Pushed:
-        part = tree.name.upper() if isinstance(tree, exp.Extract) else _PARTS[type(tree)]
-        found = self.translate(tree.expression if isinstance(tree, exp.Extract) else tree.this)
+    def _divide(self, tree: exp.IntDiv) -> Pushed:
+        """Division of a whole number of known range by a constant, cut off towards zero."""
+        one, other = self.translate(tree.this), _read_whole(tree.expression)
+        if one.kind != "integer" or one.ends is None or other is None or other < 1:
+            raise UnpushedError
+        ends = (-(-one.ends[0] // other), one.ends[1] // other)
+        return Pushed(f"({one.sql} {self.words.divided} {other})", "integer", ends, one.wide)
+
+    def _extract(self, tree: exp.Expr, part: str, of: exp.Expr) -> Pushed:
+        found = self.translate(of)
         if part not in _PART_BOUNDS or found.kind not in ("date", "timestamp"):
             raise UnpushedError
         if found.kind == "date" and part in ("HOUR", "MINUTE"):
             raise UnpushedError
-        return Pushed(self.words.spell_part(found.sql, found.kind, part), "integer", _PART_BOUNDS[part])
+        spelled = self.words.spell_part(found.sql, found.kind, part)
+        return Pushed(spelled, "integer", _PART_BOUNDS[part], wide=True)
 
 
 def read_scope(select: exp.Select, words: Words) -> Scope:

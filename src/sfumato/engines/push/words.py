@@ -28,24 +28,32 @@ class UnpushedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """An expression as a server spells it, its kind, and for whole numbers the range where it is known."""
+    """An expression as a server spells it, its kind, and for whole numbers the range where it is known.
+
+    DuckDB computes in 64 bits with whole numbers that are `wide`, and in 32 bits with constants alone.
+    `loose` is a floating number as it is stored, infinite or NaN, which is cheaper to clamp.
+    """
 
     sql: str
     kind: PushedKind
     ends: tuple[int, int] | None = None
+    wide: bool = False
+    loose: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PushedKey:
     """A group key: what the server groups by, and the code of each label if that is text.
 
-    Without `codes`, what is grouped by is the code. What has none counts for `other`, or is left out.
+    Without `codes`, what is grouped by is the code, after `low` is taken off. What has none counts for
+    `other`, or is left out.
     """
 
     sql: str
     size: int
     codes: Mapping[str, int] | None = None
     other: int | None = None
+    low: int = 0
 
 
 class Words(ABC):
@@ -53,6 +61,8 @@ class Words(ABC):
 
     double: str
     whole: str
+    divided: str
+    """The operator that divides whole numbers, and cuts off what is left."""
 
     def __init__(self, table: Table, stored: Mapping[str, Stored]) -> None:
         self.table = table
@@ -110,6 +120,11 @@ class Words(ABC):
                 found = f"CASE WHEN {text} IN ({', '.join(map(self.spell_literal, listed))}) THEN {text} END"
                 codes = {each: code for code, each in enumerate(listed)}
                 return PushedKey(found, column.size, codes=codes, other=other)
+            case IntegerRange(low, high) if stored.kind == "integer" and column.outside != "clamp":
+                # As stored, which is cheaper to group by than a code.
+                value = self.spell_whole(column.stored[0], stored).sql
+                found = f"CASE WHEN {value} BETWEEN {low} AND {high} THEN {value} END"
+                return PushedKey(found, column.size, other=other, low=low)
             case _:
                 return PushedKey(self.code(name), column.size)
 
@@ -184,9 +199,13 @@ class Words(ABC):
     def spell_code(self, column: Column) -> str:
         """The code of a column, as recipes count it."""
 
+    def spell_present(self, number: str, loose: str | None) -> str:
+        """Whether there is a number; `loose` is how it is stored, if that is a floating number."""
+        return f"{number} IS NOT NULL"
+
     @abstractmethod
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
-        """A part of a plain date or moment."""
+        """A part of a plain date or moment; EPOCH_US are microseconds from 1970."""
 
     @abstractmethod
     def spell_literal(self, text: str) -> str:

@@ -32,7 +32,14 @@ from sfumato.engines.base import (
 )
 from sfumato.engines.counts import Ask, Beside, ServerEngine, bounded_query, fill_counts, number_table, render
 from sfumato.engines.parts import encoded_columns
-from sfumato.engines.push.plan import aggregate_queries, beyond_query, collect_aggregates, push_plan
+from sfumato.engines.push.plan import (
+    aggregate_queries,
+    beyond_query,
+    clipped_query,
+    collect_aggregates,
+    push_plan,
+    spread_counts,
+)
 from sfumato.engines.source import Stored, describe_stored
 from sfumato.engines.spark.encode import describe_type, encode_spark_column, identify, quote_spark_name
 from sfumato.engines.spark.push import SparkWords
@@ -188,6 +195,10 @@ class SparkEngine(ServerEngine):
             def ask(query: str) -> pa.Table:
                 return room.run(lambda: room.session.sql(query).toArrow(), what=name_source(table))
 
+            if pushed.only_counts:
+                (row,) = ask(clipped_query(pushed, _STORED)).to_pylist()
+                return spread_counts(pushed, tuple(row.values())), None
+            # Found anew for every statement: a file may change and keep its size and time.
             beyond = None if pushed.unit is None else ask(beyond_query(pushed, _STORED))
             bounded = beyond is not None and beyond.num_rows > 0
             if bounded:

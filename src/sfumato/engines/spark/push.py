@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _EXACT_DIGITS = 15
 _ENDLESS_DAYS = 2**31 - 2
+_LAST_DAY = 106_751_990  # from 1970, where moments end
 _NARROW = 2**22
 """What is added up of a record as it is, up to this: 2^40 records stay below 2^63."""
 _FUNCTIONS = {
@@ -37,6 +38,8 @@ _FUNCTIONS = {
     "DOY": "dayofyear",
     "HOUR": "hour",
     "MINUTE": "minute",
+    "WEEK": "weekofyear",
+    "WEEKOFYEAR": "weekofyear",
 }
 
 
@@ -45,6 +48,7 @@ class SparkWords(Words):
 
     double = "DOUBLE"
     whole = "BIGINT"
+    divided = "DIV"
 
     def spell_unit(self, name: str, stored: Stored) -> str:
         """An individual, NULL for nobody."""
@@ -78,7 +82,7 @@ class SparkWords(Words):
     def spell_whole(self, name: str, stored: Stored) -> Pushed:
         """A stored whole number or truth value as a whole number."""
         if stored.type == "boolean":
-            return Pushed(f"CAST({_name(name)} AS BIGINT)", "integer", (0, 1))
+            return Pushed(f"CAST({_name(name)} AS BIGINT)", "integer", (0, 1), wide=True)
         if stored.type not in _WHOLE:
             raise UnpushedError
         return Pushed(f"CAST({_name(name)} AS BIGINT)", "integer")
@@ -132,10 +136,17 @@ class SparkWords(Words):
 
     def spell_part(self, value: str, kind: PushedKind, part: str) -> str:
         """A part of a plain date or moment."""
+        if part == "EPOCH_US" and kind == "date":
+            days = f"CAST(unix_date({value}) AS BIGINT)"
+            return f"(CASE WHEN {days} BETWEEN -{_LAST_DAY} AND {_LAST_DAY} THEN {days} * 86400000000 END)"
+        if part == "EPOCH_US":
+            return value
         moment = value if kind == "date" else f"timestamp_micros({value})"
         if part == "ISODOW":
-            return f"(weekday({moment}) + 1)"
-        return f"{_FUNCTIONS[part]}({moment})"
+            return f"CAST(weekday({moment}) + 1 AS BIGINT)"
+        if part in ("DOW", "DAYOFWEEK"):
+            return f"CAST(dayofweek({moment}) - 1 AS BIGINT)"
+        return f"CAST({_FUNCTIONS[part]}({moment}) AS BIGINT)"
 
     def spell_literal(self, text: str) -> str:
         """A text in quotes."""
