@@ -43,7 +43,7 @@ NOT_HERE = "records are changed where they are kept"
 REFUSED = [
     # What is no question
     (f"{COUNT} UNION SELECT COUNT(*) FROM visits", "not UNION of statements: each is charged by itself"),
-    (f"{COUNT} UNION ALL {COUNT}", "Send them one by one, or GROUP BY what tells them apart"),
+    (f"{COUNT} UNION ALL {COUNT}", "FROM (SELECT ... UNION ALL SELECT ...) AS a"),
     (f"{COUNT} EXCEPT SELECT 1 FROM clinics", "Send them one by one"),
     ("INSERT INTO visits VALUES (1)", f"not INSERT; {NOT_HERE}"),
     ("UPDATE visits SET fee = 0", f"not UPDATE; {NOT_HERE}"),

@@ -248,7 +248,12 @@ class _Desk:
         normalize(statement.query, numbers=bool(self._named(statement)))
         if statement.mode == "public" and not is_probe(statement.query):
             return statement
-        flat = flatten(statement.query, statement.texts)
+        units = {
+            table.name.lower(): table.unit.column.lower()
+            for table in self._named(statement)
+            if table.unit.column is not None
+        }
+        flat = flatten(statement.query, statement.texts, units)
         if flat.query is not statement.query:
             refuse_large(flat.query)  # names stand for what they are now
         return replace(statement, query=flat.query, texts=flat.texts, around=flat.around)

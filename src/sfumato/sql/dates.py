@@ -97,7 +97,7 @@ def read_labels(
     try:
         if field.kind == "date":
             return _read_dates(tree, column, relation)
-        if tree is column or isinstance(tree, exp.Column):
+        if isinstance(tree, exp.Column) and not field.counted:
             return None
         return _read_mapped(tree, column, relation) or _read_rounded(tree, column, relation)
     except UnsupportedQuery:
@@ -180,14 +180,19 @@ def _read_rounded(
     tree: exp.Expr, column: exp.Column, relation: Relation
 ) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
     """What is computed of a bounded number that is rounded: of each whole number between the bounds."""
-    rounded = [node for node in tree.find_all(*_ROUNDING) if _rounds(node)]
-    # The innermost; what is rounded again is computed of whole numbers.
-    rounded = [node for node in rounded if not any(_rounds(each) for each in node.this.find_all(*_ROUNDING))]
-    if len(rounded) != 1 or any(
-        True for each in tree.find_all(exp.Column) if each is not rounded[0].find(exp.Column)
-    ):
-        return None
-    bounds = relation.bounds(rounded[0].this)
+    rounded: list[exp.Expr] = [column]
+    bounds = relation.field(column).bounds
+    if not relation.field(column).counted:
+        rounded = [node for node in tree.find_all(*_ROUNDING) if _rounds(node)]
+        # The innermost; what is rounded again is computed of whole numbers.
+        rounded = [
+            node for node in rounded if not any(_rounds(each) for each in node.this.find_all(*_ROUNDING))
+        ]
+        if len(rounded) != 1 or any(
+            True for each in tree.find_all(exp.Column) if each is not rounded[0].find(exp.Column)
+        ):
+            return None
+        bounds = relation.bounds(rounded[0].this)
     if bounds is None or bounds[1] - bounds[0] > _MOST_LISTED:
         return None
     low, high = Fraction(bounds[0]).__floor__(), Fraction(bounds[1]).__ceil__()

@@ -115,7 +115,7 @@ def hint_set(kind: str) -> str:
     """Why several statements are not answered as one, and what is."""
     return (
         f"only SELECT is answered, not {kind} of statements: each is charged by itself. Send them one by "
-        "one, or GROUP BY what tells them apart"
+        "one, GROUP BY what tells them apart, or ask of all rows: FROM (SELECT ... UNION ALL SELECT ...) AS a"
     )
 
 

@@ -19,7 +19,8 @@ from sqlglot import exp
 from sfumato.exact import format_exact
 from sfumato.schema import Bins, IntegerRange, Label, Period, suggest_name
 from sfumato.sql.check import refuse
-from sfumato.sql.relation import Field, Source, field_type, resolve_sources
+from sfumato.sql.relation import Field, Source, field_type
+from sfumato.sql.sources import resolve_sources
 from sfumato.sql.statement import mask_text, unwrap_explain
 
 if TYPE_CHECKING:

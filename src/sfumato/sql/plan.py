@@ -542,6 +542,8 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
     ]
     if unit.column is None:
         lines.append("  bounding     every row is an individual")
+    elif plan.relation.individuals and unit.max_records == 1:
+        lines.append("  bounding     one row for each individual, made of its own records")
     else:
         lines.append(f"  bounding     at most {unit.max_records} rows of an individual are aggregated")
         if plan.keys:
