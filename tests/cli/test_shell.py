@@ -72,7 +72,7 @@ def test_an_answer_that_would_be_noise_is_asked_about(folder):
     with Terminal("sql", cwd=folder) as terminal:
         terminal.wait(PROMPT)
         terminal.type("DP-SELECT 10 COUNT(*) FROM t;\n", f"┘\n{PROMPT}")
-        text = "DP-SELECT 0.00001 COUNT(*) AS n FROM t;\n"
+        text = "DP-SELECT 0.00001 region, COUNT(*) AS n FROM t GROUP BY region;\n"
         warned = terminal.type(text, "buy it all the same? [y/N] ")
         assert "warning: the noise exceeds what is asked: n +-" in warned
         assert "not bought: nothing spent" in terminal.type("\n", PROMPT)

@@ -136,3 +136,10 @@ def test_roll_ups_are_told_by_their_widest_interval(curator):
     error = curator.sql(f"EXPLAIN {text}").price.errors["n"]
     rows = curator.sql(text).table.to_pylist()
     assert max(row["n_high"] - row["n"] for row in rows) == pytest.approx(error, abs=1)
+
+
+def test_what_is_free_is_not_warned_of(curator):
+    curator.sql("DP-SELECT 1000 COUNT(*) AS n FROM visits")
+    assert not expect(curator, "COUNT(*) AS n", epsilon="1000").notes
+    assert not expect(curator, "COUNT(*) AS other", epsilon="0.0001").notes
+    assert curator.sql("DP-SELECT 0.0001 COUNT(*) AS other FROM visits").spent == 0

@@ -64,7 +64,8 @@ def explain_plans(
         )
         for plan, found in zip(plans, errors, strict=True)
     )
-    notes = tuple(note for plan in plans for note in note_noise(plan, likely))
+    bought = not stored and free is None
+    notes = tuple(note for plan in plans for note in note_noise(plan, likely)) if bought else ()
     text += more + "".join(f"\n  note         {note}" for note in notes)
     if free is not None:
         text += f"\n  free         {free.describe()}, for nothing: DP-SELECT FREE ..."

@@ -580,13 +580,16 @@ def require_bounds(operand: exp.Expr, relation: Relation, name: str) -> tuple[Fr
     if bounds is None:
         columns = list(operand.find_all(exp.Column))
         about = f"column {columns[0].name!r}" if columns else "the expression"
+        # Of several tables, or of an inner query, it is not known here which one has it.
+        table = relation.tables[0] if len(relation.tables) == 1 else "TABLE"
+        column = columns[0].name if columns else "COLUMN"
         if any(relation.field(each).is_drafted for each in columns):
             raise refuse(
                 f"{name}: {about} was drafted from the data; write public bounds, or accept_drafted = true"
             )
         raise refuse(
             f"{name} clamps to public bounds, and {about} has none; declare them in the project file: "
-            f"[tables.TABLE.columns.COLUMN] bounds = [low, high]; or write {name}(... BOUNDED PRIVATELY)"
+            f"[tables.{table}.columns.{column}] bounds = [low, high]; or write {name}(... BOUNDED PRIVATELY)"
         )
     low, high = Fraction(bounds[0]), Fraction(bounds[1])
     if low == high:
