@@ -23,8 +23,15 @@ def sql(
         typer.Option("--model", help="Ask the model of the release in this folder; spends nothing."),
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option("--epsilon", help="Which model, if the release holds several.")
+        str | None,
+        typer.Option(
+            "--epsilon", help="With -f, what all statements may spend together; with --model, which model."
+        ),
     ] = None,
+    delta: Annotated[str, typer.Option("--delta", help="With -f and --epsilon, also delta.")] = "0",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only show what -f and --epsilon would buy, and the errors.")
+    ] = False,
     output: Annotated[Format, typer.Option("--format", help="How answers are printed.")] = "table",
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="Write the last answer to this file.")
@@ -42,23 +49,34 @@ def sql(
     """
     if sum(each is not None for each in (statement, command, file)) > 1:
         raise typer.BadParameter("give one statement, as it is or with -c, or a file (-f)")
-    if epsilon is not None and model is None:
+    if plan and (file is None or epsilon is None or model is not None):
+        raise typer.BadParameter("--plan is for the statements of a file with a price: -f FILE --epsilon E")
+    if epsilon is not None and model is None and file is None:
         raise typer.BadParameter(
-            "--epsilon chooses the model of --model; what may be spent stands in DP-SELECT epsilon ..."
+            "--epsilon is for a file of statements (-f) or chooses the model of --model; what may be spent "
+            "on one stands in DP-SELECT epsilon ..."
         )
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
         raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
-    from sfumato.cli.display import to_bytes
+    from sfumato.cli.display import Mode, to_bytes
     from sfumato.cli.respondent import Curated, Modelled
     from sfumato.cli.script import Piece
     from sfumato.cli.shell import Quit, Shell, read_lines
+    from sfumato.cli.workload import run_workload
     from sfumato.tables import check_file, write_file
 
     if out is not None:
         check_file(Path(out), force=force)
+    mode: Mode = "json" if json else "box" if output == "table" else output
+    if file is not None and epsilon is not None and model is None:
+        last = run_workload(project, file, epsilon, delta, plan=plan, mode=mode, quiet=out is not None)
+        if out is not None and last is not None:
+            write_file(Path(out), to_bytes(last, Path(out).suffix.lstrip(".")), force=force)
+            note(f"wrote {out}")
+        return
     shell = Shell(
         respondent=Curated(project) if model is None else Modelled(model, epsilon),
-        mode="json" if json else "box" if output == "table" else output,
+        mode=mode,
         keep_going=keep_going,
         quiet=json,
         shown=out is None,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.errors import SourceError
 from sfumato.exact import format_exact
 from sfumato.schema import Bins, IntegerRange, Label, Period, suggest_name
 from sfumato.sql.check import refuse
@@ -166,7 +167,11 @@ def answer_listing(
         return list_tables(project)
     if asked.kind == "answer":
         return list_answer(describe(asked.name))
-    source = find_source(find_table(asked.name, project))
+    name = find_table(asked.name, project)
+    try:
+        source = find_source(name)
+    except SourceError:  # the project file has facts of its own
+        source = Source(name=name, stored={}, table=project.tables.get(name))
     return list_columns(source) if asked.kind == "columns" else list_summary(source)
 
 
