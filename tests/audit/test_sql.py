@@ -35,9 +35,28 @@ values = ["x", "y", "z"]
 bounds = [-10, 50]
 [tables.t.columns.i]
 bounds = {bounds}
+{chain}
 [tables.fan]
 public = true
 source = "fan.csv"
+"""
+# The texts in o are keys that several people share, and that many lines refer to.
+CHAIN = """
+[tables.lines]
+source = "lines.parquet"
+references = {o = "t.o"}
+max_records = 6
+[tables.lines.columns.e]
+values = ["x", "y"]
+[tables.lines.columns.w]
+bounds = [-1, 9]
+[tables.marks]
+source = "marks.parquet"
+references = {line = "lines.no"}
+max_records = 9
+max_groups = 2
+[tables.marks.columns.h]
+range = [0, 4]
 """
 CROWD = [(f"crowd{n}", float(n % 50), n % 5 - 2, "xyz"[n % 3], f"open{n % 3}") for n in range(30)]
 
@@ -72,6 +91,15 @@ RANKS = "MEDIAN(c), MIN(c), MAX(i), QUANTILE_CONT(c, 0.9)"
 ALL = f"{NUMBERS}, {PEOPLE}, {RANKS}"
 STEPS = "FLOOR(GREATEST(LEAST(c, 50), 0))"
 LIMITED = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 8, max_groups = 2, delta = {delta})"
+INNER = """COUNT(*) AS n, COUNT(c) AS held, COUNT(DISTINCT o) AS k, SUM(c) AS total, SUM(i) AS whole,
+    AVG(c) AS mean, MIN(c) AS least, MAX(i) AS most, FIRST(d ORDER BY c, o) AS first, ARG_MAX(o, i) AS o,
+    BOOL_OR(c > 1) AS large, SUM(c) FILTER (WHERE i > 0) AS part"""
+PER_PERSON = f"(SELECT p, {INNER} FROM t WHERE i // 1 IS NULL OR c / 2 < 1e308 GROUP BY p) AS q"
+PER_KEY = f"(SELECT p, d, {INNER} FROM t GROUP BY p, d HAVING COUNT(*) <> 3) AS q"
+ROW = (
+    "COUNT(*), COUNT(DISTINCT p), COUNT(total), SUM(n), AVG(n), SUM(k), SUM(total), AVG(mean), SUM(least), "
+    "MEDIAN(least), MAX(total), SUM(whole), SUM(part), COUNT(DISTINCT first), COUNT_IF(large), VARIANCE(most)"
+)
 STATEMENTS = {
     "no group": f"DP-SELECT 8 {ALL} FROM t",
     "only counts": "DP-SELECT 8 COUNT(*), COUNT(DISTINCT p) FROM t WHERE c > 1 OR i > 0",
@@ -94,6 +122,49 @@ STATEMENTS = {
     "computed inside": "WITH s AS (SELECT c * i AS ci, c / 0 AS broken, d FROM t WHERE c // i >= 0) "
     "DP-SELECT 8 d, SUM(ci), AVG(ci), COUNT(broken) FROM s GROUP BY d",
     "synthetic rows": "DP-SELECT 8 d, c FROM t",
+    "a row per individual": f"DP-SELECT 8 {ROW} FROM {PER_PERSON}",
+    "a row per individual, Gaussian": "DP-SELECT 8 DELTA 1e-7 COUNT(*), SUM(n), SUM(total), "
+    f"COUNT(DISTINCT k) FROM {PER_PERSON}",
+    "a row per individual, by its results": "DP-SELECT 8 n, whole, COUNT(*), SUM(total) "
+    f"FROM {PER_PERSON} GROUP BY n, whole",
+    "a row per individual, by its label": "DP-SELECT 8 first, COUNT(*), AVG(mean), MEDIAN(n) "
+    f"FROM {PER_PERSON} GROUP BY first",
+    "a row per individual, open": f"DP-SELECT 8 DELTA 1e-7 o, COUNT(*), SUM(n) FROM {PER_PERSON} GROUP BY o",
+    "a row per individual and key": f"DP-SELECT 8 d, {ROW} FROM {PER_KEY} GROUP BY d",
+    "a row per individual and open key": "DP-SELECT 8 DELTA 1e-7 o, COUNT(*), SUM(n) "
+    "FROM (SELECT p, o, COUNT(*) AS n FROM t GROUP BY p, o) AS q GROUP BY o",
+    "few groups of inner rows": f"{LIMITED.format(delta=0)} d, COUNT(*), SUM(total), MEDIAN(n) "
+    f"FROM {PER_KEY} GROUP BY d",
+    "inner rows of inner rows": "DP-SELECT 8 k, COUNT(*), SUM(w) FROM (SELECT p, COUNT(*) AS k, "
+    f"SUM(n) AS w FROM {PER_KEY} GROUP BY p HAVING MAX(n) > 0) AS r GROUP BY k",
+    "inner rows, multiplied": "DP-SELECT 8 fan.side, COUNT(*), SUM(q.n), COUNT(DISTINCT q.p) "
+    "FROM (SELECT p, FIRST(d ORDER BY c) AS f, COUNT(*) AS n FROM t GROUP BY p) AS q "
+    "JOIN fan ON q.f = fan.d GROUP BY fan.side",
+    "inner rows of what was multiplied": "DP-SELECT 8 SUM(n), AVG(total), COUNT(*) FROM (SELECT p, "
+    "COUNT(*) AS n, SUM(t.c) AS total FROM t JOIN fan ON t.d = fan.d GROUP BY p) AS q",
+    "records with inner rows": "DP-SELECT 8 d, COUNT(*), SUM(c), AVG(q.n) FROM t "
+    "JOIN (SELECT p, COUNT(*) AS n FROM t GROUP BY p) AS q ON t.p = q.p GROUP BY d",
+    "of those who are elsewhere": "DP-SELECT 8 d, COUNT(*), SUM(c), COUNT(DISTINCT p), MEDIAN(c) FROM t "
+    "WHERE p IN (SELECT p FROM t WHERE i > 0) AND c // 1 > -9 GROUP BY d",
+    "of those who are nowhere else": "DP-SELECT 8 COUNT(*), AVG(c) FROM t AS a WHERE c > 0 OR NOT EXISTS "
+    "(SELECT 1 FROM t AS b WHERE b.p = a.p AND b.i > 0)",
+    "in a public list": "DP-SELECT 8 d, COUNT(*), SUM(c) FROM t WHERE d IN (SELECT d FROM fan WHERE n > 3) "
+    "OR d NOT IN (SELECT d FROM fan) GROUP BY d",
+    "one after the other": "DP-SELECT 8 d, COUNT(*), SUM(c), COUNT(DISTINCT p), MEDIAN(c) "
+    "FROM (SELECT p, d, c FROM t WHERE i > 0 UNION ALL SELECT p, d, i FROM t) AS u GROUP BY d",
+    "individuals of several tables": "DP-SELECT 8 n, COUNT(*), SUM(s) FROM (SELECT p, COUNT(*) AS n, "
+    "SUM(v) AS s FROM (SELECT p, c AS v FROM t UNION ALL SELECT p, w FROM lines) AS u GROUP BY p) AS q "
+    "GROUP BY n",
+    "along a reference": "DP-SELECT 8 e, COUNT(*), SUM(w), COUNT(DISTINCT p), MEDIAN(w) FROM lines "
+    "GROUP BY e",
+    "along a reference, counted": "DP-SELECT 8 COUNT(*), COUNT(DISTINCT p) FROM lines WHERE w > 0",
+    "along two references": "DP-SELECT 8 h, COUNT(*), COUNT(DISTINCT p), SUM(h) FROM marks GROUP BY h",
+    "joined along references": "DP-SELECT 8 t.d, COUNT(*), SUM(w), COUNT(DISTINCT t.p) FROM t "
+    "JOIN lines ON lines.o = t.o JOIN marks ON marks.line = lines.no GROUP BY t.d",
+    "inner rows along a reference": "DP-SELECT 8 n, COUNT(*), SUM(s), AVG(least) FROM (SELECT p, "
+    "COUNT(*) AS n, SUM(w) AS s, MIN(w) AS least FROM lines GROUP BY p HAVING MAX(w) > 0) AS q GROUP BY n",
+    "rows that differ": "DP-SELECT 8 d, COUNT(*) FROM (SELECT DISTINCT p, d, i FROM t WHERE c > -3) AS q "
+    "GROUP BY d",
     "private bounds": "DP-SELECT 8 d, SUM(c BOUNDED PRIVATELY), AVG(c BOUNDED PRIVATELY), "
     "STDDEV(i BOUNDED PRIVATELY), MEDIAN(c BOUNDED PRIVATELY), MAX(i BOUNDED PRIVATELY) FROM t GROUP BY d",
     "private bounds, Gaussian": "DP-SELECT 8 DELTA 1e-7 SUM(c BOUNDED PRIVATELY), "
@@ -118,10 +189,34 @@ class Bench:
     def __init__(self, folder, monkeypatch, *, neighbours="add-remove", rows=False, bounds="[-2, 2]"):
         self.folder, self.monkeypatch, self.plans = folder, monkeypatch, {}
         unit = 'unit = "row"' if rows else f'unit = "p"\nmax_records = {MAX_RECORDS}'
-        text = PROJECT.format(unit=unit, neighbours=neighbours, bounds=bounds)
+        chain = "" if rows else CHAIN
+        text = PROJECT.format(unit=unit, neighbours=neighbours, bounds=bounds, chain=chain)
+        self.write_lines()
         (folder / "sfumato.toml").write_text(text)
         fan = "".join(f"{d},{side},{n}\n" for n in range(9) for d, side in (("x", "north"), ("y", "south")))
         (folder / "fan.csv").write_text(f"d,side,n\nx,centre,0\n{fan}")
+
+    def write_lines(self):
+        """Lines that refer to what anybody may hold, and to nothing; marks that refer to lines."""
+        held = [
+            *(f"open{n}" for n in range(12)),
+            *(f"value{n}" for n in range(9)),
+            "a",
+            "zebra",
+            "n",
+            "",
+            None,
+        ]
+        rows = [(key, n) for key in held for n in range(4)]
+        lines = {
+            "no": [n // 2 for n in range(len(rows))],  # two lines have one number
+            "o": [key for key, _ in rows],
+            "w": [[-5.0, 9.5, math.nan, 3.25][n] for _, n in rows],
+            "e": [["x", "y", "never", None][n] for _, n in rows],
+        }
+        pq.write_table(pa.table(lines), self.folder / "lines.parquet")
+        marks = {"line": [n % 70 for n in range(200)], "h": [n % 6 for n in range(200)]}
+        pq.write_table(pa.table(marks), self.folder / "marks.parquet")
 
     def write(self, records):
         kinds = {"p": pa.string(), "c": pa.float64(), "i": pa.int64(), "d": pa.string(), "o": pa.string()}
@@ -251,6 +346,10 @@ def test_no_individual_moves_an_aggregate_beyond_its_sensitivity(tmp_path, monke
     "name",
     [
         *("no group", "public groups", "public groups, Gaussian", "few groups", "open groups"),
+        *("a row per individual", "a row per individual, Gaussian", "a row per individual, by its results"),
+        *("a row per individual and key", "inner rows, multiplied", "inner rows of inner rows"),
+        *("of those who are elsewhere", "one after the other", "along a reference", "along two references"),
+        *("joined along references", "individuals of several tables"),
         *("private bounds", "several levels", "several levels, Gaussian", "all quantiles"),
     ],
 )
@@ -369,6 +468,68 @@ def test_rows_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
     bench = Bench(tmp_path, monkeypatch)
     moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS[name])
     assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS[name]))
+
+
+@pytest.mark.parametrize("careless", [False, True])
+def test_keys_that_others_hold_take_nothing_from_them(tmp_path, monkeypatch, careless):
+    from sfumato.engines import chain
+
+    original = chain._Holders.find
+
+    def find_alone(self, keys):
+        """Leaves out records whose key several people hold: then one person decides about others."""
+        rows, people = original(self, keys)
+        alone = np.bincount(rows, minlength=len(keys))[rows] == 1
+        return rows[alone], people[alone]
+
+    if careless:
+        monkeypatch.setattr(chain._Holders, "find", find_alone)
+    bench = Bench(tmp_path, monkeypatch)
+    crowd = [(f"crowd{n}", 1.0, 1, "x", f"open{n}") for n in range(12)]
+    greedy = [("somebody", 1.0, 1, "x", f"open{n}") for n in range(12)]
+    statement = STATEMENTS["along a reference"]
+    found = find_violation(bench.record(crowd + greedy, statement), bench.record(crowd, statement))
+    assert ("above the declared" in found) if careless else found is None
+
+
+def test_a_row_per_individual_costs_one_record(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, monkeypatch)
+    statement = f"DP-SELECT 8 COUNT(*), SUM(n), SUM(total), COUNT(DISTINCT p) FROM {PER_PERSON}"
+    over = person("over the cap, clamped above")
+    (((plan, moved),), _), (((_, without),), _) = (
+        bench.record(records, statement) for records in (CROWD + over, CROWD)
+    )
+    declared = [int(noise.costs[0].sensitivity) for noise in plan.noises]
+    grid = plan.noises[2].measure.grid
+    assert declared == [1, MAX_RECORDS, 50 * MAX_RECORDS * grid, 1]
+    distances = [
+        int(np.abs(a - b).sum()) for a, b in zip(moved.true_values, without.true_values, strict=True)
+    ]
+    assert distances == declared
+
+
+@pytest.mark.parametrize("name", ["a row per individual and key", "inner rows, multiplied"])
+def test_inner_rows_that_are_not_bounded_are_caught(tmp_path, monkeypatch, name):
+    _loosen(monkeypatch, max_records=10**6, max_groups=10**6)
+    bench = Bench(tmp_path, monkeypatch)
+    # One group more than records may count: every row is another one.
+    records = [("somebody", 50.0, n, "x", f"o{n}") for n in range(50)]
+    statement = STATEMENTS[name].replace("GROUP BY p, d", "GROUP BY p, d, i")
+    moved = bench.record(CROWD + records, statement)
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, statement))
+
+
+def test_bounds_of_inner_results_are_enforced_where_they_are_measured(tmp_path, monkeypatch):
+    from sfumato.sql.inner import _Group
+
+    def claim(self, call, found, bounds, *, held):
+        return self._add(call, replace(found, bounds=bounds if held else None))
+
+    monkeypatch.setattr(_Group, "_hold", claim)
+    bench = Bench(tmp_path, monkeypatch)
+    statement = f"DP-SELECT 8 SUM(n), AVG(n), SUM(whole), MEDIAN(n) FROM {PER_PERSON}"
+    moved = bench.record(CROWD + person("over the cap, clamped above"), statement)
+    assert find_violation(moved, bench.record(CROWD, statement)) is None
 
 
 @pytest.mark.parametrize("name", ["few groups", "few open groups"])

@@ -155,9 +155,11 @@ def test_a_plain_select_of_records_needs_a_price(curator):
         curator.sql(text)
     assert curator.sql(text, epsilon="1/3").spent == Fraction(1, 3)
     assert curator.sql(f"/* epsilon = 0.5 */ {text}", epsilon=7).spent == Fraction(1, 2)
-    assert curator.sql(f"-- epsilon = 0.25\n{text}").spent == Fraction(1, 4)
-    assert curator.sql(f"/* a tool */ /* epsilon = 0.125, delta = 1e-9 */ {text}").spent == Fraction(1, 8)
-    assert curator.sql(f"DP-SELECT 0.0625 {text[7:]}", epsilon=7).spent == Fraction(1, 16)
+    assert curator.sql(f"-- epsilon = 0.25\n{text} WHERE month > 1").spent == Fraction(1, 4)
+    assert curator.sql(
+        f"/* a tool */ /* epsilon = 0.125, delta = 1e-9 */ {text} WHERE month > 2"
+    ).spent == Fraction(1, 8)
+    assert curator.sql(f"DP-SELECT FRESH 0.0625 {text[7:]}", epsilon=7).spent == Fraction(1, 16)
     # The same question at the same price, however the price was said.
     assert curator.sql(f"DP-SELECT 0.5 {text[7:]}").repeated
     assert curator.sql("SELECT side FROM clinics", epsilon=7).spent == 0

@@ -53,6 +53,22 @@ PLAIN_CONDITIONS = [
     *("t.x >= 0", "t.n < 4", "t.o IS NOT NULL", "t.c = 'a'", "t.c <> 'b'", "t.b < 20", "t.m > 1"),
     *("t.x IS NOT NULL", "t.s LIKE '%a%'", "t.c IN ('a', 'c')", "t.x BETWEEN -1 AND 5", "t.x < t.b"),
 ]
+CHAINED = """
+[tables.r]
+source = "r.{format}"
+references = {{c = "v.c"}}
+max_records = {most}
+[tables.r.columns.w]
+bounds = [0, 5]
+"""
+TESTS = [
+    *("t.p IN (SELECT v.p FROM v WHERE v.c = 'a')", "t.p NOT IN (SELECT p FROM v WHERE v.q > 0)"),
+    *("EXISTS (SELECT 1 FROM v WHERE v.p = t.p AND v.q > 0)", "NOT EXISTS (SELECT 1 FROM r WHERE r.p = t.p)"),
+    *("t.p IN (SELECT r.p FROM r WHERE r.w > 1)", "EXISTS (SELECT * FROM r WHERE t.p = r.p AND r.w < 4)"),
+    *("t.c IN (SELECT z.c FROM z WHERE z.w > 0)", "t.c NOT IN (SELECT c FROM z WHERE z.y = 'l')"),
+    *("EXISTS (SELECT 1 FROM z WHERE z.c = t.c AND z.w IS NOT NULL)", "t.x IN (SELECT w FROM z)"),
+    "t.p IN (SELECT q.p FROM (SELECT v.p, COUNT(*) AS n FROM v GROUP BY v.p) AS q WHERE q.n > 1)",
+]
 UNITS = {
     "text": ["u1", "u2", "A", "a", " 5 ", "é", "e\u0301", 'q"uo', "line\nbreak", "nul\x00", "0x1", ""],
     "integer": [0, -1, 1, 2**63 - 1, -(2**63), 2**53, 2**53 + 1, 7, 8, 9, 10, 11],
@@ -133,6 +149,8 @@ def describe(world):
     period = draw.choice(["month", "hour", "day_of_week", "year"])
     second = 'unit = "row"' if world.by_row else f'unit = "p"\nmax_records = {draw.choice([1, 2, 4])}'
     listed, ordered = ("drop", "other"), ("drop", "clamp", "other")
+    # Texts that several people hold are keys, too.
+    chained = "" if world.by_row else CHAINED.format(format=world.format, most=draw.choice([1, 2, 5]))
     text = f"""
 [budget]
 epsilon = 1e9
@@ -164,6 +182,7 @@ source = "v.{world.format}"
 neighbours = "{world.neighbours}"
 [tables.v.columns.c]
 values = ["a", "b"]
+{chained}
 [tables.z]
 public = true
 source = "z.parquet"
@@ -216,6 +235,11 @@ def make_sides(world, folder):
             (name, (record[0], record[1] if isinstance(record[1], float) else 1.5)) for name, record in rows
         ]
         nasty.write_table(place / f"v.{world.format}", few, cut, size)
+        if not world.by_row:
+            kind = world.stored["c"]
+            texts = ["a", "b", "c", "a", *nasty.KINDS[kind][1]]
+            lines = [(text, (weight,)) for text in texts for weight in (0.5, 7.0, math.nan)]
+            nasty.write_table(place / f"r.{world.format}", [("c", kind), ("w", "double")], lines, size)
         public = {
             "c": ["a", "b", "b", "zz", None],
             "w": [1.5, math.nan, math.inf, None, -0.0],
@@ -399,7 +423,11 @@ class Statements:
     def source(self):
         """What stands before, and what stands in FROM; the main relation is always called t."""
         ways = ["inner", "inner", "with", "deep", "public", "public", "self", "self", "second"]
-        way = self.draw.choice(["plain"] * 4 + ways)
+        way = self.draw.choice(["plain"] * 4 + ways + ["individuals"] * 4 + ["several"] * 3)
+        if way == "individuals" and not self.world.by_row:
+            return self.individuals()
+        if way == "several" and not self.world.by_row:
+            return self.several()
         passed = ", ".join(f"t.{name}" for name in self.world.seen)
         keep = "" if self.world.by_row else "t.p, "
         if way in ("inner", "with", "deep"):
@@ -433,6 +461,65 @@ class Statements:
             return "", f"t {self.draw.choice(['', 'LEFT '])}JOIN v ON t.p = v.p"
         return "", "t"
 
+    def individuals(self):
+        """Rows of individuals under the name t, with the columns of t as aggregates of its records."""
+        names = list(self.world.seen)
+        further = self.draw.sample(names, self.draw.choice([0, 0, 0, 1, 2]))
+        items = [f"t.{name}" if name in further else f"{self.of_records(name)} AS {name}" for name in names]
+        keys = ", ".join(["t.p", *(f"t.{name}" for name in further)])
+        way = self.draw.choice(["t", "t", "t", "nested", "public", "self"])
+        if way == "nested":
+            passed = ", ".join(f"t.{name}" for name in names)
+            source = f"(SELECT DISTINCT t.p, {passed} FROM t WHERE {self.condition(2)}) AS t"
+        else:
+            source = {"t": "t", "public": "t JOIN z ON t.c = z.c", "self": "t JOIN v ON t.p = v.p"}[way]
+        where = f" WHERE {self.condition(2)}" if self.draw.random() < 0.5 else ""
+        tests = ["COUNT(*) > 1", f"COUNT(DISTINCT {self.value(1)}) < 3", "BOOL_OR(t.x > 0)"]
+        tests.append(f"{self.of_records('x')} > 0")
+        having = f" HAVING {self.draw.choice(tests)}" if self.draw.random() < 0.3 else ""
+        inner = f"SELECT t.p, {', '.join(items)} FROM {source}{where} GROUP BY {keys}{having}"
+        if self.draw.random() < 0.3:
+            return f"WITH w AS ({inner}) ", "w AS t"
+        joined = " LEFT JOIN z ON t.c = z.c" if self.draw.random() < 0.15 else ""
+        joined = " JOIN v ON t.p = v.p" if not joined and self.draw.random() < 0.15 else joined
+        return "", f"({inner}) AS t{joined}"
+
+    def several(self):
+        """Rows of several tables under the name t: unions, and joins along a reference."""
+        passed = ", ".join(f"t.{name}" for name in self.world.seen)
+        way = self.draw.choice(["union", "union", "along", "inner"])
+        if way == "union":
+            parts = [f"SELECT t.p, {passed} FROM t WHERE {self.condition(1)}", f"SELECT t.p, {passed} FROM t"]
+            parts += [f"SELECT t.p, {passed} FROM t JOIN v ON t.p = v.p"] if self.draw.random() < 0.3 else []
+            self.draw.shuffle(parts)
+            return "", f"({' UNION ALL '.join(parts)}) AS t"
+        self.extra.append(("r.w", "number"))
+        if way == "along":
+            return "", "t JOIN v ON t.p = v.p JOIN r ON r.c = v.c"
+        made = self.draw.choice(["COUNT(*)", "SUM(w)", "MIN(w)", "AVG(w)"])
+        inner = f"SELECT p, {made} AS w FROM r GROUP BY p"
+        return "", f"t {self.draw.choice(['', 'LEFT '])}JOIN ({inner}) AS r ON r.p = t.p"
+
+    def of_records(self, name):
+        """An aggregate of an individual's values of a column, of the same kind as the column."""
+        kind, held = self.world.seen[name], f"t.{name}"
+        order = self.pick(lambda: self.number(1), lambda: self.text(1), lambda: self.date(1))
+        chosen = [f"MIN({held})", f"MAX({held})", f"ARG_MAX({held}, {order})"]
+        chosen.append(f"FIRST({held} ORDER BY {order})")
+        chosen.append(f"LAST({held} ORDER BY {order} DESC, t.c DESC)")
+        if kind == "boolean":
+            return self.draw.choice([f"BOOL_OR({held})", f"BOOL_AND({held})"])
+        if kind == "number" and name in ("x", "b", "n"):
+            made = self.bounded(1)
+            made = made if "t." in made else held
+            chosen += [f"SUM({made})", f"AVG({made})", f"SUM({held})", f"AVG({held})", "COUNT(*)"] * 2
+            chosen += [f"COUNT(DISTINCT {self.value(1)})", f"COUNT({self.value(1)})"]
+            chosen += [f"MIN({made})", f"MAX({made})"]
+            chosen += [f"SUM({held}) / COUNT(*)", f"MAX({held}) - MIN({held})"]
+        found = self.draw.choice(chosen)
+        plain = "/" not in found and " - " not in found
+        return f"{found} FILTER (WHERE {self.condition(1)})" if plain and self.draw.random() < 0.15 else found
+
     def doubled(self):
         """A text that is twice as long at every step, if a record fulfils a condition."""
         keep = "" if self.world.by_row else "t.p, "
@@ -448,6 +535,9 @@ class Statements:
             return self.doubled(), 0
         before, source = self.source()
         where = f" WHERE {self.condition(3)}" if self.draw.random() < 0.45 else ""
+        if not self.world.by_row and self.draw.random() < 0.2:
+            test, either = self.draw.choice(TESTS), self.draw.choice(["AND", "AND", "OR"])
+            where = f"{where} {either} {test}" if where else f" WHERE {test}"
         chance = self.draw.random()
         if chance < 0.06:
             listed = ", ".join(self.draw.sample(["t.c", "t.n", "t.b", "t.m"], self.draw.choice([1, 2])))

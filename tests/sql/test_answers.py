@@ -398,7 +398,8 @@ def test_a_repeated_statement_is_free_and_the_same(curator):
     assert (again.spent, again.repeated) == (0, True)
     assert again.table.to_pydict() == first.table.to_pydict()
     assert curator.budget().left == before
-    assert not curator.sql(text.replace("0.5", "0.25")).repeated
+    assert curator.sql(text.replace("0.5", "0.25")).repeated  # less would be paid for a worse answer
+    assert not curator.sql(text.replace("0.5", "0.75")).repeated
 
 
 def test_repeats_of_open_groups_quantiles_and_averages_are_stored_too(curator):

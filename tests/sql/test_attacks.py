@@ -43,6 +43,12 @@ bounds = [0, 100]
 source = "visits.csv"
 unit = "person"
 max_records = 2
+[tables.lines]
+source = "lines.csv"
+references = {hour = "visits.hour"}
+max_records = 2
+[tables.lines.columns.size]
+bounds = [0, 9]
 [tables.zones]
 public = true
 source = "zones.csv"
@@ -100,6 +106,7 @@ def write_project(folder, records, *, epsilon=1000):
     pq.write_table(pa.table(arrays), folder / "people.parquet")
     visits = "".join(f"{record[0]},{(record[2] or 0) % 24}\n" for record in records)
     (folder / "visits.csv").write_text("person,hour\n" + visits)
+    (folder / "lines.csv").write_text("hour,size\n" + "".join(f"{n % 30},{n}\n" for n in range(60)))
     (folder / "zones.csv").write_text("area,side\n1,north\n2,south\n2,south\n2,centre\n3,west\n")
     (folder / "codes.csv").write_text("note,tag\n1,x\n2,y\n")
     moments = pa.array([1_700_000_000_000_000], pa.timestamp("us"))

@@ -12,7 +12,7 @@ import pytest
 import sfumato as sf
 import sfumato.noise
 from helpers.cli import invoke
-from sfumato.curator import statements
+from sfumato.curator import draws, statements
 from sfumato.errors import UnsupportedQuery
 from sfumato.sql import take_out
 
@@ -229,7 +229,7 @@ def test_explain_names_labels_scale_and_reach(curator):
     )
     assert "epsilon 0.5; rho 0.015625" in told
     assert curator.budget().spent == before
-    answer = curator.sql("DP-SELECT 0.5 MODE(city) AS m FROM t")
+    answer = curator.sql("DP-SELECT FRESH 0.5 MODE(city) AS m FROM t")
     assert answer.scales["m"].startswith("exponential mechanism among 4 public labels, scale 12 records")
 
 
@@ -247,7 +247,7 @@ def test_labels_are_chosen_by_the_law_of_the_plan(tmp_path, monkeypatch):
     curator.sql("DP-SELECT 1 MODE(flag) FROM t")
     runs = 50_000
     counts = np.tile(np.array([56, 44], np.int64), (runs, 1))
-    drawn = statements._choose_labels(counts, noises[0], sfumato.noise.exponential_choice)[0]
+    drawn = draws.choose_labels(counts, noises[0], sfumato.noise.exponential_choice)[0]
     expected = 1 / (1 + np.exp(-2))
     assert abs((drawn == 0).mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / runs)
 

@@ -3,7 +3,7 @@
 import pytest
 
 import sfumato as sf
-from sfumato.sql import check, read_statement, relation
+from sfumato.sql import check, read_statement, sources
 
 WIDE = "DP-SELECT 1 COUNT(*) FROM {} WHERE s = 'a'"
 
@@ -78,7 +78,7 @@ def test_what_is_nested_too_deep_is_refused_before_the_charge(project, what):
 
 
 def test_queries_of_with_are_resolved_once(project, monkeypatch):
-    resolved = count_calls(monkeypatch, relation, "_resolve_rows")
+    resolved = count_calls(monkeypatch, sources, "_resolve_rows")
     curator = sf.open(project)
     assert "epsilon 1;" in str(curator.sql(f"EXPLAIN {chain(4)}"))
     assert len(resolved) == 4

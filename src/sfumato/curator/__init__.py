@@ -45,6 +45,7 @@ from sfumato.schema.table import PrivacyUnit, find_place
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
     from sfumato.learn import Model
     from sfumato.noise import NoiseSource
@@ -114,6 +115,7 @@ class Curator:
         self._store = find_store(self.ledger_path)
         self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
         self._opened: Ledger | None = None
+        self._stored: StoredQuestions | None = None
 
     @property
     def project(self) -> Project:
@@ -283,8 +285,11 @@ class Curator:
         enforces (docs/proofs/sql.md). A statement that was answered before on the same version of its
         tables gets the stored answer at no cost.
         """
+        from sfumato.curator.reuse import StoredQuestions
         from sfumato.curator.statements import answer_statement
 
+        if self._stored is None:
+            self._stored = StoredQuestions()
         return answer_statement(
             text,
             project=self._project,
@@ -300,6 +305,7 @@ class Curator:
             parameters=parameters,
             pace=pace,
             most_values=most_values,
+            stored=self._stored,
         )
 
     def describe(

@@ -33,7 +33,8 @@ Noisy = TypeVar("Noisy")
 class Bill:
     """What is to be charged: public facts about a question, and how to tell the version of its tables.
 
-    `digest` names the question and `description` is what the ledger keeps of it; `tables` are their names
+    `digest` names the question, `former` how earlier versions named it, and `description` is what the ledger
+    keeps of it; `tables` are their names
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
     of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it.
     """
@@ -46,6 +47,7 @@ class Bill:
     units: Mapping[str, str] | None = None
     asked_by: str | None = None
     at_most: Fraction | None = None
+    former: str | None = None
 
 
 class Charged:
@@ -127,15 +129,18 @@ def open_charge(
     with ledger.exclusively(plan_digest=bill.digest):
         # Taken when it is our turn: the source may have changed while others were answered.
         version = bill.version(ledger.secret)
-        found = ledger.find_answer(plan_digest=bill.digest, table_version=version)
-        if found is not None:
-            yield Charged(bill, found[0], ledger=ledger, noise=noise, answer=found[1])
-            return
-        begun = ledger.find_progress(plan_digest=bill.digest, table_version=version)
-        if begun is not None:
-            progress("going on under an earlier charge")
-            yield Charged(bill, begun[0], ledger=ledger, noise=noise, kept=begun[1], resumed=True)
-            return
+        names = [bill.digest, *([] if bill.former is None else [bill.former])]
+        for name in names:
+            found = ledger.find_answer(plan_digest=name, table_version=version)
+            if found is not None:
+                yield Charged(bill, found[0], ledger=ledger, noise=noise, answer=found[1])
+                return
+        for name in names:
+            begun = ledger.find_progress(plan_digest=name, table_version=version)
+            if begun is not None:
+                progress("going on under an earlier charge")
+                yield Charged(bill, begun[0], ledger=ledger, noise=noise, kept=begun[1], resumed=True)
+                return
         if not may_charge:
             raise ReleaseError(
                 "nothing is kept of this release: its table, its project file or its ledger is not what "
@@ -168,16 +173,19 @@ def answer_under_charge(
     unpack: Callable[[bytes], Noisy],
     progress: Callable[[str], None],
     pace: Callable[[], None] = lambda: None,
+    under: Callable[[Entry], None] = lambda _: None,
 ) -> tuple[Noisy, bool]:
     """The noisy answer to a question that is asked at once, and whether it was charged now.
 
     It was not if it is stored, or if a charge was made whose answer nobody has seen: that one is finished.
     `bill`, `ledger`, `noise`, `prepare` and `progress` are those of `open_charge`; `measure` is given the
     charge and measures under it, once or in steps that look at the noisy answers before. The ledger keeps
-    what `pack` makes of the answer; `unpack` is its inverse. `pace` is called
-    when the reading has ended, well or not, and returns when that may be seen.
+    what `pack` makes of the answer; `unpack` is its inverse. `pace` is called when the reading has ended,
+    well or not, and returns when that may be seen. `under` is told the entry of the charge before anything
+    else is called.
     """
     with open_charge(bill, ledger=ledger, noise=noise, prepare=prepare, progress=progress) as charge:
+        under(charge.entry)
         if charge.answer is not None:
             return unpack(charge.answer), False
         try:

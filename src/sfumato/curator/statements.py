@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -19,6 +19,8 @@ from sqlglot import exp
 
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
 from sfumato.curator.door import Bill, Charged, answer_under_charge
+from sfumato.curator.draws import draw_noisy as _add_noise
+from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
 from sfumato.errors import BudgetExceeded, ChargeKept, RecipeError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
@@ -33,28 +35,20 @@ from sfumato.sql import (
     bounds_around,
     check_within,
     choose_bounds,
-    choose_step,
-    count_levels,
     count_stands,
     describe_rows,
-    describe_scales,
     expected_errors,
     explain_query,
     find_stands,
-    finish_query,
     finish_rows,
     flatten,
     half_width,
     is_probe,
     kinds_of_parameters,
-    label_counts,
     least_epsilon,
     list_constants,
     list_labels,
     normalize,
-    note_bounds,
-    note_counts,
-    note_selection,
     pack_noisy,
     parameter_type,
     plan_public,
@@ -62,8 +56,6 @@ from sfumato.sql import (
     prepare_query,
     price_statement,
     probe_rows,
-    quantile_ranks,
-    quantile_scores,
     read_statement,
     refuse,
     refuse_deep,
@@ -72,22 +64,31 @@ from sfumato.sql import (
     selects_rows,
     stand_in,
     stands_for,
-    sum_levels,
-    take_out,
     unpack_noisy,
+)
+from sfumato.sql.question import (
+    Question,
+    can_reuse,
+    digest_question,
+    read_question,
+    reorder_plan,
+)
+from sfumato.sql.reuse import (
+    Derived,
+    Earlier,
+    average_answers,
+    can_average,
+    derive_answer,
+    reorder_noisy,
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from sfumato.accounting import Budget, BudgetReport, Ledger
+    from sfumato.accounting import Budget, BudgetReport, Entry, Ledger
     from sfumato.engines import Engine
-    from sfumato.engines.execute import TrueAggregates
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Noise, Statement, Within
+    from sfumato.sql import Catalog, Statement, Within
 
-    _Choose = Callable[..., NDArray[np.int64]]
     _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 
 _FIRST_TRY = Fraction(1, 100)
@@ -110,6 +111,7 @@ def answer_statement(
     parameters: Sequence[object] = (),
     pace: Callable[[], None] = lambda: None,
     most_values: int | None = None,
+    stored: StoredQuestions | None = None,
 ) -> Answer:
     """The answer to the statement `text` about the tables of `project`.
 
@@ -117,7 +119,8 @@ def answer_statement(
     `engine` reads the tables, `find_budget` tells the budget and `report` what is left of it, `open_ledger`
     opens what is charged; `progress` is called with each stage, `noise` is another source of it for audits.
     `asked_by` is who asks, `at_most` the most epsilon that it may cost; `pace` is that of the door. An answer
-    of public groups that would have more than `most_values` numbers is refused.
+    of public groups that would have more than `most_values` numbers is refused. `stored` is what is known of
+    the ledger's answers from earlier statements.
     """
     desk = _Desk(
         project=project,
@@ -130,6 +133,7 @@ def answer_statement(
         at_most=at_most,
         pace=pace,
         most_values=most_values,
+        stored=stored or StoredQuestions(),
     )
     return desk.answer(text, epsilon=epsilon, parameters=parameters, progress=progress)
 
@@ -174,6 +178,7 @@ class _Desk:
     at_most: Fraction | None = None
     pace: Callable[[], None] = lambda: None
     most_values: int | None = None
+    stored: StoredQuestions = field(default_factory=StoredQuestions)
 
     def answer(
         self,
@@ -219,7 +224,12 @@ class _Desk:
         normalize(statement.query, numbers=bool(self._named(statement)))
         if statement.mode == "public" and not is_probe(statement.query):
             return statement
-        flat = flatten(statement.query, statement.texts)
+        units = {
+            table.name.lower(): table.unit.column.lower()
+            for table in self._named(statement)
+            if table.unit.column is not None
+        }
+        flat = flatten(statement.query, statement.texts, units)
         if flat.query is not statement.query:
             refuse_large(flat.query)  # names stand for what they are now
         return replace(statement, query=flat.query, texts=flat.texts, around=flat.around)
@@ -278,10 +288,95 @@ class _Desk:
             return self._approach(statement, statement.within, catalog, progress=progress)
         plan = self._plan_statement(statement, catalog)
         if statement.explain:
-            return self._explain((plan,))
+            return self._explain((plan,), free=self._derive(plan, catalog))
         bind = partial(self._plan_statement, statement, catalog)
-        noisy, spent = self._answer(plan, bind=bind, progress=progress)
-        return _finish(bind(chosen=_read_bounds(plan, noisy)) if noisy.bounds else plan, noisy, spent)
+        if statement.free:
+            return self._give(plan, catalog, bind=bind, progress=progress)
+        if not statement.fresh and not self._is_stored(plan):
+            derived = self._derive(plan, catalog)
+            if derived is not None and self._suffices(derived, plan, statement):
+                return finish_derived(derived)
+        return self._pay(plan, catalog, combine=not statement.fresh, bind=bind, progress=progress)
+
+    def _give(
+        self,
+        plan: QueryPlan,
+        catalog: Catalog,
+        *,
+        bind: Callable[..., QueryPlan],
+        progress: Callable[[str], None],
+    ) -> Answer:
+        """The best answer that nothing is paid for, or a refusal."""
+        derived = self._derive(plan, catalog)
+        if derived is not None:
+            return finish_derived(derived)
+        if self._is_stored(plan):
+            unpaid = replace(self, at_most=Fraction(0))
+            return unpaid._pay(plan, catalog, combine=False, bind=bind, progress=progress)
+        raise refuse(
+            "nothing that was paid for answers this; write what may be spent, DP-SELECT epsilon, in place of "
+            "DP-SELECT FREE"
+        )
+
+    def _pay(
+        self,
+        plan: QueryPlan,
+        catalog: Catalog,
+        *,
+        combine: bool,
+        bind: Callable[..., QueryPlan],
+        progress: Callable[[str], None],
+    ) -> Answer:
+        """The answer to `plan`, stored or charged now, together with what was known when it was charged."""
+        noisy, spent, entry = self._measure(plan, bind=bind, progress=progress)
+        if noisy.bounds:
+            plan = bind(chosen=_read_bounds(plan, noisy))
+        if combine and entry.description.get("question") is not None:
+            derived = self._derive(plan, catalog, before=entry.sequence, fresh=noisy)
+            if derived is not None and derived.entries:
+                return finish_derived(derived, spent=spent, delta=plan.delta, entry=entry.sequence)
+        return finish_measured(plan, noisy, spent)
+
+    def _derive(
+        self,
+        plan: QueryPlan,
+        catalog: Catalog,
+        *,
+        before: int | None = None,
+        fresh: NoisyAggregates | None = None,
+    ) -> Derived | None:
+        """The answer that follows from the ledger, of what was answered `before` an entry.
+
+        With `fresh`, what was just measured, of both together.
+        """
+        entries, question = self.report().entries, self._question(plan)
+        if not entries or question is None:
+            return None
+        ledger, tables = self.open_ledger(), self._described(plan)
+        version = self._version(plan, ledger.secret)
+        known: list[Earlier] = []
+        for charge in self.stored.find(entries, question, version=version, before=before):
+            planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
+            if planned is not None:
+                known.append(load_earlier(charge.entry, *planned, ledger))
+        return derive_answer(plan, question, known, fresh=fresh)
+
+    def _plan_again(self, statement: Statement, catalog: Catalog) -> QueryPlan:
+        """The plan of a statement as a ledger has it."""
+        prepared = self._prepare(statement, epsilon=None)
+        make = prepare_query(prepared, catalog, selection_delta=self.find_budget().selection)
+        return make(prepared.epsilon or Fraction(0))
+
+    def _suffices(self, derived: Derived, plan: QueryPlan, statement: Statement) -> bool:
+        """Whether a free answer is as good as the one that would be paid for."""
+        if derived.is_as_narrow(plan):
+            return True
+        goal = statement.within
+        return (
+            goal is not None
+            and derived.max_groups is None
+            and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.noises)
+        )
 
     def _plan_statement(
         self, statement: Statement, catalog: Catalog, *, chosen: _Bounds | None = None
@@ -312,7 +407,7 @@ class _Desk:
         while True:
             plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
             check_within(plan)
-            averaged = _is_averaged(plan)
+            averaged = can_average(plan)
             if statement.explain:
                 how = "grows by a quarter" if averaged else "doubles"
                 most = "2.5" if averaged else "5.11"
@@ -325,14 +420,14 @@ class _Desk:
             except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
                 if last is None:
                     raise
-                return _finish(*last, spent)
+                return finish_measured(*last, spent)
             spent += cost
             last = plan, noisy
             pairs = zip(plan.noises, noisy.values, strict=True)
             reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
             # A value near zero is never within a share of itself; its interval says how near it is.
             if reached or epsilon >= _LAST_TRY:
-                return _finish(plan, noisy, spent)
+                return finish_measured(plan, noisy, spent)
             epsilon *= 2
 
     def _refine(
@@ -351,30 +446,34 @@ class _Desk:
             step = mu_to_epsilon(math.sqrt(wanted), statement.delta) if wanted > 0 else float(_FIRST_TRY)
             epsilon = round_up(min(step, float(level)), places=6)
             plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
-            if not _is_averaged(plan):
+            if not can_average(plan):
                 raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
             try:
                 noisy, cost = self._answer(plan, spent=spent, progress=progress)
             except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
                 if not parts:
                     raise
-                return _finish(*_average(parts), spent)
+                return finish_measured(*average_answers(parts), spent)
             parts.append((plan, noisy))
             price = sum((each.mu_squared or Fraction(0) for each in plan.costs), Fraction(0))
             seen += price
             charged += price if cost else 0
             if charged:
                 spent = round_up(mu_to_epsilon(math.sqrt(charged), statement.delta), places=6)
-            combined, values = _average(parts)
+            combined, values = average_answers(parts)
             pairs = zip(combined.noises, values.values, strict=True)
             reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
             if reached or level >= _LAST_TRY:
-                return _finish(combined, values, spent)
+                return finish_measured(combined, values, spent)
             level = min(level * 5 / 4, _LAST_TRY)
 
     def _select_rows(
         self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
     ) -> Answer:
+        if statement.free:
+            raise refuse(
+                "DP-SELECT FREE of rows; free are COUNT, SUM and the like of groups that were measured"
+            )
         if statement.epsilon is None:
             raise RecipeError("a row selection needs epsilon: DP-SELECT 1.0 columns FROM table")
         plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
@@ -419,6 +518,27 @@ class _Desk:
         `spent` is what the statement has cost so far. `bind` gives the plan with bounds that were chosen, for
         one that has choices.
         """
+        noisy, cost, _ = self._measure(plan, spent=spent, bind=bind, progress=progress)
+        return noisy, cost
+
+    def _measure(
+        self,
+        plan: QueryPlan,
+        *,
+        spent: Fraction = Fraction(0),
+        bind: Callable[..., QueryPlan] | None = None,
+        progress: Callable[[str], None],
+    ) -> tuple[NoisyAggregates, Fraction, Entry]:
+        """The same, and the entry of the charge."""
+        question = self._question(plan)
+        held, entries = [plan], []
+
+        def under(entry: Entry) -> None:
+            # A question that was first asked in another order is stored, and drawn, in that order.
+            record = entry.description.get("question")
+            entries.append(entry)
+            if record is not None and question is not None:
+                held[0] = reorder_plan(plan, question, record)
 
         def measure(charge: Charged, plan: QueryPlan) -> NoisyAggregates:
             return charge.measure(
@@ -428,7 +548,7 @@ class _Desk:
 
         def measure_all(charge: Charged) -> NoisyAggregates:
             if not plan.choices:
-                return measure(charge, plan)
+                return measure(charge, held[0])
             assert bind is not None
             noisy = measure(charge, plan.choice_plan)
             pairs = zip(noisy.values, plan.choices, strict=True)
@@ -443,10 +563,16 @@ class _Desk:
             if plan.choices:
                 self.engine.bind(plan.choice_plan, self._tables)
 
+        former = self._former_digest(plan)
+
         noisy, charged = answer_under_charge(
             Bill(
-                digest=self._digest(plan),
-                description=plan.to_record(),
+                digest=former if question is None else digest_question(plan, question),
+                former=former,
+                description={
+                    **plan.to_record(),
+                    **({} if question is None else {"question": question.to_record()}),
+                },
                 tables=", ".join(plan.relation.tables),
                 costs=plan.costs,
                 version=lambda secret: self._version(plan, secret),
@@ -459,13 +585,18 @@ class _Desk:
             prepare=prepare,
             measure=measure_all,
             pack=pack_noisy,
-            unpack=lambda stored: unpack_noisy(stored, plan),
+            unpack=lambda stored: unpack_noisy(stored, held[0]),
             progress=progress,
             pace=self.pace,
+            under=under,
         )
-        return noisy, plan.epsilon if charged else Fraction(0)
+        if held[0] is not plan:
+            noisy = reorder_noisy(noisy, held[0], plan)
+        return noisy, plan.epsilon if charged else Fraction(0), entries[0]
 
-    def _explain(self, plans: tuple[QueryPlan, ...], *, more: str = "") -> Answer:
+    def _explain(
+        self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None
+    ) -> Answer:
         for plan in plans:
             self.engine.bind(plan, self._tables)
             if plan.choices:
@@ -475,6 +606,8 @@ class _Desk:
         admitted = admits(report.budget, report.sums, costs)
         text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
         text += more
+        if free is not None:
+            text += f"\n  free         {free.describe()}, for nothing: DP-SELECT FREE ..."
         table = pa.table({"plan": text.splitlines()})
         price = Price(
             epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
@@ -482,23 +615,35 @@ class _Desk:
             errors=expected_errors(plans[0]),
             groups=None if plans[0].selection is not None else plans[0].rows,
             admitted=admitted,
-            stored=bool(report.entries) and all(map(self._is_stored, plans)),
+            stored=all(map(self._is_stored, plans)),
+            free=None if free is None else expected_errors(free.plan),
         )
         return Answer(table=table, explanation=text, price=price)
 
     def _is_stored(self, plan: QueryPlan) -> bool:
+        if not self.report().entries:
+            return False
         ledger = self.open_ledger()
         version = self._version(plan, ledger.secret)
-        return ledger.find_answer(plan_digest=self._digest(plan), table_version=version) is not None
+        question, names = self._question(plan), [self._former_digest(plan)]
+        names += [] if question is None else [digest_question(plan, question)]
+        return any(ledger.find_answer(plan_digest=name, table_version=version) for name in names)
 
-    def _digest(self, plan: QueryPlan) -> str:
-        """The digest of a plan and of the described tables it reads: what an answer is the answer to."""
-        described = {
+    def _described(self, plan: QueryPlan) -> dict[str, object]:
+        """The described tables that a plan reads, as a record."""
+        return {
             name: table_spec(table, tuple(table.columns))
             for name, table in self.project.tables.items()
             if name in plan.relation.tables
         }
-        return digest({"plan": plan.to_record(), "tables": described})
+
+    def _question(self, plan: QueryPlan) -> Question | None:
+        """What a plan asks; None if it is found again by its text alone."""
+        return read_question(plan, self._described(plan)) if can_reuse(plan) else None
+
+    def _former_digest(self, plan: QueryPlan) -> str:
+        """The digest under which earlier versions stored the answer to a plan, by its text."""
+        return digest({"plan": plan.to_record(), "tables": self._described(plan)})
 
     def _units(self, plan: QueryPlan) -> dict[str, str]:
         """The unit of every private table that a plan reads."""
@@ -534,89 +679,10 @@ class _Desk:
         return {**self.project.tables, **self.project.public}
 
 
-def _is_averaged(plan: QueryPlan) -> bool:
-    """Whether answers to `plan` can be averaged: all noise is Gaussian, and the groups are public."""
-    return plan.selection is None and all(noise.kind == "gaussian" for noise in plan.noises)
-
-
-def _average(parts: list[tuple[QueryPlan, NoisyAggregates]]) -> tuple[QueryPlan, NoisyAggregates]:
-    """The mean of several answers by their precision, and a plan that states its noise."""
-    noises, values = [], []
-    for place, noise in enumerate(parts[-1][0].noises):
-        precisions = [float(plan.noises[place].scale) ** -2 for plan, _ in parts]
-        total = sum(precisions)
-        mean = sum(
-            (weight / total) * noisy.values[place]
-            for weight, (_, noisy) in zip(precisions, parts, strict=True)
-        )
-        values.append(np.rint(mean).astype(np.int64))
-        # Rounding to whole units adds at most a twelfth of one, squared, and nothing to a single answer.
-        spread = math.sqrt(1 / total + (1 / 12 if len(parts) > 1 else 0))
-        noises.append(replace(noise, scale=round_up(spread, places=6)))
-    return replace(parts[-1][0], noises=tuple(noises)), NoisyAggregates(values=tuple(values))
-
-
-def _add_noise(
-    plan: QueryPlan, true_aggregates: TrueAggregates, noise_source: NoiseSource
-) -> NoisyAggregates:
-    """Noise on every measure of the groups that are answered. The caller has charged `plan.costs`."""
-    add, choose = noise_source.add_noise, noise_source.exponential_choice
-    true_values, keys = true_aggregates.true_values, None
-    if plan.selection is not None and true_aggregates.true_individuals is not None:
-        people = add(true_aggregates.true_individuals, kind="laplace", scale=plan.selection.scale)
-        kept = np.flatnonzero(people >= plan.selection.threshold)
-        true_keys = true_aggregates.true_keys or ()
-        kept = np.array(
-            sorted(kept.tolist(), key=lambda row: [str(part) for part in true_keys[row]]), np.int64
-        )
-        keys = tuple(true_keys[row] for row in kept)
-        true_values = tuple(values[kept] for values in true_values)
-    noisy = []
-    for noise, values in zip(plan.noises, true_values, strict=True):
-        if noise.kind != "exponential":
-            levels = _list_levels(values, noise, plan)
-            drawn = [add(each, kind=noise.kind, scale=noise.scale) for each in levels]
-            if noise.measure.parts:
-                noisy.append(np.hstack(drawn).T)
-            else:
-                noisy.append(drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
-        elif noise.measure.labels is not None:
-            noisy.append(_choose_labels(label_counts(values, noise), noise, choose))
-        else:
-            steps: list[NDArray[np.int64]] = []
-            for ranks in quantile_ranks(noise, plan):
-                answers = steps[0] if steps else None
-                places = choose(quantile_scores(values, noise, ranks, answers), rate=ranks.rate)
-                steps.append(choose_step(places, ranks, answers))
-            noisy.append(np.stack(steps))
-    return NoisyAggregates(values=tuple(noisy), keys=keys)
-
-
-def _list_levels(true_values: NDArray[np.int64], noise: Noise, plan: QueryPlan) -> list[NDArray[np.int64]]:
-    """The exact vectors that noise is added to for a measure: one for each of its costs."""
-    if noise.measure.parts:
-        return count_levels(true_values)
-    if noise.measure.is_histogram:
-        return [label_counts(true_values, noise)]
-    return [true_values] if plan.sets is None else sum_levels(true_values, plan.sets)
-
-
 def _read_bounds(plan: QueryPlan, noisy: NoisyAggregates) -> _Bounds:
     """The bounds that were chosen, by the text of their operand."""
     pairs = zip(plan.unbounded, noisy.bounds, strict=True)
     return {operand.sql(dialect="duckdb"): bounds_around(*chosen) for operand, chosen in pairs}
-
-
-def _choose_labels(true_counts: NDArray[np.int64], noise: Noise, choose: _Choose) -> NDArray[np.int64]:
-    """For every group the codes of the chosen labels: each is taken out before the next is chosen."""
-    groups = np.arange(len(true_counts))
-    codes = np.broadcast_to(np.arange(true_counts.shape[1]), true_counts.shape)
-    chosen = []
-    for _ in noise.costs:
-        places = choose(true_counts, rate=1 / noise.scale)
-        chosen.append(codes[groups, places])
-        true_counts, codes = take_out(true_counts, places), take_out(codes, places)
-    return np.stack(chosen)
 
 
 def _rename(table: pa.Table, statement: Statement) -> pa.Table:
@@ -626,14 +692,3 @@ def _rename(table: pa.Table, statement: Statement) -> pa.Table:
         return table
     names = [item.alias or text for item, text in zip(items, statement.texts, strict=True)]
     return table.rename_columns(names)
-
-
-def _finish(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) -> Answer:
-    return Answer(
-        table=finish_query(plan, noisy),
-        spent=spent,
-        delta=plan.delta if spent else Fraction(0),
-        repeated=spent == 0,
-        scales=describe_scales(plan),
-        notes=(*note_bounds(plan), *note_selection(plan), *note_counts(plan, noisy)),
-    )

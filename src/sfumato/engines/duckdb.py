@@ -29,6 +29,7 @@ from sfumato.engines.base import (
     refuse_large_marginals,
     sign_version,
 )
+from sfumato.engines.chain import follow_reference
 from sfumato.engines.counts import (
     OccupiedTally,
     Tally,
@@ -67,6 +68,7 @@ from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, table_spec
+from sfumato.schema.table import PrivacyUnit
 from sfumato.sql import UNIT, QueryPlan, code_name
 from sfumato.tables.arrays import to_numpy
 
@@ -116,18 +118,18 @@ class DuckDBEngine(CountingEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
-        source = self._find(table)
+        source, stored = self._find(table), self._open(table, frozenset()).columns
         columns = check_columns(
             table,
             marginals,
-            source.columns,
+            stored,
             where=_name(table),
             other="has a nested or binary type; leave it out",
             # A text file without a header line would show its first record here.
             listed=source.format != "csv",
         )
         for column in columns:
-            encode_column(table.column(column), source.columns, list_type="unused")
+            encode_column(table.column(column), stored, list_type="unused")
             if source.format == "csv" and "" in (value_list(table.column(column)) or ()):
                 raise SourceError(
                     f"table {table.name!r}: column {column!r} lists an empty text, but an empty field of a "
@@ -135,12 +137,7 @@ class DuckDBEngine(CountingEngine):
                 )
         try:
             # The very same encoding, of no record: what can be known to fail is known before a charge.
-            seal_fetched(
-                table,
-                source.fetch(needed_columns(table, _codes(columns), source.columns)),
-                _codes(columns),
-                rows=False,
-            )
+            seal_fetched(table, self._open(table, _codes(columns)), _codes(columns), rows=False)
         except duckdb.Error as error:
             raise SourceError(
                 f"{_name(table)} cannot be encoded: {str(error).splitlines()[0][:200]}"
@@ -148,7 +145,10 @@ class DuckDBEngine(CountingEngine):
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
         """A keyed digest of the files' names, sizes and modification times."""
-        return sign_version(file_facts(self._find(table)), secret=secret)
+        facts = file_facts(self._find(table))
+        if isinstance(table, Table) and table.reference is not None:
+            facts += "\n" + self.version(table.reference.table, secret=secret)
+        return sign_version(facts, secret=secret)
 
     def _count_cells(
         self,
@@ -267,7 +267,7 @@ class DuckDBEngine(CountingEngine):
             with connect() as connection:
                 rows = connection.sql(f"DESCRIBE SELECT * FROM {self._scan_public(table)}").fetchall()
             return {name: sql_kind(kind) for name, kind, *_ in rows}
-        return describe_columns(table, self._find(table).columns, where=_name(table))
+        return describe_columns(table, self._open(table, frozenset()).columns, where=_name(table))
 
     def column_types(self, table: Table) -> dict[str, pa.DataType]:
         """The types of the stored columns that a query may name, as statements see them; reads no record."""
@@ -309,7 +309,8 @@ class DuckDBEngine(CountingEngine):
 
         Nothing of people's records is read, so that whatever happens here may be told.
         """
-        from sfumato.engines.execute import bind_aggregates, check_constants, check_joins
+        from sfumato.engines.execute import bind_aggregates, check_constants
+        from sfumato.engines.joins import check_joins
 
         try:
             with connect(plainly=True) as connection:
@@ -430,9 +431,20 @@ class DuckDBEngine(CountingEngine):
         if described is None or described[0] is not table:
             spec = {**table_spec(table, tuple(table.columns)), "max_records": None, "source": None}
             described = self._described = (table, digest(spec))
-        return f"{_SEALING}\n{file_facts(self._find(table))}\n{described[1]}"
+        whose = "" if table.reference is None else f"\n{self._facts(table.reference.table)}"
+        return f"{_SEALING}\n{file_facts(self._find(table))}\n{described[1]}{whose}"
 
     def _open(self, table: Table, names: frozenset[str]) -> Fetched:
+        """The columns that `names` asks of a table, and the one that names individuals."""
+        if table.reference is None:
+            return self._open_stored(table, names)
+        reference = table.reference
+        # By itself it has no unit: who it is of stands in the other table.
+        alone = replace(table, unit=PrivacyUnit(column=None, max_records=1), reference=None)
+        own = self._open_stored(alone, names | {reference.column.lower()})
+        return follow_reference(table, own, self._open(reference.table, frozenset([reference.key.lower()])))
+
+    def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
         source = self._find(table)
         return source.fetch(needed_columns(table, names, source.columns))
 

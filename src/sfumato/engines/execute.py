@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from sfumato.engines.encode import quote_name
+from sfumato.engines.inner import find_groups, list_operands, spell_groups
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
-from sfumato.schema import PublicTable, Table
+from sfumato.schema import Table
 from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse
 from sfumato.tables.arrays import to_arrow, to_numpy
 
@@ -32,9 +33,6 @@ _BATCH_ROWS = 2**20
 _SATURATED = 2**62
 _LONGEST_TEXT = 1000
 """The most characters of a text that a statement puts together."""
-
-_MOST_JOINED = 2**16
-"""The most rows that a join may make of one individual."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -53,11 +51,26 @@ class TrueAggregates:
 
 
 def names_in(plan: QueryPlan) -> set[str]:
-    """The names of all columns that a plan mentions, in lower case."""
-    trees = [plan.relation.tree, *(key.tree for key in plan.keys)]
-    trees += [noise.measure.tree for noise in plan.noises if noise.measure.tree is not None]
-    names = {column.name.lower() for tree in trees for column in tree.find_all(exp.Column)}
+    """The names of all columns of tables that a plan mentions, in lower case."""
+    outermost = [key.tree for key in plan.keys]
+    outermost += [noise.measure.tree for noise in plan.noises if noise.measure.tree is not None]
+    names: set[str] = set()
+    for select in plan.relation.tree.find_all(exp.Select):
+        items = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or [])]
+        # What comes of an inner query is no column of a table, whatever it is called.
+        inner = {item.alias_or_name for item in items if not isinstance(item, exp.Table)}
+        trees = [*outermost, select] if select is plan.relation.tree else [select]
+        for column in (column for tree in trees for column in tree.find_all(exp.Column)):
+            if column.find_ancestor(exp.Select) in (None, select) and column.table not in inner:
+                names.add(column.name.lower())
+    if _is_numbered(plan):
+        return names - {UNIT}
     return names | {UNIT} if plan.relation.joined or _chooses_groups(plan) else names
+
+
+def _is_numbered(plan: QueryPlan) -> bool:
+    """Whether there is one row for each individual of one table, who is known by a number."""
+    return plan.relation.individuals and not plan.relation.joined
 
 
 def _chooses_groups(plan: QueryPlan) -> bool:
@@ -74,6 +87,11 @@ def open_sealed(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: T
     name, inside = table.name, sealed.inside
     if NUMBER not in inside.column_names:
         inside = inside.append_column(UNIT, to_arrow(np.arange(inside.num_rows)))
+    if plan.relation.joined or plan.relation.individuals:
+        # Of what is grouped by individuals, or not multiplied, all records are looked at.
+        register_columns(connection, _part("all", name), _list_all(plan, sealed, inside))
+        if not plan.relation.multiplied:
+            return
     if not plan.relation.joined:
         register_columns(connection, _part("inside", name), _by_number(inside))
         if not sealed.crowd.num_rows:
@@ -91,6 +109,14 @@ def open_sealed(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: T
         kept = ordered.filter(pa.array(_rank(numbers) < table.unit.max_records))
         inside = pa.concat_tables([inside.select(kept.column_names), kept])
     register_columns(connection, name, inside)
+
+
+def _list_all(plan: QueryPlan, sealed: Sealed, inside: pa.Table) -> pa.Table:
+    if not sealed.crowd.num_rows:
+        return _by_number(inside) if _is_numbered(plan) else inside
+    crowd = sealed.crowd.select(inside.column_names)
+    whole = pa.concat_tables([inside, crowd])
+    return _by_number(whole) if _is_numbered(plan) else whole
 
 
 def _order_crowd(plan: QueryPlan, sealed: Sealed) -> pa.Table:
@@ -111,6 +137,8 @@ def count_aggregates(
         if counted:
             return _clip_joined(connection, plan)
         rows = _bound_rows(connection, plan)
+    elif _is_numbered(plan):
+        rows = _encoded(plan, with_unit=True)
     elif plan.unit.column is None:
         rows = _encoded(plan, with_unit=False, part="inside")
     else:
@@ -141,7 +169,8 @@ def bind_aggregates(
         count_aggregates(connection, plan, sealed)
         return
     with_unit = plan.unit.column is not None
-    connection.execute(f"DESCRIBE {_encoded(plan, with_unit=with_unit, part='inside')}")
+    part = None if _is_numbered(plan) else "inside"
+    connection.execute(f"DESCRIBE {_encoded(plan, with_unit=with_unit, part=part)}")
 
 
 def _only_counts(plan: QueryPlan) -> bool:
@@ -155,11 +184,27 @@ def _part(part: str, name: str) -> str:
     return f"{part} of {name}"
 
 
-def _in_part(tree: exp.Select, part: str | None) -> exp.Select:
-    """The tree with every table replaced by that part of it."""
+def _in_part(tree: exp.Select, plan: QueryPlan, part: str | None) -> exp.Select:
+    """The tree with the private table replaced by that part of it."""
     if part is not None:
         for table in tree.find_all(exp.Table):
-            table.set("this", exp.to_identifier(_part(part, table.name), quoted=True))
+            if table.name in plan.relation.private:
+                table.set("this", exp.to_identifier(_part(part, table.name), quoted=True))
+    return tree
+
+
+def _read_all(tree: exp.Select, plan: QueryPlan) -> exp.Select:
+    """The tree with the private tables of which all records are looked at by that name."""
+    if not (plan.relation.joined or plan.relation.individuals):
+        return tree
+    whole = [tree] if not plan.relation.multiplied else find_groups(tree)
+    for select in whole:
+        # An individual may have many rows for many keys, and then at most max_records enter a join.
+        alone = len(select.args["group"].expressions) == 1 if plan.relation.multiplied else True
+        if alone and (not plan.relation.multiplied or not any(True for _ in select.find_all(exp.Join))):
+            for table in select.find_all(exp.Table):
+                if table.name in plan.relation.private:
+                    table.set("this", exp.to_identifier(_part("all", table.name), quoted=True))
     return tree
 
 
@@ -229,15 +274,17 @@ def check_constants(connection: duckdb.DuckDBPyConnection, plan: QueryPlan) -> N
     scopes = [(plan.relation.tree, tree) for tree in outermost if tree is not None]
     for select in plan.relation.tree.find_all(exp.Select):
         where = select.args.get("where")
-        scopes += [(select, each) for each in [*select.expressions, *([] if where is None else [where.this])]]
-    part = None if plan.relation.joined else "inside"
+        scopes += [
+            (select, each) for each in [*list_operands(select), *([] if where is None else [where.this])]
+        ]
+    part = None if plan.relation.joined or plan.relation.individuals else "inside"
     known: dict[tuple[int, str], str] = {}
 
     def find_type(select: exp.Select, tree: exp.Expr) -> str:
         # A key is compared with each of its labels, and its type is asked for once.
         key = (id(select), tree.sql(dialect="duckdb"))
         if key not in known:
-            known[key] = _find_type(connection, select, tree, part)
+            known[key] = _find_type(connection, plan, select, tree, part)
         return known[key]
 
     for select, tree in scopes:
@@ -285,12 +332,17 @@ def _find_constants(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _find_type(
-    connection: duckdb.DuckDBPyConnection, select: exp.Select, tree: exp.Expr, part: str | None
+    connection: duckdb.DuckDBPyConnection,
+    plan: QueryPlan,
+    select: exp.Select,
+    tree: exp.Expr,
+    part: str | None,
 ) -> str:
     scope = exp.Select(
         from_=select.args["from_"].copy(), joins=[each.copy() for each in select.args.get("joins") or []]
     )
-    query = _in_part(scope.select(tree.copy()), part).sql(dialect="duckdb")
+    scope = _read_all(spell_groups(scope.select(tree.copy())), plan)
+    query = _in_part(scope, plan, part).sql(dialect="duckdb")
     ((_, kind, *_),) = connection.execute(f"DESCRIBE {query}").fetchall()
     return str(kind)
 
@@ -304,64 +356,12 @@ def _require_value(connection: duckdb.DuckDBPyConnection, expression: str, shown
         ) from None
 
 
-def check_joins(
-    connection: duckdb.DuckDBPyConnection, plan: QueryPlan, tables: Mapping[str, Table | PublicTable]
-) -> None:
-    """Refuses joins that could make more rows of one individual than anybody needs.
-
-    Otherwise how long an answer takes would tell of one individual's records.
-    """
-    most = _most_rows(connection, plan.relation.tree, tables) if plan.relation.joined else None
-    if most is not None and most > _MOST_JOINED:
-        raise refuse(
-            f"the join could make {most:,} rows of one individual, and at most {_MOST_JOINED:,} are made; "
-            "join fewer times, on more columns, or lower max_records"
-        )
-
-
-def _most_rows(
-    connection: duckdb.DuckDBPyConnection, item: exp.Expr, tables: Mapping[str, Table | PublicTable]
-) -> int | None:
-    """The most rows of one individual in a part of FROM, None if it is public."""
-    if isinstance(item, exp.Table):
-        table = tables[item.name]
-        return table.unit.max_records if not isinstance(table, PublicTable) else None
-    select = item.this if isinstance(item, exp.Subquery) else item
-    first = select.args["from_"].this
-    rows, before = _most_rows(connection, first, tables), [first]
-    for join in select.args.get("joins") or []:
-        right, on = _most_rows(connection, join.this, tables), join.args["on"]
-        if right is None:
-            # A record meets at most as many public rows as share one key.
-            repeats = _most_repeats(connection, [join.this], on)
-            rows = None if rows is None else rows * repeats
-        else:
-            rows = right * (_most_repeats(connection, before, on) if rows is None else rows)
-        before.append(join.this)
-    return rows
-
-
-def _most_repeats(connection: duckdb.DuckDBPyConnection, items: list[exp.Expr], on: exp.Expr) -> int:
-    """How often a key of the join stands in public rows; all rows of those that have none."""
-    repeats = 1
-    for item in items:
-        name = item.alias_or_name
-        sides = [side for match in on.find_all(exp.EQ) for side in (match.this, match.expression)]
-        # As they are compared: two keys may be one after their conversion.
-        keys = {side.sql(dialect="duckdb") for side in sides if side.find(exp.Column).table == name}
-        grouped = f" GROUP BY {', '.join(sorted(keys))}" if keys else ""
-        counts = f"SELECT count(*) AS n FROM {item.sql(dialect='duckdb')}{grouped}"
-        ((found,),) = connection.execute(f"SELECT COALESCE(max(n), 0) FROM ({counts})").fetchall()
-        repeats *= max(1, int(found))
-    return repeats
-
-
 def _encoded(plan: QueryPlan, *, with_unit: bool, part: str | None = None) -> str:
     """One row per record: the individual u, the keys k0, k1, ..., the values v0, v1, ...
 
     With `part`, of that part of the one table that the statement reads.
     """
-    tree = _in_part(_shield(_guard(plan.relation.tree.copy())), part)
+    tree = _in_part(_read_all(_shield(_guard(plan.relation.tree.copy())), plan), plan, part)
     read: dict[str, str] = {}  # what is evaluated of a record, and its name: each only once
     kept: list[str] = []
     selected: list[str] = []
@@ -388,11 +388,12 @@ def _encoded(plan: QueryPlan, *, with_unit: bool, part: str | None = None) -> st
 
 def _guard(tree: exp.Select) -> exp.Select:
     """The tree with every condition and computed column of it and its subqueries made total."""
+    spell_groups(tree, _total)
     for select in tree.find_all(exp.Select):
         where = select.args.get("where")
         if where is not None:
             where.set("this", _total(where.this))
-        for item in select.expressions:
+        for item in select.expressions if select.args.get("group") is None else ():
             if isinstance(item, exp.Alias) and not isinstance(item.this, exp.Column):
                 item.set("this", _total(item.this))
     return tree

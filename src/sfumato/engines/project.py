@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from sfumato.engines.base import sign_version
+from sfumato.engines.chain import list_chain
 from sfumato.engines.duckdb import DuckDBEngine, seal_fetched
 from sfumato.engines.encode import connect, hide_failures
 from sfumato.engines.sealed import Sealed, needed_columns
@@ -42,14 +44,24 @@ class ProjectEngine(DuckDBEngine):
         self._servers: dict[str, ServerEngine] = {}
         self._finding = Lock()
 
-    def snapshot(self, table: Table) -> AbstractContextManager[None]:
-        """As the engine of the table's place has it."""
-        server = self._find_server(table)
-        return super().snapshot(table) if server is None else server.snapshot(table)
+    @contextmanager
+    def snapshot(self, table: Table) -> Iterator[None]:
+        """As the engine of the table's place has it, and of those that its references lead to."""
+        with ExitStack() as held:
+            for each in list_chain(table):
+                server = self._find_server(each)
+                if server is not None:
+                    held.enter_context(server.snapshot(each))
+            yield
 
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error about public facts, as the engine of the table's place does."""
         server = self._find_server(table)
+        if server is not None and table.reference is not None:
+            raise SourceError(
+                f"table {table.name!r}: recipes count a table with references from files only; make a view "
+                "on the server that has the unit column"
+            )
         (super().check if server is None else server.check)(table, marginals)
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:
@@ -57,7 +69,10 @@ class ProjectEngine(DuckDBEngine):
         server = self._find_server(table)
         if server is None or isinstance(table, PublicTable):
             return super().version(table, secret=secret)
-        return server.version(table, secret=secret)
+        own = server.version(table, secret=secret)
+        if table.reference is None:
+            return own
+        return sign_version(f"{own}\n{self.version(table.reference.table, secret=secret)}", secret=secret)
 
     def count(
         self, table: Table, questions: tuple[Question, ...], *, progress: Callable[[str], None]
@@ -101,7 +116,7 @@ class ProjectEngine(DuckDBEngine):
     ) -> tuple[ServerEngine | None, Table | None, PushedPlan | None]:
         """The server, the table and the plan as the server runs it, if there is one."""
         named = [tables[name] for name in dict.fromkeys(plan.relation.tables)]
-        if len(named) != 1 or isinstance(named[0], PublicTable):
+        if len(named) != 1 or isinstance(named[0], PublicTable) or named[0].reference is not None:
             return None, None, None
         server = self._find_server(named[0])
         return server, named[0], None if server is None else server.push(named[0], plan)
@@ -109,19 +124,19 @@ class ProjectEngine(DuckDBEngine):
     def describe(self, table: Table | PublicTable) -> dict[str, str]:
         """The kinds of the stored columns that a query may name."""
         server = self._find_server(table)
-        if server is None or isinstance(table, PublicTable):
+        if server is None or isinstance(table, PublicTable) or table.reference is not None:
             return super().describe(table)
         return server.describe(table)
 
     def _seal(self, table: Table, names: frozenset[str]) -> Sealed:
-        if self._find_server(table) is None:
+        if all(self._find_server(each) is None for each in list_chain(table)):
             return super()._seal(table, names)
         return seal_fetched(table, self._open(table, names), names)
 
-    def _open(self, table: Table, names: frozenset[str]) -> Fetched:
+    def _open_stored(self, table: Table, names: frozenset[str]) -> Fetched:
         server = self._find_server(table)
         if server is None:
-            return super()._open(table, names)
+            return super()._open_stored(table, names)
         return server.fetch(table, self._wanted(table, names))
 
     def _wanted(self, table: Table, names: frozenset[str]) -> frozenset[str]:

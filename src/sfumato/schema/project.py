@@ -98,7 +98,7 @@ def parse_project(document: Mapping[str, Any], *, folder: Path) -> Project:
         selection_delta=selection,
         serve=serve,
         tables={
-            name: parse_table(name, spec, folder=folder)
+            name: parse_table(name, spec, folder=folder, others=tables)
             for name, spec in tables.items()
             if not _is_public(spec)
         },

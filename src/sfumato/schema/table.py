@@ -43,6 +43,7 @@ _KEYS = (
     "encoding",
     "text_limit",
     "sealed",
+    "references",
 )
 _ENCODINGS = (
     "utf-8",
@@ -104,6 +105,15 @@ class PublicTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A column that holds keys of another table: a record is of whoever has the row with its key."""
+
+    column: str
+    table: Table
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A described table of people's records.
 
@@ -112,7 +122,8 @@ class Table:
     lists what no record can be, by public knowledge: each entry gives columns values that never meet.
 
     A text file is in `encoding`. Texts longer than `text_limit` characters are cut there. What was read is
-    kept, `sealed` in memory or in a private file, for the next question.
+    kept, `sealed` in memory or in a private file, for the next question. With a `reference`, the individual
+    of a record is that of a row of another table, and its unit has the name that it has there.
     """
 
     name: str
@@ -124,6 +135,7 @@ class Table:
     encoding: str = "utf-8"
     text_limit: int = 1000
     sealed: Literal["memory", "file"] = "memory"
+    reference: Reference | None = None
     part: Part | None = None
     """The part of its people that is asked; None for all of them. No part of its description."""
 
@@ -190,8 +202,19 @@ class Table:
         return math.prod(self.column(name).size for name in names)
 
 
-def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = None) -> Table:
-    """The table that `spec` (a table of the project file) describes."""
+def parse_table(
+    name: str,
+    spec: Mapping[str, Any],
+    *,
+    folder: Path | None = None,
+    others: Mapping[str, Any] | None = None,
+    above: tuple[str, ...] = (),
+) -> Table:
+    """The table that `spec` (a table of the project file) describes.
+
+    `others` are the descriptions of all tables of the file, which `references` names; `above` are those that
+    led to this one.
+    """
     where = f"table {name!r}"
     if not isinstance(spec, dict):
         raise SchemaError(f"{where} must be a table of keys such as source, unit and columns")
@@ -206,7 +229,8 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
         raise SchemaError(f"{where}: columns must be tables, [tables.{name}.columns.NAME]")
     try:
         columns |= {key: parse_column(key, value, folder=folder) for key, value in described.items()}
-        unit = _parse_unit(spec)
+        reference = _parse_reference(name, spec.get("references"), others or {}, folder=folder, above=above)
+        unit = _parse_unit(spec) if reference is None else _derive_unit(spec, reference)
     except SchemaError as error:
         raise SchemaError(f"{where}: {error}") from None
     source = spec.get("source")
@@ -223,6 +247,7 @@ def parse_table(name: str, spec: Mapping[str, Any], *, folder: Path | None = Non
         encoding=spec.get("encoding", "utf-8"),
         text_limit=spec.get("text_limit", 1000),
         sealed=spec.get("sealed", "memory"),
+        reference=reference,
     )
 
 
@@ -252,7 +277,15 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
         **({"impossible": impossible} if impossible else {}),
         **({"encoding": table.encoding} if table.encoding != "utf-8" else {}),
         **({"text_limit": table.text_limit} if table.text_limit != 1000 else {}),
+        **({} if table.reference is None else {"references": _reference_spec(table.reference)}),
     }
+
+
+def _reference_spec(reference: Reference) -> dict[str, Any]:
+    """A reference with the description of the table it leads to, so that it reads back by itself."""
+    parent = reference.table
+    facts = {"table": parent.name, "key": reference.key, **table_spec(parent, ())}
+    return {reference.column: facts}
 
 
 def cap_records(table: Table, most: int) -> Table:
@@ -344,6 +377,58 @@ def _parse_impossible(
             rule[name] = labels
         rules.append(rule)
     return tuple(rules)
+
+
+def _parse_reference(
+    name: str, value: object, others: Mapping[str, Any], *, folder: Path | None, above: tuple[str, ...]
+) -> Reference | None:
+    """What `references = {visit = "visits.id"}` says: a column of this table, and a key of another."""
+    if value is None:
+        return None
+    if not isinstance(value, dict) or len(value) != 1:
+        raise SchemaError('references names one column and what it holds keys of: {visit = "visits.id"}')
+    ((column, target),) = value.items()
+    if isinstance(target, dict):  # as a release tells it, with the description of the other table
+        target = dict(target)
+        table, key = str(target.pop("table", "")), str(target.pop("key", ""))
+        others = {table: target}
+    else:
+        table, _, key = str(target).rpartition(".")
+    if not column or not table or not key:
+        raise SchemaError(f'references: {column!r} needs a table and its key, such as "visits.id"')
+    path = (*above, name)
+    if table in path:
+        raise SchemaError(f"references go in a circle: {' -> '.join((*path, table))}")
+    if table not in others:
+        raise SchemaError(
+            f"references: no table {table!r} (described: {', '.join(sorted(others)) or 'none'})"
+        )
+    if isinstance(others[table], dict) and others[table].get("public"):
+        raise SchemaError(f"references: table {table!r} is public, and its rows are nobody's")
+    parent = parse_table(table, others[table], folder=folder, others=others, above=path)
+    if parent.unit.column is None:
+        raise SchemaError(
+            f'references: table {table!r} has unit = "row", so it names nobody whose records those of '
+            f"{name!r} could be; give it a unit column"
+        )
+    return Reference(column=column, table=parent, key=key)
+
+
+def _derive_unit(spec: Mapping[str, Any], reference: Reference) -> PrivacyUnit:
+    """The unit of a table that refers to another: that of the other, with a bound of its own."""
+    unit, given = reference.table.unit, spec.get("unit")
+    if given is not None and given != unit.column:
+        raise SchemaError(
+            f"unit comes from references: it is {unit.column!r} of table {reference.table.name!r}; "
+            "remove one of both"
+        )
+    if "neighbours" in spec and spec["neighbours"] != unit.neighbours:
+        raise SchemaError(
+            f"neighbours is that of the individuals, {unit.neighbours!r} in table {reference.table.name!r}"
+        )
+    if "max_records" not in spec or spec["max_records"] == "TODO":
+        raise SchemaError("references needs max_records, the most records of one individual that may count")
+    return replace(unit, max_records=spec["max_records"], max_groups=spec.get("max_groups"))
 
 
 def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:

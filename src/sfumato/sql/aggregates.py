@@ -302,7 +302,7 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     if kind_of(operand, relation) == "date" and not isinstance(node, (exp.Sum, exp.Avg, exp.ApproxQuantiles)):
         return _read_date(node, operand, relation, condition, where, share)
     low, high = _require_bounds(target, operand, relation, where)
-    tree = _when(condition, operand)
+    tree = only_where(condition, operand)
     whole = is_whole(operand, relation)
     if isinstance(node, exp.Sum):
         return _single(_sum(tree, low, high, whole=whole, centre=Fraction(0), private=private))
@@ -343,18 +343,18 @@ def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None)
     for operand in operands:
         both = exp.Not(this=exp.IsNan(this=exp.TryCast(this=operand.copy(), to=exp.DataType.build("DOUBLE"))))
         condition = both if condition is None else exp.and_(condition, both)
-    present = Measure(statistic="present", tree=_when(condition, exp.Literal.number(1)))
+    present = Measure(statistic="present", tree=only_where(condition, exp.Literal.number(1)))
     if kind == "measure":
         return _single(present)
     sums, squares, shares = [], [], []
     for operand, (low, high), private in zip(operands, ends, chosen, strict=True):
-        tree, middle, whole = _when(condition, operand), (low + high) / 2, is_whole(operand, relation)
+        tree, middle, whole = only_where(condition, operand), (low + high) / 2, is_whole(operand, relation)
         sums.append(_sum(tree, low, high, whole=whole, centre=middle, private=private))
         squares.append(_square(tree, low, high, private=private))
         shares.append(_scaled(operand, low, high))
     product = Measure(
         statistic="sum",
-        tree=_when(condition, exp.Mul(this=shares[0], expression=shares[1])),
+        tree=only_where(condition, exp.Mul(this=shares[0], expression=shares[1])),
         low=Fraction(-1),
         high=Fraction(1),
         grid=_FINEST,
@@ -396,7 +396,7 @@ def _read_date(
     low, high = Fraction(to_microseconds(first), step), Fraction(to_microseconds(stop), step)
     measure = Measure(
         statistic="quantile",
-        tree=_when(condition, exp.Div(this=count, expression=exp.Literal.number(step))),
+        tree=only_where(condition, exp.Div(this=count, expression=exp.Literal.number(step))),
         low=low,
         high=high,
         quantile=_quantile_of(node) if share is None else share,
@@ -450,7 +450,7 @@ def _read_mode(node: exp.Expr, relation: Relation, condition: exp.Expr | None) -
         raise refuse(f"TOP asks for {chosen} labels of {len(key.labels)}")
     measure = Measure(
         statistic="quantile",
-        tree=_when(condition, key.tree),
+        tree=only_where(condition, key.tree),
         high=Fraction(CELLS),
         labels=key.labels,
         chosen=chosen,
@@ -493,18 +493,18 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
             if condition is not None:
                 raise refuse("COUNT(DISTINCT unit) with FILTER; put the condition into WHERE")
             return _single(Measure(statistic="individuals"))
-        _refuse_unit(tree, relation, "COUNT(DISTINCT)")
-        return _single(Measure(statistic="distinct", tree=_when(condition, tree)))
+        refuse_unit(tree, relation, "COUNT(DISTINCT)")
+        return _single(Measure(statistic="distinct", tree=only_where(condition, tree)))
     if target is None or node.expressions:
         raise refuse("COUNT takes * or one column")
     tree = qualify(target, relation, where="COUNT")
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
     number = bounds_of(tree, relation) is not None or _has_private_bounds(tree, relation)
-    return _single(Measure(statistic="present", tree=_when(condition, tree), is_number=number))
+    return _single(Measure(statistic="present", tree=only_where(condition, tree), is_number=number))
 
 
 def _count_where(condition: exp.Expr) -> Aggregate:
-    return _single(Measure(statistic="present", tree=_when(condition, exp.Literal.number(1))))
+    return _single(Measure(statistic="present", tree=only_where(condition, exp.Literal.number(1))))
 
 
 def _single(measure: Measure) -> Aggregate:
@@ -527,11 +527,12 @@ def _read_operand(target: exp.Expr | None, relation: Relation, name: str) -> exp
     if target is None or isinstance(target, exp.Star):
         raise refuse(f"{name} needs a column")
     tree = qualify(unmark(target), relation, where=name)
-    _refuse_unit(tree, relation, name)
+    refuse_unit(tree, relation, name)
     return tree
 
 
-def _refuse_unit(tree: exp.Expr, relation: Relation, name: str) -> None:
+def refuse_unit(tree: exp.Expr, relation: Relation, name: str) -> None:
+    """Refuses an aggregate, called `name`, of names of individuals."""
     if relation.uses_unit(tree):
         raise refuse(f"{name} over the unit's own value; only COUNT(DISTINCT unit) is answered")
 
@@ -561,6 +562,11 @@ def _require_bounds(
         if kind_of(operand, relation) == "date":
             raise refuse(f"{name} of dates takes a public range; bounds are chosen for numbers")
         return relation.chosen.get(operand.sql(dialect="duckdb"), OPEN)
+    return require_bounds(operand, relation, name)
+
+
+def require_bounds(operand: exp.Expr, relation: Relation, name: str) -> tuple[Fraction, Fraction]:
+    """The public bounds of an operand of the aggregate `name`, or a refusal that says how to declare them."""
     bounds = bounds_of(operand, relation)
     if bounds is None:
         columns = list(operand.find_all(exp.Column))
@@ -664,6 +670,6 @@ def _read_share(node: exp.Expr | None) -> Fraction:
     return Fraction(str(node.this))
 
 
-def _when(condition: exp.Expr | None, tree: exp.Expr) -> exp.Expr:
+def only_where(condition: exp.Expr | None, tree: exp.Expr) -> exp.Expr:
     """`tree` where the condition of FILTER holds, NULL elsewhere."""
     return tree if condition is None else exp.Case().when(condition, tree)

@@ -18,7 +18,7 @@ from sqlglot import exp
 from sfumato.sql.check import refuse
 from sfumato.sql.choices import cell_edges
 from sfumato.sql.intervals import Term, covariance_interval, ratio_interval, variance_interval
-from sfumato.sql.plan import Noise, half_width, normal_width
+from sfumato.sql.plan import Noise, group_widths, half_width, normal_width
 
 if TYPE_CHECKING:
     from sfumato.sql.aggregates import Aggregate
@@ -141,9 +141,9 @@ def _measured(noise: Noise, noisy: NDArray[np.int64], share: float) -> Band:
         if measure.quantile == 0:
             return Band(value, np.full_like(value, float(measure.low)), upper)
         return Band(value, lower, np.full_like(value, float(measure.high)))
-    width = half_width(noise, share)
+    width = group_widths(noise, share)
     if measure.grid == 1:
-        whole = int(np.ceil(width))
+        whole = np.ceil(width).astype(np.int64)
         return Band(noisy, noisy - whole, noisy + whole)
     value = noisy / measure.grid
     return Band(value, value - width / measure.grid, value + width / measure.grid)

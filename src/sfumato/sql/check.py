@@ -336,11 +336,14 @@ def _measure(query: exp.Select, known: Mapping[str, _Size]) -> _Size:
     if clause is not None:
         known = {}
         for cte in clause.expressions:
-            if isinstance(cte.this, exp.Select):
-                known = {**known, cte.alias.lower(): _measure(cte.this, known)}
+            known = {**known, cte.alias.lower(): _measure_item(cte.this, known)}
     joins = query.args.get("joins") or []
     items = [each.this for each in [query.args.get("from_"), *joins] if each is not None]
     sources = [_measure_item(item, known) for item in items]
+    tests = [
+        each for each in (query.args["where"].walk() if query.args.get("where") else ()) if _looks_up(each)
+    ]
+    found = [_measure_item(each.args.get("query") or each.this, known) for each in tests]
     columns: dict[str, int] = {}
     for source in sources:
         for name, parts in source.columns.items():
@@ -356,12 +359,24 @@ def _measure(query: exp.Select, known: Mapping[str, _Size]) -> _Size:
             # What follows the select list may name its items, by alias or by place.
             own = columns if name == "where" else {**columns, **given, **places}
             parts += _weigh(query.args[name], own)
-    return _Size(parts=parts, joins=len(joins) + sum(source.joins for source in sources), columns=given)
+    parts += sum(each.parts for each in found)
+    inner = sum(each.joins for each in (*sources, *found))
+    return _Size(parts=parts, joins=len(joins) + len(found) + inner, columns=given)
+
+
+def _looks_up(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Exists) or (isinstance(node, exp.In) and bool(node.args.get("query")))
 
 
 def _measure_item(item: exp.Expr, known: Mapping[str, _Size]) -> _Size:
-    if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Select):
-        return _measure(item.this, known)
+    while isinstance(item, exp.Subquery):
+        item = item.this
+    if isinstance(item, exp.Select):
+        return _measure(item, known)
+    if isinstance(item, exp.Union):
+        one, other = _measure_item(item.this, known), _measure_item(item.expression, known)
+        joins = one.joins + other.joins + 1
+        return _Size(parts=one.parts + other.parts, joins=joins, columns={**other.columns, **one.columns})
     if isinstance(item, exp.Table) and item.name.lower() in known:
         return known[item.name.lower()]
     return _Size(parts=1, joins=0, columns={})

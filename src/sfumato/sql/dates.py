@@ -97,7 +97,7 @@ def read_labels(
     try:
         if field.kind == "date":
             return _read_dates(tree, column, relation)
-        if tree is column or isinstance(tree, exp.Column):
+        if isinstance(tree, exp.Column) and not field.counted:
             return None
         return _read_mapped(tree, column, relation) or _read_rounded(tree, column, relation)
     except UnsupportedQuery:
@@ -180,14 +180,19 @@ def _read_rounded(
     tree: exp.Expr, column: exp.Column, relation: Relation
 ) -> tuple[tuple[Label, ...], exp.Expr, pa.DataType | None] | None:
     """What is computed of a bounded number that is rounded: of each whole number between the bounds."""
-    rounded = [node for node in tree.find_all(*_ROUNDING) if _rounds(node)]
-    # The innermost; what is rounded again is computed of whole numbers.
-    rounded = [node for node in rounded if not any(_rounds(each) for each in node.this.find_all(*_ROUNDING))]
-    if len(rounded) != 1 or any(
-        True for each in tree.find_all(exp.Column) if each is not rounded[0].find(exp.Column)
-    ):
-        return None
-    bounds = relation.bounds(rounded[0].this)
+    rounded: list[exp.Expr] = [column]
+    bounds = relation.field(column).bounds
+    if not relation.field(column).counted:
+        rounded = [node for node in tree.find_all(*_ROUNDING) if _rounds(node)]
+        # The innermost; what is rounded again is computed of whole numbers.
+        rounded = [
+            node for node in rounded if not any(_rounds(each) for each in node.this.find_all(*_ROUNDING))
+        ]
+        if len(rounded) != 1 or any(
+            True for each in tree.find_all(exp.Column) if each is not rounded[0].find(exp.Column)
+        ):
+            return None
+        bounds = relation.bounds(rounded[0].this)
     if bounds is None or bounds[1] - bounds[0] > _MOST_LISTED:
         return None
     low, high = Fraction(bounds[0]).__floor__(), Fraction(bounds[1]).__ceil__()
@@ -562,3 +567,31 @@ def _place(column: exp.Column, first: datetime, unit: str | int) -> exp.Expr:
 
 def _bound(moment: datetime) -> exp.Expr:
     return write(moment.date() if moment.time() == time() else moment)
+
+
+def list_spans(tree: exp.Expr, relation: Relation) -> list[tuple[int, datetime, datetime]] | None:
+    """For a key of a column of dates, the number of its label for each period, from when to before when.
+
+    `tree` is the checked expression of a key that `read_labels` found labels for; None for any other key.
+    """
+    columns = list({column.sql(): column for column in tree.find_all(exp.Column)}.values())
+    if len(columns) != 1 or relation.field(columns[0]).kind != "date":
+        return None
+    first, stop = relation.field(columns[0]).moments or (None, None)
+    if first is None or stop is None or first >= stop:
+        return None
+    try:
+        unit = _unit_of(tree, relation)
+        if unit == _MOMENT or _count(first, stop, unit) > _MOST_PERIODS:
+            return None
+        begins = list(_list(first, stop, unit))
+        by_day = is_day(columns[0], relation)
+        values = [_apply(tree, begin.date() if by_day else begin) for begin in begins]
+    except (_NoCalendar, ValueError, OverflowError, ZeroDivisionError, NotConstant):
+        return None
+    codes: dict[object, int] = {}
+    ends = [*begins[1:], stop]
+    return [
+        (codes.setdefault(value, len(codes)), max(begin, first), end)
+        for value, begin, end in zip(values, begins, ends, strict=True)
+    ]

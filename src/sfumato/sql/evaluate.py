@@ -353,7 +353,8 @@ class Evaluator:
             return None
         aggregate = self._plan.aggregates[number]
         noise = self._plan.noises[self._index[aggregate.measures[0]]]
-        return noise if aggregate.kind == "measure" and noise.kind != "exponential" else None
+        single = noise.kind != "exponential" and not noise.parts
+        return noise if aggregate.kind == "measure" and single else None
 
     def _compare(self, kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
         if kind is exp.Is:

@@ -44,7 +44,8 @@ class Price:
 
     `errors` has half the width of the 95 % confidence interval of each column, None where it depends on the
     answer; `groups` their number, None if they are chosen privately. `admitted` says whether the budget has
-    room for it, `stored` whether it was answered before and is free.
+    room for it, `stored` whether it was answered before and is free. `free` has what `errors` would be for
+    the answer that follows from earlier ones, if there is one.
     """
 
     epsilon: Fraction
@@ -53,6 +54,7 @@ class Price:
     groups: int | None
     admitted: bool
     stored: bool
+    free: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +63,8 @@ class Answer:
 
     Aggregates have their 95 % confidence interval beside them, in `<name>_low` and `<name>_high`. `scales`
     names the noise behind each column, `spent` what was charged now: nothing for a repeated statement,
-    `notes` what should be known of the answer before it is used. EXPLAIN answers with a `price`.
+    `notes` what should be known of the answer before it is used. EXPLAIN answers with a `price`. `entries`
+    are those of the ledger that it follows from, where these are not its own alone.
     """
 
     table: pa.Table
@@ -74,6 +77,7 @@ class Answer:
     explanation: str | None = None
     price: Price | None = None
     notes: tuple[str, ...] = ()
+    entries: tuple[int, ...] = ()
 
     def to_arrow(self) -> pa.Table:
         """The answer as an Arrow table."""

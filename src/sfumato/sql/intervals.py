@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato.sql.plan import normal_width
+from sfumato.sql.plan import group_widths, normal_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,6 +186,11 @@ def _find_edges(
 def _exceeds(distance: Numbers, terms: tuple[Term, ...], weights: tuple[Numbers, ...], share: float) -> Tests:
     """Whether the sum of independent noises, each times its weight, is rarely so far from zero."""
     steps = [term.unit * weight for term, weight in zip(terms, weights, strict=True)]
+    if any(term.noise.parts for term in terms):
+        # What follows from earlier answers need not be independent: each has its part of the share.
+        widths = [group_widths(term.noise, share / len(terms)) for term in terms]
+        apart: Tests = distance > sum(step * width for step, width in zip(steps, widths, strict=True))
+        return apart
     scales = [step * float(term.noise.scale) for step, term in zip(steps, terms, strict=True)]
     if all(term.noise.kind == "gaussian" for term in terms):
         beyond: Tests = distance > normal_width(share) * np.sqrt(sum(scale**2 for scale in scales))

@@ -7,6 +7,7 @@ of the innermost, and what each query does to the rows becomes a stage of the an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -59,12 +60,16 @@ class Flat:
     around: tuple[Around, ...] = ()
 
 
-def flatten(query: exp.Select, texts: tuple[str, ...]) -> Flat:
-    """`query` as one query that aggregates, if it is one around another that does; else as it is."""
-    inner = _find_inner(query)
+def flatten(query: exp.Select, texts: tuple[str, ...], units: Mapping[str, str]) -> Flat:
+    """`query` as one query that aggregates, if it is one around another that does; else as it is.
+
+    A query that groups by the unit gives rows of individuals, and what stands around it asks about these:
+    it stays as it is. `units` are the unit columns of private tables, all names in lower case.
+    """
+    inner = _find_inner(query, units)
     if inner is None:
         return Flat(query=query, texts=texts)
-    flat = flatten(inner, tuple(_name(item) for item in inner.expressions))
+    flat = flatten(inner, tuple(_name(item) for item in inner.expressions), units)
     return _merge(query, texts, flat)
 
 
@@ -75,7 +80,64 @@ def aggregates(query: exp.Select) -> bool:
     return any(True for item in query.expressions for _ in find_aggregates(item))
 
 
-def _find_inner(query: exp.Select) -> exp.Select | None:
+def _groups_individuals(query: exp.Select, units: Mapping[str, str]) -> bool:
+    """Whether a key of GROUP BY is a unit, as far as names tell."""
+    group = query.args.get("group")
+    if group is None:
+        return False
+    own = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
+    keys = [spell_position(each, query, where="GROUP BY") for each in group.expressions]
+    keys = [own.get(_bare(each), each) for each in keys]
+    known = _find_units(query, units)
+    return any(
+        isinstance(key, exp.Column)
+        and any(
+            key.name.lower() in names for alias, names in known.items() if key.table.lower() in ("", alias)
+        )
+        for key in keys
+    )
+
+
+def _find_units(query: exp.Select, units: Mapping[str, str]) -> dict[str, set[str]]:
+    """The columns of FROM and JOIN that are units, by the name that each table goes by."""
+    clause = query.args.get("with_")
+    named = {name: {column} for name, column in units.items()}
+    for cte in clause.expressions if clause is not None else ():
+        named[cte.alias.lower()] = _list_units(cte.this, units, named)
+    items = [each.this for each in (query.args.get("from_"), *(query.args.get("joins") or [])) if each]
+    found: dict[str, set[str]] = {}
+    for item in items:
+        if isinstance(item, exp.Subquery):
+            found[item.alias.lower()] = _list_units(item.this, units, named)
+        elif isinstance(item, exp.Table):
+            found[item.alias_or_name.lower()] = named.get(item.name.lower(), set())
+    return found
+
+
+def _list_units(query: exp.Expr, units: Mapping[str, str], named: Mapping[str, set[str]]) -> set[str]:
+    """The names under which an inner query offers the unit; `named` are those of queries of WITH."""
+    while isinstance(query, (exp.Subquery, exp.Union)):
+        query = query.this  # the first query of a union names its columns
+    if not isinstance(query, exp.Select):
+        return set()
+    known = _find_units(query, units)
+    from_ = query.args.get("from_")
+    for item in [each.this for each in (from_, *(query.args.get("joins") or [])) if each is not None]:
+        if isinstance(item, exp.Table):
+            known[item.alias_or_name.lower()] = named.get(item.name.lower(), set())
+    offered: set[str] = set()
+    for item in query.expressions:
+        column = item.unalias()
+        if item.find(exp.Star) is not None:
+            offered |= {name for names in known.values() for name in names}
+        elif isinstance(column, exp.Column):
+            sides = [names for alias, names in known.items() if column.table.lower() in ("", alias)]
+            if any(column.name.lower() in names for names in sides):
+                offered.add(item.alias_or_name.lower())
+    return offered
+
+
+def _find_inner(query: exp.Select, units: Mapping[str, str]) -> exp.Select | None:
     """The query in FROM, if it is the only one there and aggregates or stands around one that does."""
     from_ = query.args.get("from_")
     if from_ is None or query.args.get("joins"):
@@ -98,7 +160,9 @@ def _find_inner(query: exp.Select) -> exp.Select | None:
     if before and inner.args.get("with_") is None:
         inner = inner.copy()
         inner.set("with_", exp.With(expressions=[each.copy() for each in before]))
-    return inner if aggregates(inner) or _find_inner(inner) is not None else None
+    if _groups_individuals(inner, units):
+        return None
+    return inner if aggregates(inner) or _find_inner(inner, units) is not None else None
 
 
 def _merge(query: exp.Select, texts: tuple[str, ...], flat: Flat) -> Flat:

@@ -186,6 +186,8 @@ def _unqualify(select: exp.Select) -> None:
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins"):
         return
+    if select.find(exp.Exists) or select.find_ancestor(exp.Exists):
+        return  # the name before a column says whether it is of the inner or of the outer rows
     item, aliases = from_.this, {each.alias.lower() for each in select.expressions}
     for name, clause in select.args.items():
         for part in clause if isinstance(clause, list) else [clause]:

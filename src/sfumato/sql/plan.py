@@ -25,6 +25,7 @@ from sfumato.questions import LARGEST_SCALE
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.aggregates import CELLS, Aggregate, Key, Measure, measure_magnitudes
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
+from sfumato.sql.laws import NoisePart, part_widths, total_width
 from sfumato.sql.magnitudes import LARGEST, choose_interval
 from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
@@ -48,12 +49,17 @@ class Noise:
 
     The scale of a quantile is the epsilon of its choices; that of a mode is in records: a label that
     leads by so many weighs e times as much.
+
+    What follows from several noisy values has `parts`, which say the noise of each group, and `slack`, what
+    rounding adds to it; `kind` and `scale` are then those of the widest part.
     """
 
     measure: Measure
     kind: Literal["laplace", "gaussian", "exponential"]
     scale: Fraction
     costs: tuple[Cost, ...]
+    parts: tuple[NoisePart, ...] = ()
+    slack: float = 0.0
 
     @property
     def deviation(self) -> float:
@@ -462,8 +468,13 @@ def normal_width(share: float) -> float:
 def half_width(noise: Noise, share: float = MISS, *, count: int = 1) -> float:
     """The least width that the noise exceeds with a probability of at most `share`.
 
-    With a `count` above 1, that of the sum of so many independent noises, by its normal law.
+    With a `count` above 1, that of the sum of so many independent noises, by its normal law. What has parts
+    has a width for each group, of which this is the largest, or that of the sum over all.
     """
+    if noise.parts and count > 1:
+        return total_width(noise.parts, noise.slack, share)
+    if noise.parts:
+        return float(part_widths(noise.parts, noise.slack, share).max(initial=0.0))
     scale = float(noise.scale)
     if noise.kind != "gaussian" and count == 1:
         # P(|X| > w) = 2 q^(w + 1) / (1 + q) with q = exp(-1 / scale).
@@ -471,6 +482,11 @@ def half_width(noise: Noise, share: float = MISS, *, count: int = 1) -> float:
         return float(max(0, math.ceil(scale * math.log(2 / (share * (1 + q))) - 1)))
     deviation = scale if noise.kind == "gaussian" else math.sqrt(2) * scale
     return normal_width(share) * deviation * math.sqrt(count)
+
+
+def group_widths(noise: Noise, share: float = MISS) -> NDArray[np.float64] | float:
+    """The same for each group, one number if it is the same for all."""
+    return part_widths(noise.parts, noise.slack, share) if noise.parts else half_width(noise, share)
 
 
 def mode_reach(noise: Noise, share: float = MISS) -> int:
@@ -523,6 +539,8 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
     ]
     if unit.column is None:
         lines.append("  bounding     every row is an individual")
+    elif plan.relation.individuals and unit.max_records == 1:
+        lines.append("  bounding     one row for each individual, made of its own records")
     else:
         lines.append(f"  bounding     at most {unit.max_records} rows of an individual are aggregated")
         if plan.keys:
@@ -647,6 +665,9 @@ def _describe_noise(noise: Noise) -> str:
         return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
     grid = noise.measure.grid
     width = half_width(noise) / grid
+    if noise.parts:
+        most = max(sum(counts) for counts in zip(*(part.counts for part in noise.parts), strict=True))
+        return f"sum of up to {most} noises of earlier answers, 95 % within +-{width:.4g}"
     if noise.measure.parts:
         levels = ", ".join(f"{-(-CELLS // each):,}" for each in list_levels())
         return (

@@ -51,9 +51,10 @@ from sfumato.sql.plan import (
     plan_choices,
     plan_selection,
 )
-from sfumato.sql.relation import Catalog, Relation, resolve_sources
+from sfumato.sql.relation import Catalog, Relation
 from sfumato.sql.rollups import choose_levels
 from sfumato.sql.settle import settle
+from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
 from sfumato.sql.windows import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ def prepare_query(
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
     keys, answered = read_keys(query, relation)
+    if unit.column is None and statement.around and any(key.is_open for key in keys):
+        raise refuse(
+            'an inner query that puts records together: with unit = "row" every record is an individual of '
+            "its own, and no column says which belong together; declare the unit column in the project file"
+        )
     reader = _Reader(relation, keys, query)
     outputs = tuple(
         Output(
@@ -127,6 +133,9 @@ def prepare_query(
             "the select list has no aggregate; DP-SELECT columns without GROUP BY gives synthetic rows"
         )
     measures = tuple(dict.fromkeys(measure for each in aggregates for measure in each.measures))
+    relation = prune_columns(
+        relation, [*(key.tree for key in keys), *(each.tree for each in measures if each.tree is not None)]
+    )
     unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
     parts = len(measures) + len(unbounded)
     _check_groups(keys, measures)
@@ -194,7 +203,9 @@ def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[
         )
     read_rows(query)
     tree = relation.tree.select(append=False)
-    for item in query.expressions:
+    looked_up = bool(relation.tree.find(exp.Join)) and not query.args.get("joins")
+    # What was looked up stands beside the rows, and is none of their columns.
+    for item in expand_star(query, relation) if looked_up else query.expressions:
         if not isinstance(item, exp.Star):
             _check_parts(item.unalias(), "the select list")
         elif any(item.args.values()):

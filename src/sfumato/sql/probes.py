@@ -18,8 +18,9 @@ from sfumato.sql.check import refuse
 from sfumato.sql.evaluate import COMPARISONS, label_column
 from sfumato.sql.finish import sort_rows
 from sfumato.sql.nested import aggregates
-from sfumato.sql.relation import Relation, expand_star, field_type, resolve_sources
+from sfumato.sql.relation import Relation, field_type
 from sfumato.sql.settle import TYPES, is_day, kind_of
+from sfumato.sql.sources import expand_star, resolve_sources
 
 if TYPE_CHECKING:
     from sfumato.sql.relation import Catalog

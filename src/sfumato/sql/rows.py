@@ -21,7 +21,8 @@ from sfumato.sql.aggregates import Aggregate, Key, Measure, read_key, read_rows
 from sfumato.sql.check import find_aggregates, refuse, refuse_clauses, refuse_deep
 from sfumato.sql.evaluate import label_column, label_type
 from sfumato.sql.plan import QueryPlan, calibrate_noise
-from sfumato.sql.relation import Catalog, Relation, expand_star, field_type, resolve_sources
+from sfumato.sql.relation import Catalog, Relation, field_type
+from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _plan_counts(
         text=f"{statement.query.sql(dialect='duckdb', normalize=True)} [counts by {names}]",
         epsilon=epsilon,
         delta=delta,
-        relation=relation,
+        relation=prune_columns(relation, [key.tree for key in keys]),
         unit=unit,
         max_groups=unit.max_records,
         keys=keys,

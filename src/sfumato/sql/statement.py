@@ -2,6 +2,8 @@
 
 DP-SELECT 0.5 ...                         epsilon
 DP-SELECT 0.5 DELTA 1e-9 ...              epsilon and delta
+DP-SELECT FREE ...                        what follows from answers that were paid for, for nothing
+DP-SELECT FRESH 0.5 ...                   measured by itself, whatever is known
 DP-SELECT WITHIN 100 ...                  the least epsilon whose error stays within 100
 DP-SELECT WITHIN 5% ...                   the same, relative to the answer; both with DELTA, too
 SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS (epsilon = 0.5, delta = 1e-9) ...
@@ -35,6 +37,8 @@ _PREFIX = re.compile(r"(?<![\w$-])dp[-_]select\b", re.IGNORECASE)
 _CLAUSE = re.compile(r"select\s+with\s+differential_privacy\s+options\s*\(", re.IGNORECASE)
 _WITHIN = re.compile(rf"\s+within\s+({_NUMBER})\s*(%?)(?=\s)", re.IGNORECASE)
 _EPSILON = re.compile(rf"\s+([-+]?(?:{_NUMBER})|[^\s,;()]+)(?=\s)")
+_FREE = re.compile(r"\s+free(?=\s)", re.IGNORECASE)
+_FRESH = re.compile(r"\s+fresh(?=\s)", re.IGNORECASE)
 _DELTA = re.compile(rf"\s+delta\s+([-+]?(?:{_NUMBER}))(?=\s)", re.IGNORECASE)
 _COMMENT = re.compile(r"\s*(?:--([^\n]*)(?:\n|$)|/\*(.*?)\*/)", re.DOTALL)
 _PRICE = re.compile(
@@ -66,7 +70,8 @@ class Statement:
 
     Groups that are chosen privately need `min_individuals`.
     `price` and `delta` of a plain SELECT are what a comment before it says that it may spend, if one does.
-    `around` are the queries around one that aggregates.
+    `around` are the queries around one that aggregates. A `free` one takes what earlier answers say of it, a
+    `fresh` one nothing of them.
     """
 
     mode: Literal["private", "public"]
@@ -81,6 +86,8 @@ class Statement:
     price: Fraction | None = None
     plain: bool = False
     around: tuple[Around, ...] = ()
+    free: bool = False
+    fresh: bool = False
 
 
 @refuse_deep
@@ -214,6 +221,13 @@ def _read_prefix(body: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
+    free = _FREE.match(rest)
+    if free:
+        return _read_delta(rest[free.end() :], {"free": True, "epsilon": Fraction(1)})
+    fresh = _FRESH.match(rest)
+    if fresh:
+        rest, paid = _read_amount(rest[fresh.end() :])
+        return rest, {**paid, "fresh": True}
     within = _WITHIN.match(rest)
     if within:
         amount = parse_positive(within[1], name="WITHIN")

@@ -107,7 +107,7 @@ def test_an_answer_with_its_cost(call, site):
 
 def test_a_plain_select_with_a_price_and_parameters(call):
     sent = {
-        "sql": "SELECT COUNT(*) AS n FROM visits WHERE clinic = $1",
+        "sql": "SELECT COUNT(*) AS n FROM visits WHERE clinic = $1 AND fee > 0",
         "epsilon": "1/4",
         "parameters": ["South"],
     }

@@ -218,7 +218,9 @@ def _push(plan: QueryPlan, words: Words) -> PushedPlan:
     for record in records:
         _refuse_unknown(record)
     chooses = bool(plan.keys) and plan.max_groups < plan.unit.max_records
-    if plan.relation.joined or plan.selection is not None or table.part is not None or chooses:
+    if plan.relation.joined or plan.relation.individuals:
+        raise UnpushedError
+    if plan.selection is not None or table.part is not None or chooses:
         raise UnpushedError
     if plan.groups > _MOST_GROUPS or any(key.labels is None for key in plan.keys):
         raise UnpushedError

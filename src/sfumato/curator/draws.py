@@ -1,0 +1,89 @@
+"""Noise and choices for the exact aggregates of a statement, drawn under its charge.
+
+Part of the curator: what the door calls with the exact values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.sql import (
+    NoisyAggregates,
+    QueryPlan,
+    choose_step,
+    count_levels,
+    label_counts,
+    quantile_ranks,
+    quantile_scores,
+    sum_levels,
+    take_out,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.engines.execute import TrueAggregates
+    from sfumato.noise import NoiseSource
+    from sfumato.sql import Noise
+
+    _Choose = Callable[..., NDArray[np.int64]]
+
+
+def draw_noisy(
+    plan: QueryPlan, true_aggregates: TrueAggregates, noise_source: NoiseSource
+) -> NoisyAggregates:
+    """Noise on every measure of the groups that are answered. The caller has charged `plan.costs`."""
+    add, choose = noise_source.add_noise, noise_source.exponential_choice
+    true_values, keys = true_aggregates.true_values, None
+    if plan.selection is not None and true_aggregates.true_individuals is not None:
+        people = add(true_aggregates.true_individuals, kind="laplace", scale=plan.selection.scale)
+        kept = np.flatnonzero(people >= plan.selection.threshold)
+        true_keys = true_aggregates.true_keys or ()
+        kept = np.array(
+            sorted(kept.tolist(), key=lambda row: [str(part) for part in true_keys[row]]), np.int64
+        )
+        keys = tuple(true_keys[row] for row in kept)
+        true_values = tuple(values[kept] for values in true_values)
+    noisy = []
+    for noise, values in zip(plan.noises, true_values, strict=True):
+        if noise.kind != "exponential":
+            levels = _list_levels(values, noise, plan)
+            drawn = [add(each, kind=noise.kind, scale=noise.scale) for each in levels]
+            if noise.measure.parts:
+                noisy.append(np.hstack(drawn).T)
+            else:
+                noisy.append(drawn[0] if len(drawn) == 1 else np.concatenate(drawn))
+        elif noise.measure.labels is not None:
+            noisy.append(choose_labels(label_counts(values, noise), noise, choose))
+        else:
+            steps: list[NDArray[np.int64]] = []
+            for ranks in quantile_ranks(noise, plan):
+                answers = steps[0] if steps else None
+                places = choose(quantile_scores(values, noise, ranks, answers), rate=ranks.rate)
+                steps.append(choose_step(places, ranks, answers))
+            noisy.append(np.stack(steps))
+    return NoisyAggregates(values=tuple(noisy), keys=keys)
+
+
+def _list_levels(true_values: NDArray[np.int64], noise: Noise, plan: QueryPlan) -> list[NDArray[np.int64]]:
+    """The exact vectors that noise is added to for a measure: one for each of its costs."""
+    if noise.measure.parts:
+        return count_levels(true_values)
+    if noise.measure.is_histogram:
+        return [label_counts(true_values, noise)]
+    return [true_values] if plan.sets is None else sum_levels(true_values, plan.sets)
+
+
+def choose_labels(true_counts: NDArray[np.int64], noise: Noise, choose: _Choose) -> NDArray[np.int64]:
+    """For every group the codes of the chosen labels: each is taken out before the next is chosen."""
+    groups = np.arange(len(true_counts))
+    codes = np.broadcast_to(np.arange(true_counts.shape[1]), true_counts.shape)
+    chosen = []
+    for _ in noise.costs:
+        places = choose(true_counts, rate=1 / noise.scale)
+        chosen.append(codes[groups, places])
+        true_counts, codes = take_out(true_counts, places), take_out(codes, places)
+    return np.stack(chosen)

@@ -1,0 +1,290 @@
+"""From FROM, JOIN and WHERE to a relation, with the individual of every row carried along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from sfumato.schema.table import PrivacyUnit
+from sfumato.sql.check import find_aggregates, refuse, refuse_clauses
+from sfumato.sql.dates import narrow_moments
+from sfumato.sql.inner import gathers, group_individuals
+from sfumato.sql.relation import (
+    UNIT,
+    Catalog,
+    Field,
+    Relation,
+    alias_table,
+    code_name,
+    derive_field,
+    is_reserved,
+    qualify,
+    read_table,
+)
+from sfumato.sql.semijoins import equal, keep_where, list_conditions, match_columns
+from sfumato.sql.unions import unite
+
+
+def resolve_sources(
+    query: exp.Select, catalog: Catalog, outer: Mapping[str, Relation] | None = None
+) -> Relation:
+    """The relation that the FROM, JOIN and WHERE of `query` describe; `outer` are names of WITH around it."""
+    ctes = _resolve_ctes(query, catalog) if query.args.get("with_") is not None else outer or {}
+    from_ = query.args.get("from_")
+    if from_ is None:
+        raise refuse("a statement needs FROM")
+    for name in ("laterals", "sample", "pivots", "connect", "match", "windows", "qualify", "into", "locks"):
+        if query.args.get(name):
+            raise refuse(f"{name.upper()} is not supported")
+    relation = _resolve_item(from_.this, catalog, ctes)
+    for join in query.args.get("joins") or []:
+        relation = _join(relation, _resolve_item(join.this, catalog, ctes), join)
+    where = query.args.get("where")
+    if where is not None:
+        relation, condition = keep_where(
+            where.this,
+            relation,
+            resolve=lambda inner: _resolve_rows(inner, catalog, ctes),
+            resolve_from=lambda inner: resolve_sources(_only_from(inner), catalog, ctes),
+        )
+        relation = narrow_moments(condition, relation)
+    return relation
+
+
+def _only_from(query: exp.Select) -> exp.Select:
+    return exp.Select(from_=query.args.get("from_"), joins=query.args.get("joins"))
+
+
+def prune_columns(relation: Relation, trees: list[exp.Expr]) -> Relation:
+    """`relation` without the columns of inner queries that neither `trees` nor its own conditions name."""
+    tree = relation.tree.copy()
+    _prune(tree, trees)
+    return replace(relation, tree=tree)
+
+
+def _prune(select: exp.Select, trees: list[exp.Expr]) -> None:
+    joins = select.args.get("joins") or []
+    where = select.args.get("where")
+    named = [*trees, *select.expressions, *(join.args["on"] for join in joins if join.args.get("on"))]
+    named += [] if where is None else [where]
+    needed = {(column.table, column.name) for tree in named for column in tree.find_all(exp.Column)}
+    for item in [select.args["from_"].this, *(join.this for join in joins)]:
+        inner = item.this if isinstance(item, exp.Subquery) else None
+        if not isinstance(inner, exp.Select):
+            continue
+        group = inner.args.get("group")
+        keys = 1 if group is None else len(group.expressions)  # what is grouped by comes first
+        kept = [
+            each
+            for place, each in enumerate(inner.expressions)
+            if (group is not None and place < keys)
+            or each.alias == UNIT
+            or (item.alias, each.alias) in needed
+        ]
+        inner.set("expressions", kept or inner.expressions[:1])
+        _prune(inner, [])
+
+
+def expand_star(query: exp.Select, relation: Relation) -> list[exp.Expr]:
+    """The select list with every star replaced by the columns it stands for."""
+    items: list[exp.Expr] = []
+    for item in query.expressions:
+        star = item.find(exp.Star)
+        if star is not None and any(star.args.values()):
+            raise refuse("a star with EXCEPT, REPLACE or RENAME; name the columns")
+        if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+            table = item.table.lower() if isinstance(item, exp.Column) else ""
+            items += [
+                exp.column(each.name, table=alias, quoted=True)
+                for alias, fields in relation.fields.items()
+                if table in ("", alias)
+                for each in fields.values()
+            ]
+        else:
+            items.append(item)
+    return items
+
+
+def _resolve_ctes(query: exp.Select, catalog: Catalog) -> dict[str, Relation]:
+    """Every query of WITH, resolved once; each may name those before it."""
+    clause = query.args["with_"]
+    if clause.args.get("recursive"):
+        raise refuse("WITH RECURSIVE is not supported")
+    ctes: dict[str, Relation] = {}
+    for cte in clause.expressions:
+        name = cte.alias.lower()
+        if not isinstance(cte.this, (exp.Select, exp.Union)) or name in ctes or name in catalog:
+            raise refuse(f"WITH {cte.alias} must be one plain SELECT under a new name")
+        if cte.args.get("alias") is not None and cte.args["alias"].columns:
+            raise refuse("WITH name(columns) is not supported; name the columns inside with AS")
+        ctes[name] = _resolve_query(cte.this, catalog, ctes)
+    return ctes
+
+
+def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
+    if isinstance(item, exp.Subquery) and isinstance(item.this, (exp.Select, exp.Union)):
+        if not item.alias:
+            raise refuse("a subquery in FROM needs a name: (SELECT ...) AS name")
+        return _wrap(_resolve_query(item.this, catalog, ctes), item.alias.lower())
+    if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
+        raise refuse(f"FROM reads described tables only, not {item.sql()[:60]!r}")
+    if item.args.get("db") or item.args.get("joins") or item.args.get("sample") or item.args.get("pivots"):
+        raise refuse(f"FROM {item.sql()[:60]!r}: name a table of the project file, nothing more")
+    name, alias = item.name.lower(), (item.alias or item.name).lower()
+    if name in ctes:
+        return _wrap(ctes[name], alias)
+    source = {key.lower(): value for key, value in catalog.items()}.get(name)
+    if source is None:
+        raise refuse(f"no table {item.name!r} (described: {', '.join(sorted(catalog))})")
+    return read_table(source, alias)
+
+
+def _resolve_query(query: exp.Select | exp.Union, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
+    """An inner query: one SELECT, or several with UNION ALL between them."""
+    if isinstance(query, exp.Select):
+        return _resolve_rows(query, catalog, ctes)
+    selects = _list_parts(query)
+    return unite([_resolve_rows(each, catalog, ctes) for each in selects])
+
+
+def _list_parts(query: exp.Expr) -> list[exp.Select]:
+    query = query.unnest()
+    if isinstance(query, exp.Select):
+        return [query]
+    if not isinstance(query, exp.Union) or query.args.get("distinct") or query.args.get("by_name"):
+        raise refuse("UNION ALL of inner queries is read; UNION, INTERSECT and EXCEPT compare records")
+    for name in ("order", "limit", "offset", "with_"):
+        if query.args.get(name):
+            raise refuse(f"{name.upper().rstrip('_')} after UNION ALL in an inner query")
+    return [*_list_parts(query.this), *_list_parts(query.expression)]
+
+
+def _resolve_rows(query: exp.Select, catalog: Catalog, ctes: Mapping[str, Relation]) -> Relation:
+    """An inner select: one output row per input row, or per individual, with its individual carried along."""
+    why = "in an inner query; inner queries choose and compute columns, row by row or for each individual"
+    refuse_clauses(query, ("LIMIT", "OFFSET", "ORDER BY"), why)
+    relation = resolve_sources(query, catalog, ctes)
+    items = expand_star(query, relation)
+    if relation.unit is not None and gathers(query):
+        relation, items = group_individuals(query, items, relation)
+    else:
+        refuse_clauses(query, ("DISTINCT", "GROUP BY", "HAVING"), why)
+    projections: list[exp.Expr] = []
+    fields: dict[str, Field] = {}
+    for item in items:
+        name = item.alias_or_name
+        inner = item.unalias()
+        if is_reserved(name):
+            raise refuse(f"an inner query may not name a column {name!r}")
+        if not name:
+            raise refuse(f"name the column {item.sql()[:60]!r} of the inner query with AS")
+        if any(True for _ in find_aggregates(inner)):
+            raise refuse("an aggregate in an inner query; only the outermost select list aggregates")
+        checked = qualify(inner, relation, where="an inner select list")
+        projections.append(exp.alias_(checked, name, quoted=True))
+        derived = derive_field(name, checked, relation)
+        if isinstance(checked, exp.Column) and derived.column is not None:
+            code = exp.column(code_name(checked.name), table=checked.table, quoted=True)
+            projections.append(exp.alias_(code, code_name(name), quoted=True))
+        if name.lower() in fields:
+            raise refuse(f"the inner query has two columns named {name!r}")
+        fields[name.lower()] = derived
+    if relation.unit is not None:
+        unit = exp.column(UNIT, table=relation.unit_alias, quoted=True)
+        projections.append(exp.alias_(unit, UNIT, quoted=True))
+    return replace(relation, tree=relation.tree.select(*projections), fields={"": fields})
+
+
+def _wrap(relation: Relation, alias: str) -> Relation:
+    """A finished row-level select as a source of its own."""
+    ((_, fields),) = relation.fields.items()
+    return replace(
+        relation,
+        tree=exp.Select().from_(exp.Subquery(this=relation.tree.copy(), alias=alias_table(alias))),
+        fields={alias: fields},
+        unit_alias=alias if relation.unit is not None else None,
+    )
+
+
+def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
+    """The relation of rows of `left` and `right` that match, each with its one individual."""
+    side, method = (join.side or "").upper(), (join.kind or "").upper()
+    if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
+        raise refuse("JOIN and LEFT JOIN are supported, with ON or USING")
+    if set(left.fields) & set(right.fields):
+        raise refuse("two tables of a join have the same name; give one another with AS")
+    if side == "LEFT" and left.unit is None and right.unit is not None:
+        raise refuse("LEFT JOIN from a public to a private table; put the private table first")
+    joined = replace(left, fields={**left.fields, **right.fields})
+    pairs = _read_pairs(join, left, right, joined)
+    both = left.unit is not None and right.unit is not None
+    if both and not any(_matches_individuals(pair, left, right) for pair in pairs):
+        raise refuse(
+            "a join of private tables must match their units (ON a.unit = b.unit), or a reference with its "
+            "key: otherwise a row would belong to two individuals"
+        )
+    matches = [match_columns(one, other, joined, where="ON") for one, other in pairs]
+    if both:
+        # What the statement compares may be a copy that lost something, so the units are compared too.
+        one, other = (exp.column(UNIT, table=each.unit_alias, quoted=True) for each in (left, right))
+        matches.append(equal(one, other, "VARCHAR"))
+    return Relation(
+        tree=left.tree.join(
+            right.tree.args["from_"].this,
+            on=exp.and_(*matches),
+            join_type="LEFT" if side == "LEFT" else "INNER",
+        ),
+        fields=joined.fields,
+        unit=_join_units(left.unit, right.unit),
+        unit_alias=left.unit_alias or right.unit_alias,
+        tables=left.tables + right.tables,
+        private=tuple(dict.fromkeys(left.private + right.private)),
+        joined=True,
+        multiplied=True,
+    )
+
+
+def _read_pairs(
+    join: exp.Join, left: Relation, right: Relation, joined: Relation
+) -> list[tuple[exp.Expr, exp.Expr]]:
+    """What is compared with what in ON or USING; another condition is paired with itself."""
+    using, on = join.args.get("using") or [], join.args.get("on")
+    if using:
+        columns = [exp.column(name.name) for name in using]
+        return [
+            (qualify(column, left, where="USING"), qualify(column, right, where="USING"))
+            for column in columns
+        ]
+    if on is None:
+        raise refuse("a join without ON or USING multiplies records without a bound")
+    condition = qualify(on, joined, where="ON")
+    return [
+        (part.this.unnest(), part.expression.unnest()) if isinstance(part, exp.EQ) else (part, part)
+        for part in list_conditions(condition)
+    ]
+
+
+def _matches_individuals(pair: tuple[exp.Expr, exp.Expr], left: Relation, right: Relation) -> bool:
+    """Whether a unit is compared with a unit, or a reference with what it refers to, across the join."""
+    for one, other in (pair, pair[::-1]):
+        if not (isinstance(one, exp.Column) and isinstance(other, exp.Column)):
+            return False
+        if one.table not in left.fields or other.table not in right.fields:
+            continue
+        mine, theirs = left.field(one), right.field(other)
+        if mine.is_unit and theirs.is_unit:
+            return True
+        for child, parent in ((mine, theirs), (theirs, mine)):
+            if child.refers_to is not None and child.refers_to == parent.origin:
+                return True
+    return False
+
+
+def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
+    if left is None or right is None:
+        return left or right
+    if left.column is None or right.column is None or left.neighbours != right.neighbours:
+        raise refuse("joined private tables need a unit column each, and the same neighbours")
+    return replace(left, max_records=max(left.max_records, right.max_records))
