@@ -15,7 +15,7 @@ from sfumato.recipes import FieldGroups
 from sfumato.schema import Bins
 from sfumato.schema.column import parse_ranges
 
-pytestmark = pytest.mark.shared
+pytestmark = [pytest.mark.shared, pytest.mark.usefixtures("seeded_noise")]
 
 FEW = 60  # values that are listed; of more, bins are declared
 
