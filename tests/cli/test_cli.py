@@ -292,3 +292,22 @@ def test_an_incomplete_pack_is_refused(pack, missing):
 def test_messages_hold_no_path_of_the_machine(project):
     done = run("check", "gone.toml", cwd=project.parent, code=2)
     assert str(Path(project.parent)) not in done.stderr
+
+
+def test_a_file_of_statements_is_planned_and_bought_together(project):
+    folder = project.parent
+    (folder / "dashboard.sql").write_text(
+        "SELECT COUNT(*) AS n FROM t;\nSELECT region, COUNT(*) AS n FROM t GROUP BY region;\n"
+        "SELECT COUNT(*) AS n FROM t WHERE region = 'a';"
+    )
+    told = run("sql", "-f", "dashboard.sql", "--epsilon", "1", "--plan", cwd=folder).stdout
+    assert "3 statements from" in told
+    planned = as_json("sql", "-f", "dashboard.sql", "--epsilon", "1", "--plan", cwd=folder)
+    assert len(planned["statements"]) == 3
+    assert not (folder / "ledger.db").exists()
+    done = run("sql", "-f", "dashboard.sql", "--epsilon", "1", "--json", cwd=folder).stdout
+    answers = [json.loads(line) for line in done.splitlines()]
+    assert [answer["columns"][0] for answer in answers] == ["n", "region", "n"]
+    assert sum(answer["spent"] for answer in answers) <= 1
+    assert as_json("budget", cwd=folder)["spent"] == "1"
+    run("sql", "-c", "SELECT 1", "--plan", cwd=folder, code=2)

@@ -230,7 +230,8 @@ def test_a_plan_that_grows_is_looked_at():
     """A new field of a plan may change what is asked; whoever adds one decides here what it means."""
     known = {*question._FINISHING, *question._ASKED}
     assert {each.name for each in fields(QueryPlan)} == known
-    assert {each.name for each in fields(Relation)} == {*question._DESCRIBED, "tables", "joined"}
+    rows = {"tables", "private", "joined", "multiplied", "individuals"}
+    assert {each.name for each in fields(Relation)} == {*question._DESCRIBED, *rows}
     assert {each.name for each in fields(Key)} == {"node", "tree", "labels", "type"}
     plain = {
         "statistic",

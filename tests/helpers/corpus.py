@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from sfumato.curator.statements import _Desk
+from sfumato.curator.statements import Desk
 from sfumato.engines import execute
 from sfumato.engines.encode import connect
 from sfumato.errors import SfumatoError
@@ -413,7 +413,7 @@ def _condition(draw, depth):
 
 def plan_statement(text, project, engine):
     """The plan of a statement, or None if it is refused; no charge is made."""
-    desk = _Desk(
+    desk = Desk(
         project=project,
         engine=engine,
         find_budget=lambda: project_budget(project),
@@ -421,10 +421,10 @@ def plan_statement(text, project, engine):
         open_ledger=None,
     )
     try:
-        statement = desk._prepare(read_statement(text), epsilon=None)
+        statement = desk.prepare(read_statement(text), epsilon=None)
         if selects_rows(statement.query):
             return None
-        plan = desk._plan_statement(statement, desk._catalog(statement))
+        plan = desk.plan(statement, desk.catalog(statement))
         engine.bind(plan, {name: project.tables[name] for name in plan.relation.tables})
     except SfumatoError:
         return None

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato as sf
 from helpers.projects import write_project
-from sfumato.curator.statements import _Desk
+from sfumato.curator.statements import Desk
 from sfumato.sql import read_statement
 from sfumato.sql.question import read_question
 from sfumato.sql.reuse import link_measures
@@ -36,6 +36,11 @@ KEYS = [
     *("DATE_TRUNC('month', at)", "CAST(at AS DATE)", "TO_CHAR(at, 'YYYY-MM')", "EXTRACT(year FROM at)"),
     *("fee > 20", "CASE WHEN clinic = 'N' THEN 'n' ELSE 'rest' END", "CASE WHEN fee < 50 THEN 'low' END"),
     *("CASE WHEN day < '2025-02-01' THEN 'early' WHEN day >= '2025-02-01' THEN 'late' END", "code % 2"),
+    *(
+        "CASE WHEN clinic = 'N' THEN 'N' WHEN clinic = 'S' THEN 'S' WHEN clinic = 'H' THEN 'H' "
+        "WHEN clinic = 'I' THEN 'I' ELSE 'rest' END",
+        "CASE WHEN fee > 20 THEN 'yes' ELSE 'no' END",
+    ),
     *("CASE WHEN clinic IN ('N', 'S') THEN 1 WHEN clinic = 'H' THEN 2 ELSE 3 END", "clinic IN ('N', 'H')"),
 ]
 
@@ -107,7 +112,7 @@ class Truth:
         curator = sf.open(
             write_project(folder, COLUMNS, rows=make_rows(), epsilon=10**6, delta=1e-6, **facts)
         )
-        self.desk = _Desk(
+        self.desk = Desk(
             project=curator.project,
             engine=curator._engine,
             find_budget=lambda: curator._budget,
@@ -119,8 +124,8 @@ class Truth:
     def ask(self, text):
         """The plan, the question and the exact values of a statement."""
         if text not in self.known:
-            statement = self.desk._prepare(read_statement(f"DP-SELECT 1 {text}"), epsilon=None)
-            plan = self.desk._plan_statement(statement, self.desk._catalog(statement))
+            statement = self.desk.prepare(read_statement(f"DP-SELECT 1 {text}"), epsilon=None)
+            plan = self.desk.plan(statement, self.desk.catalog(statement))
             exact = self.desk.engine.aggregate(plan, self.desk._tables, progress=str).true_values
             self.known[text] = plan, read_question(plan), exact
         return self.known[text]
@@ -225,6 +230,8 @@ def test_what_is_bounded_otherwise_is_said(tmp_path, groups):
         ("most", "", "most >= 3"),
         ("fee > 20", "", ""),
         ("CASE WHEN fee < 50 THEN 'low' END", "", ""),
+        ("CASE WHEN fee > 20 THEN 'yes' ELSE 'no' END", "", "fee <= 20"),
+        ("CASE WHEN clinic = 'N' THEN 'x' ELSE 'z' END", "", "clinic = 'S'"),
     ],
 )
 def test_what_is_not_decided_does_not_follow(tmp_path, keys, condition, later):
@@ -247,6 +254,9 @@ def test_what_is_not_decided_does_not_follow(tmp_path, keys, condition, later):
         ("fee > 20", "fee <= 20"),
         ("CASE WHEN clinic = 'N' THEN 'n' ELSE 'rest' END", ""),
         ("flag", "NOT flag"),
+        ("CASE WHEN fee > 20 THEN 'yes' ELSE 'no' END", "fee > 20"),
+        ("CASE WHEN fee > 20 THEN 'yes' ELSE 'no' END", ""),
+        ("CASE WHEN clinic = 'N' THEN 'x' WHEN clinic = 'S' THEN 'y' ELSE 'z' END", "clinic = 'S'"),
     ],
 )
 def test_what_is_decided_follows(tmp_path, keys, later):

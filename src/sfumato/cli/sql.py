@@ -41,8 +41,15 @@ def sql(
         typer.Option("--model", help="Ask the model of the release in this folder; spends nothing."),
     ] = None,
     epsilon: Annotated[
-        str | None, typer.Option("--epsilon", help="Which model, if the release holds several.")
+        str | None,
+        typer.Option(
+            "--epsilon", help="With -f, what all statements may spend together; with --model, which model."
+        ),
     ] = None,
+    delta: Annotated[str, typer.Option("--delta", help="With -f and --epsilon, also delta.")] = "0",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only show what -f and --epsilon would buy, and the errors.")
+    ] = False,
     output: Annotated[Format, typer.Option("--format", help="How answers are printed.")] = "table",
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="Write the last answer to this file.")
@@ -58,17 +65,26 @@ def sql(
 
     if sum(each is not None for each in (statement, command, file)) > 1:
         raise typer.BadParameter("give one statement, as it is or with -c, or a file (-f)")
-    if epsilon is not None and model is None:
+    if plan and (file is None or epsilon is None or model is not None):
+        raise typer.BadParameter("--plan is for the statements of a file with a price: -f FILE --epsilon E")
+    if epsilon is not None and model is None and file is None:
         raise typer.BadParameter(
-            "--epsilon chooses the model of --model; what may be spent stands in DP-SELECT epsilon ..."
+            "--epsilon is for a file of statements (-f) or chooses the model of --model; what may be spent "
+            "on one stands in DP-SELECT epsilon ..."
         )
     command = statement if command is None else command
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
         raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
     if out is not None:
         check_file(Path(out), force=force)
-    respondent = _Curated(project) if model is None else _Modelled(model, epsilon)
     shown: Format = "json" if json else output
+    if file is not None and epsilon is not None and model is None:
+        last = _run_workload(project, file, epsilon, delta, plan=plan, output=shown, quiet=out is not None)
+        if out is not None and last is not None:
+            write_file(Path(out), _to_bytes(last, Path(out).suffix.lstrip(".")), force=force)
+            note(f"wrote {out}")
+        return
+    respondent = _Curated(project) if model is None else _Modelled(model, epsilon)
     if command is None and file is None:
         _run_shell(respondent, shown)
         return
@@ -80,6 +96,29 @@ def sql(
     if out is not None and answer is not None:
         write_file(Path(out), _to_bytes(answer, Path(out).suffix.lstrip(".")), force=force)
         note(f"wrote {out}")
+
+
+def _run_workload(
+    project: str, file: str, epsilon: str, delta: str, *, plan: bool, output: Format, quiet: bool
+) -> Answer | None:
+    """Plans the statements of a file together and, unless only the `plan` is wanted, buys and prints them."""
+    curator = open_curator(project)
+    with progress(quiet=output == "json") as stage:
+        stage("planning")
+        workload = curator.sql_workload(_read_file(file), epsilon=epsilon, delta=delta, progress=stage)
+        answers = [] if plan else workload.buy()
+    if plan and output == "json":
+        print_json(workload.to_record())
+    elif plan:
+        say(str(workload))
+    for answer in () if quiet else answers:
+        _print(answer, output)
+        for each in answer.notes if output != "json" else ():
+            note(each)
+    if not plan:
+        spent = sum((answer.spent for answer in answers), start=answers[0].spent * 0)
+        note(f"spent epsilon {format_short(spent)} on all; epsilon {curator.budget().left} left")
+    return answers[-1] if answers else None
 
 
 def _read_file(name: str) -> list[str]:

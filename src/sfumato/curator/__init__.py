@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
+    from sfumato.curator.workload import Workload
     from sfumato.learn import Model
     from sfumato.noise import NoiseSource
     from sfumato.sql import Answer, Description
@@ -306,6 +307,43 @@ class Curator:
             pace=pace,
             most_values=most_values,
             stored=self._stored,
+        )
+
+    def sql_workload(
+        self,
+        statements: Sequence[str],
+        *,
+        epsilon: object,
+        delta: object = 0,
+        asked_by: str | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> Workload:
+        """Plain SELECT statements planned together; `buy()` of what is returned pays and answers them.
+
+        What is measured, and how `epsilon` is divided, is chosen so that the mean squared error of the
+        statements, each relative to asking it alone with an equal share, is least (docs/sql.md). With
+        `delta`, noise may be Gaussian. `asked_by` is who asks, `progress` is called with each stage.
+
+        Privacy: planning reads nothing. What is bought are statements, each charged as any other.
+        """
+        from sfumato.curator.statements import Desk
+        from sfumato.curator.workload import plan_workload
+
+        desk = Desk(
+            project=self._project,
+            engine=self._engine,
+            find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
+            report=self.budget,
+            open_ledger=self._ledger,
+            noise=self._noise,
+            asked_by=asked_by,
+        )
+        return plan_workload(
+            statements,
+            desk=desk,
+            epsilon=parse_positive(epsilon, name="epsilon"),
+            delta=parse_delta(delta),
+            progress=progress,
         )
 
     def describe(

@@ -122,7 +122,7 @@ def answer_statement(
     of public groups that would have more than `most_values` numbers is refused. `stored` is what is known of
     the ledger's answers from earlier statements.
     """
-    desk = _Desk(
+    desk = Desk(
         project=project,
         engine=engine,
         find_budget=find_budget,
@@ -156,7 +156,7 @@ def describe_statement(
     def refuse_ledger() -> NoReturn:
         raise AssertionError("what is only described has no ledger")
 
-    desk = _Desk(
+    desk = Desk(
         project=project,
         engine=engine,
         find_budget=lambda: budget,
@@ -167,7 +167,9 @@ def describe_statement(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Desk:
+class Desk:
+    """Answers statements about one project; `answer_statement` says what the fields are."""
+
     project: Project
     engine: Engine
     find_budget: Callable[[], Budget]
@@ -188,9 +190,13 @@ class _Desk:
         parameters: Sequence[object],
         progress: Callable[[str], None],
     ) -> Answer:
+        """The answer to a statement."""
         statement = read_statement(text)
         bind_parameters(statement.query, parameters)
-        statement = self._prepare(statement, epsilon=epsilon)
+        return self.answer_prepared(self.prepare(statement, epsilon=epsilon), progress=progress)
+
+    def answer_prepared(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
+        """The answer to a statement that was made plain."""
         with ExitStack() as held:
             for table in self._named(statement):
                 # The whole statement is about the same records.
@@ -200,11 +206,12 @@ class _Desk:
     def describe(
         self, text: str, *, epsilon: Fraction | None, types: Sequence[pa.DataType | None]
     ) -> Description:
+        """The columns that the answer to a statement would have."""
         statement = read_statement(text)
         stand_in(statement.query, stands_for(types))
         count = count_stands(statement.query)
-        statement = self._prepare(statement, epsilon=epsilon)
-        schema = self._schema(statement, self._catalog(statement))
+        statement = self.prepare(statement, epsilon=epsilon)
+        schema = self._schema(statement, self.catalog(statement))
         stages = [tree for each in statement.around for tree in each.trees]
         stands = find_stands([statement.query, *stages])
         found = [
@@ -217,7 +224,7 @@ class _Desk:
         )
 
     @refuse_deep
-    def _prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement:
+    def prepare(self, statement: Statement, *, epsilon: Fraction | None) -> Statement:
         """The statement made plain: its price known, constants computed, outer queries merged."""
         if self._named(statement):
             statement = price_statement(statement, epsilon=epsilon)
@@ -254,7 +261,7 @@ class _Desk:
             return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
         if statement.within is not None and statement.within.relative:
             statement = replace(statement, within=None, epsilon=_FIRST_TRY)
-        return rehearse_query(self._plan_statement(statement, catalog))
+        return rehearse_query(self.plan(statement, catalog))
 
     def _answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
         """The answer to a question that public facts answer, None for any other."""
@@ -266,12 +273,12 @@ class _Desk:
                 return probe_rows(priced, catalog).empty_table()
             if priced.within is not None and priced.within.relative:
                 priced = replace(priced, within=None)
-            return rehearse_query(self._plan_statement(priced, catalog)).empty_table()
+            return rehearse_query(self.plan(priced, catalog)).empty_table()
         constants = list_constants(statement) if statement.plain else None
         return list_labels(statement, catalog) if constants is None else constants
 
     def _answer_held(self, statement: Statement, *, progress: Callable[[str], None]) -> Answer:
-        catalog = self._catalog(statement)
+        catalog = self.catalog(statement)
         free = self._answer_free(statement, catalog)
         if free is not None and statement.explain:
             text = "public facts answer this: no record is read, and nothing is spent"
@@ -286,10 +293,10 @@ class _Desk:
             return self._select_rows(statement, catalog, progress=progress)
         if statement.within is not None and statement.within.relative:
             return self._approach(statement, statement.within, catalog, progress=progress)
-        plan = self._plan_statement(statement, catalog)
+        plan = self.plan(statement, catalog)
         if statement.explain:
             return self._explain((plan,), free=self._derive(plan, catalog))
-        bind = partial(self._plan_statement, statement, catalog)
+        bind = partial(self.plan, statement, catalog)
         if statement.free:
             return self._give(plan, catalog, bind=bind, progress=progress)
         if not statement.fresh and not self._is_stored(plan):
@@ -349,10 +356,10 @@ class _Desk:
 
         With `fresh`, what was just measured, of both together.
         """
-        entries, question = self.report().entries, self._question(plan)
+        entries, question = self.report().entries, self.question(plan)
         if not entries or question is None:
             return None
-        ledger, tables = self.open_ledger(), self._described(plan)
+        ledger, tables = self.open_ledger(), self.described(plan)
         version = self._version(plan, ledger.secret)
         known: list[Earlier] = []
         for charge in self.stored.find(entries, question, version=version, before=before):
@@ -363,7 +370,7 @@ class _Desk:
 
     def _plan_again(self, statement: Statement, catalog: Catalog) -> QueryPlan:
         """The plan of a statement as a ledger has it."""
-        prepared = self._prepare(statement, epsilon=None)
+        prepared = self.prepare(statement, epsilon=None)
         make = prepare_query(prepared, catalog, selection_delta=self.find_budget().selection)
         return make(prepared.epsilon or Fraction(0))
 
@@ -378,9 +385,7 @@ class _Desk:
             and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.noises)
         )
 
-    def _plan_statement(
-        self, statement: Statement, catalog: Catalog, *, chosen: _Bounds | None = None
-    ) -> QueryPlan:
+    def plan(self, statement: Statement, catalog: Catalog, *, chosen: _Bounds | None = None) -> QueryPlan:
         """The plan of a statement; with `chosen`, bounds that were chosen under the charge for it."""
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
@@ -405,7 +410,7 @@ class _Desk:
         epsilon, spent = _FIRST_TRY, Fraction(0)
         last: tuple[QueryPlan, NoisyAggregates] | None = None
         while True:
-            plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
+            plan = self.plan(replace(statement, within=None, epsilon=epsilon), catalog)
             check_within(plan)
             averaged = can_average(plan)
             if statement.explain:
@@ -445,7 +450,7 @@ class _Desk:
             wanted = max_mu(level, statement.delta) ** 2 - float(seen)
             step = mu_to_epsilon(math.sqrt(wanted), statement.delta) if wanted > 0 else float(_FIRST_TRY)
             epsilon = round_up(min(step, float(level)), places=6)
-            plan = self._plan_statement(replace(statement, within=None, epsilon=epsilon), catalog)
+            plan = self.plan(replace(statement, within=None, epsilon=epsilon), catalog)
             if not can_average(plan):
                 raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
             try:
@@ -530,7 +535,7 @@ class _Desk:
         progress: Callable[[str], None],
     ) -> tuple[NoisyAggregates, Fraction, Entry]:
         """The same, and the entry of the charge."""
-        question = self._question(plan)
+        question = self.question(plan)
         held, entries = [plan], []
 
         def under(entry: Entry) -> None:
@@ -625,11 +630,11 @@ class _Desk:
             return False
         ledger = self.open_ledger()
         version = self._version(plan, ledger.secret)
-        question, names = self._question(plan), [self._former_digest(plan)]
+        question, names = self.question(plan), [self._former_digest(plan)]
         names += [] if question is None else [digest_question(plan, question)]
         return any(ledger.find_answer(plan_digest=name, table_version=version) for name in names)
 
-    def _described(self, plan: QueryPlan) -> dict[str, object]:
+    def described(self, plan: QueryPlan) -> dict[str, object]:
         """The described tables that a plan reads, as a record."""
         return {
             name: table_spec(table, tuple(table.columns))
@@ -637,13 +642,13 @@ class _Desk:
             if name in plan.relation.tables
         }
 
-    def _question(self, plan: QueryPlan) -> Question | None:
+    def question(self, plan: QueryPlan) -> Question | None:
         """What a plan asks; None if it is found again by its text alone."""
-        return read_question(plan, self._described(plan)) if can_reuse(plan) else None
+        return read_question(plan, self.described(plan)) if can_reuse(plan) else None
 
     def _former_digest(self, plan: QueryPlan) -> str:
         """The digest under which earlier versions stored the answer to a plan, by its text."""
-        return digest({"plan": plan.to_record(), "tables": self._described(plan)})
+        return digest({"plan": plan.to_record(), "tables": self.described(plan)})
 
     def _units(self, plan: QueryPlan) -> dict[str, str]:
         """The unit of every private table that a plan reads."""
@@ -654,7 +659,7 @@ class _Desk:
         names = sorted(set(plan.relation.tables))
         return digest([self.engine.version(self._tables[name], secret=secret) for name in names])
 
-    def _catalog(self, statement: Statement) -> Catalog:
+    def catalog(self, statement: Statement) -> Catalog:
         """The tables of the project; of those that the statement names, also their stored columns."""
         named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
         catalog: Catalog = {}

@@ -22,7 +22,7 @@ from sfumato.sql.calendar import EPOCH
 from sfumato.sql.check import finite_labels
 from sfumato.sql.constants import NotConstant, fold
 from sfumato.sql.dates import list_spans
-from sfumato.sql.question import NEGATED, spell, spell_expression
+from sfumato.sql.question import NEGATED, rename_tables, spell, spell_expression
 from sfumato.sql.settle import is_day
 
 if TYPE_CHECKING:
@@ -103,11 +103,42 @@ def read_axis(key: Key, relation: Relation, aliases: dict[str, str]) -> Axis:
     spans = list_spans(key.node, relation)
     if spans is not None and finite_labels(key.node) is None:
         return _read_dates(key, spans, relation, text, labels, aliases)
+    parted = _read_case(rename_tables(key.node.unnest(), aliases), text, labels)
+    if parted is not None:
+        return parted
     known: list[dict[str, Possible]] = [{text: Point(label)} for label in labels]
     if _is_total(key.node):
         return Axis(text=text, labels=labels, cells=tuple(known), owners=tuple(range(len(labels))))
     outside: dict[str, Possible] = {text: Rest(frozenset(labels))}
     return Axis(text=text, labels=labels, cells=(*known, outside), owners=(*range(len(labels)), -1))
+
+
+def _read_case(node: exp.Expr, text: str, labels: tuple[Value, ...]) -> Axis | None:
+    """CASE that tells values of one column apart, or if one condition holds, with a result for the rest."""
+    default = node.args.get("default") if isinstance(node, exp.Case) else None
+    if not isinstance(default, exp.Literal) or node.this is not None:
+        return None
+    places = {str(label): place for place, label in enumerate(labels)}
+    branches = [(branch.this.unnest(), branch.args["true"]) for branch in node.args["ifs"]]
+    if any(result.name not in places for _, result in (*branches, (None, default))):
+        return None
+    tests = [test for test, _ in branches]
+    cells: list[dict[str, Possible]]
+    owners = [places[result.name] for _, result in branches]
+    heads = {spell(test.this) for test in tests if isinstance(test, exp.EQ)}
+    values = [read_constant(test.expression) if isinstance(test, exp.EQ) else None for test in tests]
+    if len(heads) == 1 and None not in values and len(set(values)) == len(values):
+        (head,) = heads
+        cells = [{head: Point(value)} for value in values]
+        rest: dict[str, Possible] = {head: Rest(frozenset(values))}
+    elif len(tests) == 1:
+        head = spell(tests[0])
+        cells, rest = [{head: Point(value=True)}], {head: Rest(frozenset((True,)))}
+    else:
+        return None
+    owners.append(places[default.name])
+    known = [{**cell, text: Point(labels[owner])} for cell, owner in zip([*cells, rest], owners, strict=True)]
+    return Axis(text=text, labels=labels, cells=tuple(known), owners=tuple(owners))
 
 
 def read_spans(key: Key, relation: Relation, aliases: dict[str, str]) -> tuple[str, list[Any]] | None:
@@ -290,9 +321,10 @@ def _truth(possible: Possible) -> int:
         return NULL
     if isinstance(possible, Point) and isinstance(possible.value, bool):
         return TRUE if possible.value else FALSE
-    if isinstance(possible, Rest) and {True, False} <= set(possible.excluded):
-        return NULL
-    return ANYTHING
+    bits = ANYTHING
+    if isinstance(possible, Rest):
+        bits &= ~sum({True: TRUE, False: FALSE}[each] for each in possible.excluded if isinstance(each, bool))
+    return bits
 
 
 def _is_null(possible: Possible) -> int:
@@ -348,11 +380,9 @@ def _list_described(field: Field, column: Column) -> list[tuple[int, Possible]]:
     size = domain.size
     if column.missing_label is not None:
         cells.append((size, Point(None)))
-        if column.outside != "other":
-            outside.append(Rest())  # what is written but cannot be read has no label
+        if not (isinstance(domain, Values) and isinstance(domain.values[0], str)):
+            outside.append(Point(None))  # what is written but cannot be read as a number is no missing value
     code = column.size - 1 if column.outside == "other" else -1
-    if column.missing_label is not None and column.outside == "other":
-        outside.append(Point(None))
     return [*cells, *((code, each) for each in outside)]
 
 

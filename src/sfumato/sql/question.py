@@ -7,6 +7,7 @@ to the answer.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.LT: exp.GTE,
 }
 """What a comparison becomes under NOT; both are NULL together."""
+
+_GIVEN = re.compile(r"t\d+", re.IGNORECASE)
 
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
 _FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages")
@@ -116,7 +119,10 @@ def can_reuse(plan: QueryPlan) -> bool:
     plain = all(
         each.private is None and not each.parts and each.edges is None and each.chosen for each in measures
     )
-    return plain and not plan.choices and plan.sets is None and not plan.relation.chosen
+    inner = [node.alias for node in plan.relation.tree.find_all(exp.Table, exp.Subquery)]
+    # A name of an inner query must not be one that tables are given here.
+    clear = not any(_GIVEN.fullmatch(name) for name in inner if name.lower() not in plan.relation.fields)
+    return plain and clear and not plan.choices and plan.sets is None and not plan.relation.chosen
 
 
 def digest_question(plan: QueryPlan, question: Question) -> str:

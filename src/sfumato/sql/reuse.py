@@ -26,6 +26,7 @@ from sfumato.sql.cells import (
     Axis,
     Point,
     Possible,
+    Rest,
     Span,
     decide,
     implies,
@@ -139,10 +140,6 @@ def link_measures(
         return {}
     if plan.selection is not None or earlier.selection is not None:
         return _link_open(plan, question, earlier, asked)
-    given = list(question.conditions.values())
-    for text, condition in asked.conditions.items():
-        if text not in question.conditions and not implies(given, condition):
-            return {}
     grid = _Grid(plan, question, earlier, asked)
     if grid.codes is None:
         return {}
@@ -284,6 +281,8 @@ class _Grid:
             return _pick([(decide(node, self._axes), 1)], 0, self._shape)
         if isinstance(node, exp.Case):
             return self._map_case(node, key)
+        if isinstance(node, exp.Column):
+            return self._map_values(text, read_axis(key, relation, aliases))
         spans = read_spans(key, relation, aliases)
         return None if spans is None else self._map_dates(*spans)
 
@@ -304,6 +303,28 @@ class _Grid:
         ]
         last = _DROPPED if default is None or isinstance(default, exp.Null) else codes[default.name]
         return _pick(branches, last, self._shape, drops_null=False)
+
+    def _map_values(self, column: str, wanted: Axis) -> NDArray[np.int64] | None:
+        """The labels of a column where an axis tells its listed values from all others."""
+        pairs = [(cell[column], owner) for cell, owner in zip(wanted.cells, wanted.owners, strict=True)]
+        points = {
+            each.value: owner for each, owner in pairs if isinstance(each, Point) and each.value is not None
+        }
+        others = {owner for each, owner in pairs if not (isinstance(each, Point) and each.value in points)}
+        for number, axis in enumerate(self._axes):
+            if column not in axis.cells[0]:
+                continue
+            codes = []
+            for cell in axis.cells:
+                match cell[column]:
+                    case Point(value) if value is not None and value in points:
+                        codes.append(points[value])
+                    case Rest(excluded) if set(points) <= excluded and len(others) == 1:
+                        codes.append(next(iter(others)))
+                    case _:
+                        codes.append(_UNDECIDED)
+            return self._spread(number, codes)
+        return None
 
     def _map_dates(self, column: str, spans: list[tuple[int, Span]]) -> NDArray[np.int64] | None:
         """The periods of a new key that hold those of an earlier one wholly."""
@@ -581,6 +602,38 @@ def _derive_open(
         noisy=NoisyAggregates(values=values, keys=tuple(keys[row] for row in rows)),
         entries=(earlier.entry,),
     )
+
+
+def expect_noise(
+    plan: QueryPlan, question: Question, measured: Sequence[tuple[QueryPlan, Question]]
+) -> QueryPlan | None:
+    """The plan with the noise of the best answer that follows from what is `measured`, None if none does."""
+    linked = [(each, link_measures(plan, question, each, asked)) for each, asked in measured]
+    noises = []
+    for number, noise in enumerate(plan.noises):
+        options = []
+        for each, links in linked:
+            if number not in links:
+                continue
+            source, target = each.noises[links[number].measure], links[number].target
+            counts = np.bincount(target[target >= 0], minlength=plan.groups)
+            choice = noise.kind == "exponential"
+            options.append(
+                replace(source, measure=noise.measure) if choice else _sum_noise(noise, source, counts)
+            )
+        if not options:
+            return None
+        noises.append(min(options, key=spread_of_noise))
+    return replace(plan, noises=tuple(noises))
+
+
+def spread_of_noise(noise: Noise) -> float:
+    """The mean variance of noise over groups; of a choice, in proportion to the inverse square of epsilon."""
+    if noise.parts:
+        return float(np.mean(sum(part.variances for part in noise.parts)))
+    if noise.kind == "exponential":
+        return float(sum((cost.scale for cost in noise.costs), Fraction(0))) ** -2
+    return noise.deviation**2
 
 
 def can_average(plan: QueryPlan) -> bool:
