@@ -14,6 +14,7 @@ from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quant
 from sfumato.sql.chosen import choose_bounds, choose_records, covers_costs
 from sfumato.sql.contributions import CAPS, tally_individuals
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
+from sfumato.sql.expected import SIZES, ExpectedError, expected_errors, note_noise
 from sfumato.sql.finish import (
     Answer,
     Price,
@@ -23,8 +24,10 @@ from sfumato.sql.finish import (
     note_selection,
     pack_noisy,
     rehearse_query,
+    sum_records,
     unpack_noisy,
 )
+from sfumato.sql.listing import Listing, answer_listing, read_listing
 from sfumato.sql.magnitudes import bounds_around
 from sfumato.sql.nested import aggregates, flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
@@ -34,13 +37,12 @@ from sfumato.sql.plan import (
     QueryPlan,
     check_within,
     describe_scales,
-    expected_errors,
     explain_query,
     half_width,
     least_epsilon,
 )
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
-from sfumato.sql.probes import is_probe, list_constants, list_labels, probe_rows
+from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
 from sfumato.sql.quantiles import count_levels
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rollups import sum_levels
@@ -51,10 +53,13 @@ from sfumato.sql.statement import Statement, Within, price_statement, read_state
 __all__ = [
     "CAPS",
     "CELLS",
+    "SIZES",
     "UNIT",
     "Answer",
     "Catalog",
     "Description",
+    "ExpectedError",
+    "Listing",
     "Measure",
     "Noise",
     "NoisyAggregates",
@@ -64,6 +69,7 @@ __all__ = [
     "Statement",
     "Within",
     "aggregates",
+    "answer_listing",
     "bind_parameters",
     "bounds_around",
     "check_within",
@@ -89,9 +95,11 @@ __all__ = [
     "least_epsilon",
     "list_constants",
     "list_labels",
+    "name_columns_of",
     "normalize",
     "note_bounds",
     "note_counts",
+    "note_noise",
     "note_selection",
     "pack_noisy",
     "parameter_type",
@@ -103,6 +111,7 @@ __all__ = [
     "probe_rows",
     "quantile_ranks",
     "quantile_scores",
+    "read_listing",
     "read_statement",
     "refuse",
     "refuse_deep",
@@ -112,6 +121,7 @@ __all__ = [
     "stand_in",
     "stands_for",
     "sum_levels",
+    "sum_records",
     "take_out",
     "tally_individuals",
     "unpack_noisy",
