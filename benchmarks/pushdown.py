@@ -64,14 +64,16 @@ def time_ours(curator, name: str, epsilon: int) -> float:
     return time.perf_counter() - start
 
 
-def compare(source: str, plain, options, *, bounds=(20, 100)) -> None:
+def compare(source: str, plain, options) -> None:
     import sfumato as sf
     from sfumato.engines.postgres.engine import PostgresEngine
     from sfumato.engines.spark.engine import SparkEngine
 
     for name in options.statements:
         sides: dict[str, list[float]] = {"plain": []}
-        curators = {f"ours, max_records = {bound}": sf.open(write_project(source, bound)) for bound in bounds}
+        curators = {
+            f"ours, max_records = {bound}": sf.open(write_project(source, bound)) for bound in options.bounds
+        }
         sides |= {side: [] for side in curators}
         for round_ in range(options.rounds):
             start = time.perf_counter()
@@ -83,7 +85,7 @@ def compare(source: str, plain, options, *, bounds=(20, 100)) -> None:
             kept = [(each, each.push) for each in (PostgresEngine, SparkEngine)]
             for each, _ in kept:
                 each.push = lambda self, table, plan: None
-            sides["fetched"] = [time_ours(sf.open(write_project(source, bounds[0])), name, 50)]
+            sides["fetched"] = [time_ours(sf.open(write_project(source, options.bounds[0])), name, 50)]
             for each, push in kept:
                 each.push = push
         plainly = statistics.median(sides["plain"])
@@ -146,6 +148,7 @@ if __name__ == "__main__":
     parser.add_argument("engine", choices=["postgres", "spark"])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bounds", nargs="+", type=int, default=[20, 100])
     parser.add_argument("--statements", nargs="+", choices=list(STATEMENTS), default=list(STATEMENTS))
     parser.add_argument("--fetched", action="store_true", help="also fetch the columns, once")
     options = parser.parse_args()

@@ -2,6 +2,8 @@
 
 import os
 
+import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -105,3 +107,34 @@ def ask_together(source, waiting):
         if corpus.read_rows(pushed, columns) != expected:
             faults.append(text)
     return faults
+
+
+def test_one_individual_moves_what_a_server_aggregates_by_no_more_than_is_charged_for(
+    folder, write_table, tmp_path
+):
+    """Neighbouring tables in PostgreSQL, with the noise off: whoever has most records is in one only."""
+    whole = corpus.make_table("edges", rows=200)
+    source, other = (
+        write_table(name, rows)
+        for name, rows in (("whole", whole), ("without", whole.filter(pc.field("person") != "ana")))
+    )
+    here = corpus.make_project(["t.parquet"] * 3, folder)
+    projects = [corpus.move(here, [each] * 3) for each in (source, other)]
+    engine, server, moved = DuckDBEngine(folder), open_engine(tmp_path), 0
+    for text in corpus.make_statements(60, "neighbours", about=[("t", "person")]):
+        plan = corpus.plan_statement(text, here, engine)
+        if plan is None or server._push(plan, projects[0].tables)[2] is None:
+            continue
+        one, two = (server.aggregate(plan, each.tables, **QUIET) for each in projects)
+        for noise, a, b in zip(plan.noises, one.true_values, two.true_values, strict=True):
+            difference = np.abs((a - b).astype(object))
+            moved += bool(difference.any())
+            if noise.kind == "exponential":
+                assert difference.sum() <= plan.unit.max_records, text
+                continue
+            (cost,) = noise.costs
+            if noise.kind == "laplace":
+                assert difference.sum() <= cost.sensitivity, text
+            else:
+                assert (difference**2).sum() <= cost.sensitivity**2, text
+    assert moved > 20
