@@ -207,14 +207,14 @@ def test_sql_reads_files_and_pipes(project):
     assert "COUNT(*)" in text
     assert "nothing was spent" in text
     done = subprocess.run(
-        [sys.executable, "-m", "sfumato", "sql", "--format", "csv"],
+        [sys.executable, "-m", "sfumato", "sql", "--format", "csv", "--keep-going"],
         input="DP-SELECT 1 COUNT(*) FROM t;\nSELECT * FROM t;\n.budget\n",
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0
+    assert done.returncode == 2
     assert done.stdout.splitlines()[0] == "COUNT(*),COUNT(*)_low,COUNT(*)_high"
     assert "DP-SELECT epsilon in place of SELECT" in done.stderr
     assert "epsilon 19 of 20 left" in done.stderr

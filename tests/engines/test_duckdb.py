@@ -311,6 +311,9 @@ def test_a_missing_header_line_is_not_shown(tmp_path):
     with pytest.raises(SourceError) as caught:
         DuckDBEngine(tmp_path).check(described, (("c",),))
     assert "Jane" not in str(caught.value)
+    assert DuckDBEngine(tmp_path).describe(described) == {}
+    (tmp_path / "t.csv").write_text("n,c\nJane Doe,HIV positive\n")
+    assert set(DuckDBEngine(tmp_path).describe(described)) == {"n", "c"}
 
 
 def test_the_version_changes_with_the_file_and_hides_its_size(tmp_path, people):

@@ -518,3 +518,54 @@ def test_many_weights_do_not_fit_into_a_statement(place, monkeypatch):
     asked = IndividualCounts(columns=("region",), max_cells=1, cells=np.arange(3), times=times)
     with pytest.raises(RecipeError, match="do not fit"):
         open_engine(Path()).count(describe(source), (asked,), **SILENT)
+
+
+# Rows of individuals, references, semi-joins and unions: computed here, of columns that are fetched.
+
+SEVERAL = """
+[budget]
+epsilon = 1000
+[tables.visits]
+source = "{visits}"
+unit = "person"
+max_records = 3
+[tables.items]
+source = "{items}"
+references = {{visit = "visits.id"}}
+max_records = 4
+[tables.items.columns.kind]
+range = [0, 2]
+"""
+QUESTIONS = [
+    "n, COUNT(*) FROM (SELECT person, COUNT(*) AS n FROM visits GROUP BY person) AS p GROUP BY n",
+    "kind, COUNT(*), COUNT(DISTINCT person) FROM items GROUP BY kind",
+    "COUNT(*) FROM visits JOIN items ON items.visit = visits.id",
+    "COUNT(*) FROM visits WHERE person IN (SELECT person FROM items WHERE kind = 1)",
+    "COUNT(*) FROM (SELECT person FROM visits UNION ALL SELECT person FROM items) AS u",
+    "SUM(n) FROM (SELECT person, COUNT(DISTINCT kind) AS n FROM items GROUP BY person) AS p",
+]
+
+
+def test_several_tables_are_asked_as_files_are(write_table, tmp_path):
+    visits = pa.table({"id": [*range(12), 3], "person": [f"p{n % 5}" for n in range(12)] + [None]})
+    items = pa.table({"visit": [n * 7 % 15 for n in range(40)], "kind": [n % 4 for n in range(40)]})
+    found = []
+    for where in ("server", "files", "both"):
+        folder = tmp_path / where
+        folder.mkdir()
+        pq.write_table(visits, folder / "v.parquet")
+        pq.write_table(items, folder / "i.parquet")
+        place = write_table("several_visits", visits) if where == "server" else "v.parquet"
+        other = "i.parquet" if where == "files" else write_table("several_items", items)
+        (folder / "sfumato.toml").write_text(SEVERAL.format(visits=place, items=other))
+        curator = Curator(read_project(folder / "sfumato.toml"), noise=Exact())
+        found.append([curator.sql(f"DP-SELECT 1 {each}").table.to_pydict() for each in QUESTIONS])
+        recipe = sf.recipes.CellCounts(table="items", by=("kind",))
+        if where == "files":
+            assert sum(curator.release(recipe, epsilon=1).table["count"].to_pylist()) > 0
+            continue
+        spent = curator.budget().spent
+        with pytest.raises(SourceError, match="from files only"):
+            curator.release(recipe, epsilon=1)
+        assert curator.budget().spent == spent
+    assert found[0] == found[1] == found[2]

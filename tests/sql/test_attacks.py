@@ -222,7 +222,7 @@ def _parameters(*expect):
 def test_the_attacks_are_many_and_named_once():
     names = [attack["name"] for attack in ATTACKS]
     assert len(names) == len(set(names)) >= 60
-    assert {attack["expect"] for attack in ATTACKS} == {"refused", "safe", "beyond"}
+    assert {attack["expect"] for attack in ATTACKS} == {"refused", "safe", "beyond", "public"}
 
 
 @pytest.mark.parametrize("attack", _parameters("refused", "beyond"))
@@ -237,6 +237,17 @@ def test_what_must_be_refused_is_refused_for_nothing(neighbours, monkeypatch, at
         assert budget.spent == 0
         assert_tells_nothing(error, statement)
     assert str(results[0][1]) == str(results[1][1])
+
+
+@pytest.mark.parametrize("attack", _parameters("public"))
+def test_public_facts_are_the_same_whatever_the_records(neighbours, monkeypatch, attack):
+    (one, first, spent), (two, second, again) = (
+        send(folder, attack["statement"], monkeypatch) for folder in neighbours
+    )
+    assert first.table.equals(second.table)
+    assert not one.answered
+    assert not two.answered
+    assert spent.spent == again.spent == 0
 
 
 @pytest.mark.parametrize("attack", _parameters("safe"))

@@ -189,6 +189,22 @@ def test_recipes_count_along_references(folder, plain, tmp_path):
     wanted = plain.sql("SELECT kind, COUNT(*) FROM owned GROUP BY kind ORDER BY kind").fetchall()
     assert release.table["count"].to_pylist() == [count for _, count in wanted]
     assert "consistent" in sf.verify(tmp_path / "out").verdict
+    assert "counts once for everybody who holds its key" in (tmp_path / "out" / "writeup.md").read_text()
+
+
+def test_parameters_inside_are_read_as_what_they_meet(curator):
+    inner = (
+        "(SELECT person, COUNT(*) AS n FROM visits WHERE day >= $1 GROUP BY person HAVING COUNT(*) > $2) AS p"
+    )
+    statement = (
+        f"SELECT COUNT(*) AS k FROM {inner} WHERE person IN (SELECT person FROM visits WHERE fee > $3)"
+    )
+    described = curator.describe(statement, epsilon=1)
+    assert [str(kind) for kind in described.parameters] == ["date32[day]", "int64", "double"]
+    bound = curator.sql(statement, epsilon=MUCH, parameters=("2025-02-01", "1", "20"))
+    written = statement.replace("$1", "DATE '2025-02-01'").replace("$2", "1").replace("$3", "20")
+    again = curator.sql(written, epsilon=MUCH)
+    assert bound.table["k"].to_pylist() == again.table["k"].to_pylist()
 
 
 def test_a_record_is_copied_for_everybody_who_holds_its_key(tmp_path):

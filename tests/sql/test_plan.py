@@ -321,8 +321,8 @@ def test_row_selection_is_one_histogram_or_a_chain_of_pairs():
 
 def test_explain_states_the_plan():
     found = plan("DP-SELECT 1 region, COUNT(*) FROM t GROUP BY region")
-    text = explain_query(found, left=Fraction(10), admitted=True)
-    for words in ("at most 20 records", "3, public", "scale 20, sensitivity 20 (L1)", "fits", "epsilon 1;"):
+    text = explain_query(found, errors={"n": "little"}, left=Fraction(10), admitted=True)
+    for words in ("at most 20 records", "3, public", "scale 20, sensitivity 20 (L1)", "n: little", "fits"):
         assert words in text
 
 

@@ -219,7 +219,8 @@ class Harness:
             self._fields[name] = list_fields(table, kinds)
             self._unit_kinds[name] = kinds.get(table.unit.column or "", "text")
             suffix = ".csv" if table.source.lower().endswith(TEXT_FILES) else ".parquet"
-            tables[name] = replace(table, source=f"table {len(tables)}{suffix}")
+            # Made-up records name their individual themselves: references lead to it before what is audited.
+            tables[name] = replace(table, source=f"table {len(tables)}{suffix}", reference=None)
         public = {
             name: replace(each, source=str((project.folder / each.source).resolve()))
             for name, each in project.public.items()

@@ -20,6 +20,7 @@ from sqlglot import exp
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
 from sfumato.curator.door import Bill, Charged, answer_under_charge
 from sfumato.curator.draws import draw_noisy as _add_noise
+from sfumato.curator.explain import explain_facts, explain_plans
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
 from sfumato.errors import BudgetExceeded, ChargeKept, RecipeError
 from sfumato.exact import digest, round_up
@@ -28,17 +29,15 @@ from sfumato.sql import (
     Answer,
     Description,
     NoisyAggregates,
-    Price,
     QueryPlan,
     Source,
+    answer_listing,
     bind_parameters,
     bounds_around,
     check_within,
     choose_bounds,
     count_stands,
     describe_rows,
-    expected_errors,
-    explain_query,
     find_stands,
     finish_rows,
     flatten,
@@ -48,6 +47,7 @@ from sfumato.sql import (
     least_epsilon,
     list_constants,
     list_labels,
+    name_columns_of,
     normalize,
     pack_noisy,
     parameter_type,
@@ -56,6 +56,7 @@ from sfumato.sql import (
     prepare_query,
     price_statement,
     probe_rows,
+    read_listing,
     read_statement,
     refuse,
     refuse_deep,
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Statement, Within
+    from sfumato.sql import Catalog, Listing, Statement, Within
 
     _Bounds = Mapping[str, tuple[Fraction, Fraction]]
 
@@ -191,6 +192,9 @@ class Desk:
         progress: Callable[[str], None],
     ) -> Answer:
         """The answer to a statement."""
+        listing = read_listing(text)
+        if listing is not None:
+            return explain_facts() if listing.explain else Answer(table=self._list(listing), public=True)
         statement = read_statement(text)
         bind_parameters(statement.query, parameters)
         return self.answer_prepared(self.prepare(statement, epsilon=epsilon), progress=progress)
@@ -207,6 +211,10 @@ class Desk:
         self, text: str, *, epsilon: Fraction | None, types: Sequence[pa.DataType | None]
     ) -> Description:
         """The columns that the answer to a statement would have."""
+        listing = read_listing(text)
+        if listing is not None:
+            table = explain_facts().table if listing.explain else self._list(listing)
+            return Description(columns=tuple((field.name, field.type) for field in table.schema))
         statement = read_statement(text)
         stand_in(statement.query, stands_for(types))
         count = count_stands(statement.query)
@@ -221,6 +229,15 @@ class Desk:
         return Description(
             columns=tuple((field.name, field.type) for field in schema),
             parameters=kinds_of_parameters(found, types),
+        )
+
+    def _list(self, asked: Listing) -> pa.Table:
+        """The answer to a question about the tables themselves."""
+        return answer_listing(
+            asked,
+            self.project,
+            find_source=self._source,
+            describe=lambda text: self.describe(text, epsilon=Fraction(1), types=()).schema,
         )
 
     @refuse_deep
@@ -256,7 +273,7 @@ class Desk:
         if statement.mode == "public":
             tree, names = plan_public(statement.query, catalog)
             tables = {name: self.project.public[name] for name in names}
-            return _rename(self.engine.select(tree, tables, rows=False), statement).schema
+            return name_columns_of(self.engine.select(tree, tables, rows=False), statement).schema
         if selects_rows(statement.query):
             return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
         if statement.within is not None and statement.within.relative:
@@ -281,14 +298,13 @@ class Desk:
         catalog = self.catalog(statement)
         free = self._answer_free(statement, catalog)
         if free is not None and statement.explain:
-            text = "public facts answer this: no record is read, and nothing is spent"
-            return Answer(table=pa.table({"plan": [text]}), explanation=text, public=True)
+            return explain_facts()
         if free is not None:
             return Answer(table=free, public=True)
         if statement.mode == "public":
             tree, names = plan_public(statement.query, catalog)
             table = self.engine.select(tree, {name: self.project.public[name] for name in names})
-            return Answer(table=_rename(table, statement), public=True)
+            return Answer(table=name_columns_of(table, statement), public=True)
         if selects_rows(statement.query):
             return self._select_rows(statement, catalog, progress=progress)
         if statement.within is not None and statement.within.relative:
@@ -606,24 +622,14 @@ class Desk:
             self.engine.bind(plan, self._tables)
             if plan.choices:
                 self.engine.bind(plan.choice_plan, self._tables)
-        report = self.report()
-        costs = tuple(cost for plan in plans for cost in plan.costs)
-        admitted = admits(report.budget, report.sums, costs)
-        text = "\n".join(explain_query(plan, left=report.left, admitted=admitted) for plan in plans)
-        text += more
-        if free is not None:
-            text += f"\n  free         {free.describe()}, for nothing: DP-SELECT FREE ..."
-        table = pa.table({"plan": text.splitlines()})
-        price = Price(
-            epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
-            delta=sum((plan.delta for plan in plans), Fraction(0)),
-            errors=expected_errors(plans[0]),
-            groups=None if plans[0].selection is not None else plans[0].rows,
-            admitted=admitted,
+        return explain_plans(
+            plans,
+            report=self.report(),
+            open_ledger=self.open_ledger,
             stored=all(map(self._is_stored, plans)),
-            free=None if free is None else expected_errors(free.plan),
+            more=more,
+            free=free,
         )
-        return Answer(table=table, explanation=text, price=price)
 
     def _is_stored(self, plan: QueryPlan) -> bool:
         if not self.report().entries:
@@ -663,21 +669,21 @@ class Desk:
         """The tables of the project; of those that the statement names, also their stored columns."""
         named = {table.name.lower() for table in statement.query.find_all(exp.Table)}
         catalog: Catalog = {}
-        for name, table in self.project.tables.items():
+        for name in self._tables:
             used = name.lower() in named
-            stored = self.engine.describe(table) if used else {}
-            types = self.engine.column_types(table) if used else {}
-            catalog[name] = Source(name=name, stored=stored, table=table, types=types)
-        for name, public in self.project.public.items():
-            used = name.lower() in named
-            if used:
-                refuse_private_file(public, self.project)
-            catalog[name] = Source(
-                name=name,
-                stored=self.engine.describe(public) if used else {},
-                labels=self.engine.list_labels(public) if used else {},
-            )
+            unused = Source(name=name, stored={}, table=self.project.tables.get(name))
+            catalog[name] = self._source(name) if used else unused
         return catalog
+
+    def _source(self, name: str) -> Source:
+        """A table with its stored columns, from headers, footers and catalogues alone."""
+        if name in self.project.tables:
+            table = self.project.tables[name]
+            types = self.engine.column_types(table)
+            return Source(name=name, stored=self.engine.describe(table), table=table, types=types)
+        public = self.project.public[name]
+        refuse_private_file(public, self.project)
+        return Source(name=name, stored=self.engine.describe(public), labels=self.engine.list_labels(public))
 
     @property
     def _tables(self) -> dict[str, Table | PublicTable]:
@@ -688,12 +694,3 @@ def _read_bounds(plan: QueryPlan, noisy: NoisyAggregates) -> _Bounds:
     """The bounds that were chosen, by the text of their operand."""
     pairs = zip(plan.unbounded, noisy.bounds, strict=True)
     return {operand.sql(dialect="duckdb"): bounds_around(*chosen) for operand, chosen in pairs}
-
-
-def _rename(table: pa.Table, statement: Statement) -> pa.Table:
-    """The table with its columns named as they are written, if none stands for several."""
-    items = statement.query.expressions
-    if len(items) != table.num_columns or any(isinstance(item, exp.Star) for item in items):
-        return table
-    names = [item.alias or text for item, text in zip(items, statement.texts, strict=True)]
-    return table.rename_columns(names)

@@ -223,8 +223,8 @@ def _expect(each: Wanted, measured: list[tuple[QueryPlan, Question]], alone: Que
     ratios = [spread_of_noise(noise) / spread_of_noise(before) for before, noise in pairs]
     return Expected(
         text=each.text,
-        errors=expected_errors(plan),
-        alone=expected_errors(each.plan),
+        errors=_widths(plan),
+        alone=_widths(each.plan),
         variance_ratio=1 / float(np.mean(ratios)),
     )
 
@@ -267,3 +267,8 @@ def _buy(
 
 def _show(error: float | None) -> str:
     return "as the answer tells" if error is None else f"+-{error:.4g}"
+
+
+def _widths(plan: QueryPlan) -> dict[str, float | None]:
+    """The expected errors of the columns of a plan, None where they depend on the records."""
+    return {name: each.width for name, each in expected_errors(plan).items()}

@@ -262,8 +262,16 @@ def check_unit(table: Table, stored: Mapping[str, Stored], *, where: str) -> Non
 
 
 def describe_columns(table: Table, stored: Mapping[str, Stored], *, where: str) -> dict[str, str]:
-    """The kinds of the stored columns that a query may name."""
+    """The kinds of the stored columns that a query may name.
+
+    Privacy: the first line of a text file is taken for names. If it holds none that the description knows, it
+    may be a record, so nothing of it is told.
+    """
     check_unit(table, stored, where=where)
+    known = {name for column in table.columns.values() for name in column.stored} | {table.unit.column}
+    is_text = any(end in table.source.lower() for end in (".csv", ".tsv"))
+    if is_text and known.isdisjoint(stored):
+        return {}
     return {name: column.kind for name, column in stored.items() if column.kind != "other"}
 
 

@@ -80,9 +80,15 @@ def _bounding(table: Table) -> str:
             f"Of an individual with more than {unit.max_records} records, {unit.max_records} are kept, "
             "in the order of a digest of that individual's identifier and the record's own codes"
         )
+    whose = ""
+    if table.reference is not None:
+        names = (
+            f"`{table.reference.column}` and `{table.reference.key}` of table `{table.reference.table.name}`"
+        )
+        whose = f" Whose a record is follows from {names}: it counts once for everybody who holds its key."
     return (
         f"Contributions are bounded by code, not by assumption. {how}. The rule looks at one individual's "
-        f"records at a time and never at anybody else's. Records without `{unit.column}` are dropped."
+        f"records at a time and never at anybody else's. Records without `{unit.column}` are dropped.{whose}"
     )
 
 

@@ -4,7 +4,7 @@ A `domain` says which values there are, a `column` where they are stored and how
 `table` whom it protects, a `project` what may be spent. `reading` reads files from outside within limits.
 """
 
-from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refuse_unknown_keys
+from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refuse_unknown_keys, suggest_name
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.part import Part, split_people
@@ -50,5 +50,6 @@ __all__ = [
     "refuse_private_file",
     "refuse_unknown_keys",
     "split_people",
+    "suggest_name",
     "table_spec",
 ]

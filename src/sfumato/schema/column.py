@@ -7,7 +7,7 @@ import difflib
 import hashlib
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
@@ -25,6 +25,7 @@ OTHER = "other"
 """The label of values that are not in the domain, where `outside` says so."""
 
 _MOST_VALUES = 2_000_000
+_MOST_LISTED = 40
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
 _DOMAIN_KEYS = ("values", "values_file", "ranges", "bins", "period", "range")
 _OTHER_KEYS = ("from", "names", "outside", "bounds", "origin", "drafted_from_data", "accept_drafted")
@@ -215,9 +216,22 @@ def refuse_unknown_keys(keys: Mapping[str, Any], known: tuple[str, ...], *, wher
     """Raises an error that names the first unknown key and the nearest known one."""
     for key in keys:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
-            raise SchemaError(f"{where}: unknown key {key!r}{hint}")
+            raise SchemaError(f"{where}: unknown key {key!r}{suggest_name(key, known)}")
+
+
+def suggest_name(name: str, known: Iterable[str], *, word: str = "known") -> str:
+    """What to say behind a name that is not `known`: the nearest one that is, or all of them.
+
+    >>> suggest_name("clinics", ["clinic", "fee"]), suggest_name("ward", ["clinic", "fee"])
+    ("; did you mean 'clinic'?", '; known: clinic, fee')
+    """
+    folded = {each.casefold(): each for each in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    if near:
+        return f"; did you mean {folded[near[0]]!r}?"
+    listed = list(folded.values())
+    more = f", ... ({len(listed):,} in all)" if len(listed) > _MOST_LISTED else ""
+    return f"; {word}: {', '.join(listed[:_MOST_LISTED]) or 'none'}{more}"
 
 
 def _check_reading(column: Column) -> None:

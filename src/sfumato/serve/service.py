@@ -568,6 +568,8 @@ class Service:
             "epsilon": format_exact(price.epsilon),
             "delta": format_exact(price.delta),
             "errors": dict(price.errors),
+            "expected": {name: each.describe() for name, each in price.expected.items()},
+            "notes": list(answer.notes),
             "groups": price.groups,
             "free": price.stored,
             "stored": price.stored,

@@ -1,16 +1,18 @@
 """DP-SELECT: statements read, checked and planned, and noisy answers finished.
 
 A statement goes through statement (its text), normalize (one way of writing), nested (queries around an
-aggregate), check (what is allowed), relation (FROM and WHERE), settle (constants as what they meet),
-aggregates (the select list) and planner (its plan), or rows if it asks for rows; what public facts answer is
-in probes. An engine is asked what the plan says, the curator adds noise, with choices for quantiles and
-labels, and finish makes the answer.
+aggregate), check (what is allowed), relation (what can be named), sources (FROM, JOIN and WHERE; with inner,
+semijoins and unions for what stands in them), settle (constants as what they meet), aggregates (the select
+list) and planner (its plan), or rows if it asks for rows; what public facts answer is in probes. An engine is
+asked what the plan says, the curator adds noise, with choices for quantiles and labels, and finish makes the
+answer.
 """
 
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
+from sfumato.sql.expected import SIZES, ExpectedError, expected_errors, note_noise
 from sfumato.sql.finish import (
     Answer,
     Price,
@@ -20,8 +22,10 @@ from sfumato.sql.finish import (
     note_selection,
     pack_noisy,
     rehearse_query,
+    sum_records,
     unpack_noisy,
 )
+from sfumato.sql.listing import Listing, answer_listing, read_listing
 from sfumato.sql.magnitudes import bounds_around
 from sfumato.sql.nested import aggregates, flatten
 from sfumato.sql.normalize import bind_parameters, count_stands, find_stands, normalize, stand_in
@@ -32,13 +36,12 @@ from sfumato.sql.plan import (
     check_within,
     choose_bounds,
     describe_scales,
-    expected_errors,
     explain_query,
     half_width,
     least_epsilon,
 )
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
-from sfumato.sql.probes import is_probe, list_constants, list_labels, probe_rows
+from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
 from sfumato.sql.quantiles import count_levels
 from sfumato.sql.relation import UNIT, Catalog, Source, code_name
 from sfumato.sql.rollups import sum_levels
@@ -48,10 +51,13 @@ from sfumato.sql.statement import Statement, Within, price_statement, read_state
 
 __all__ = [
     "CELLS",
+    "SIZES",
     "UNIT",
     "Answer",
     "Catalog",
     "Description",
+    "ExpectedError",
+    "Listing",
     "Measure",
     "Noise",
     "NoisyAggregates",
@@ -61,6 +67,7 @@ __all__ = [
     "Statement",
     "Within",
     "aggregates",
+    "answer_listing",
     "bind_parameters",
     "bounds_around",
     "check_within",
@@ -84,9 +91,11 @@ __all__ = [
     "least_epsilon",
     "list_constants",
     "list_labels",
+    "name_columns_of",
     "normalize",
     "note_bounds",
     "note_counts",
+    "note_noise",
     "note_selection",
     "pack_noisy",
     "parameter_type",
@@ -98,6 +107,7 @@ __all__ = [
     "probe_rows",
     "quantile_ranks",
     "quantile_scores",
+    "read_listing",
     "read_statement",
     "refuse",
     "refuse_deep",
@@ -107,6 +117,7 @@ __all__ = [
     "stand_in",
     "stands_for",
     "sum_levels",
+    "sum_records",
     "take_out",
     "unpack_noisy",
 ]

@@ -59,6 +59,8 @@ _PAIRED: dict[type[exp.Expr], AggregateKind] = {
     exp.RegrCount: "measure",
 }
 _MANY_LABELS = 8
+# Text first, so that a name in quotes is not looked for inside it.
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"((?:[^"]|"")*)\"""")
 _MOST_PARTS = 100
 
 
@@ -176,13 +178,15 @@ class Aggregate:
 
 
 def name_item(item: exp.Expr, text: str, *, plain: bool = False) -> str:
-    """The name of an item of a select list: its alias, or else `text`.
+    """The name of an item of a select list: its alias, or else `text`, without the quotes around names.
 
     A column of a `plain` SELECT, or one in quotes, is called by its own name, as tools expect.
     """
     if isinstance(item, exp.Alias):
         return str(item.alias)
-    return bare_name(text) if isinstance(item, exp.Column) and (plain or '"' in text) else text
+    if isinstance(item, exp.Column) and (plain or '"' in text):
+        return bare_name(text)
+    return _QUOTED.sub(lambda found: found[0] if found[1] is None else found[1].replace('""', '"'), text)
 
 
 def bare_name(text: str) -> str:
@@ -258,7 +262,10 @@ def read_key(node: exp.Expr, relation: Relation, *, where: str = "GROUP BY") -> 
     if isinstance(tree, exp.Column):
         alias, field = relation.find(tree)
         if field.is_unit:
-            raise refuse("GROUP BY the unit would single out individuals")
+            raise refuse(
+                "GROUP BY the unit would single out individuals; COUNT(DISTINCT unit) counts them, and what "
+                "is computed of each stands in an inner query: AVG(n) FROM (SELECT unit, COUNT(*) AS n ...)"
+            )
         if field.column is not None:
             code = exp.column(code_name(field.name), table=alias, quoted=True)
             return Key(node=tree, tree=code, labels=field.column.labels)
@@ -487,7 +494,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
         return _count_where(condition)
     if isinstance(target, exp.Distinct):
         if len(target.expressions) != 1 or node.expressions:
-            raise refuse("COUNT(DISTINCT ...) takes one column")
+            raise refuse("COUNT(DISTINCT ...) takes one column; join several: COUNT(DISTINCT a || ' ' || b)")
         tree = qualify(target.expressions[0], relation, where="COUNT(DISTINCT)")
         if isinstance(tree, exp.Column) and relation.field(tree).is_unit:
             if condition is not None:
@@ -496,7 +503,7 @@ def _read_count(node: exp.Count, relation: Relation, condition: exp.Expr | None)
         refuse_unit(tree, relation, "COUNT(DISTINCT)")
         return _single(Measure(statistic="distinct", tree=only_where(condition, tree)))
     if target is None or node.expressions:
-        raise refuse("COUNT takes * or one column")
+        raise refuse("COUNT takes * or one column: COUNT(*), COUNT(fare), COUNT(DISTINCT zone)")
     tree = qualify(target, relation, where="COUNT")
     # A number that is not a number contributes nothing, to COUNT as to SUM and AVG.
     number = bounds_of(tree, relation) is not None or _has_private_bounds(tree, relation)
@@ -523,7 +530,9 @@ def _read_within_group(node: exp.WithinGroup) -> tuple[exp.Expr, str, Fraction]:
 
 def _read_operand(target: exp.Expr | None, relation: Relation, name: str) -> exp.Expr:
     if isinstance(target, exp.Distinct):
-        raise refuse(f"{name}(DISTINCT ...) has no private form here")
+        raise refuse(
+            f"{name}(DISTINCT ...) has no private form here; {name} without DISTINCT has, or COUNT(DISTINCT)"
+        )
     if target is None or isinstance(target, exp.Star):
         raise refuse(f"{name} needs a column")
     tree = qualify(unmark(target), relation, where=name)
@@ -571,13 +580,16 @@ def require_bounds(operand: exp.Expr, relation: Relation, name: str) -> tuple[Fr
     if bounds is None:
         columns = list(operand.find_all(exp.Column))
         about = f"column {columns[0].name!r}" if columns else "the expression"
+        # Of several tables, or of an inner query, it is not known here which one has it.
+        table = relation.tables[0] if len(relation.tables) == 1 else "TABLE"
+        column = columns[0].name if columns else "COLUMN"
         if any(relation.field(each).is_drafted for each in columns):
             raise refuse(
                 f"{name}: {about} was drafted from the data; write public bounds, or accept_drafted = true"
             )
         raise refuse(
             f"{name} clamps to public bounds, and {about} has none; declare them in the project file: "
-            f"[tables.TABLE.columns.COLUMN] bounds = [low, high]; or write {name}(... BOUNDED PRIVATELY)"
+            f"[tables.{table}.columns.{column}] bounds = [low, high]; or write {name}(... BOUNDED PRIVATELY)"
         )
     low, high = Fraction(bounds[0]), Fraction(bounds[1])
     if low == high:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 from sqlglot import exp
 
 from sfumato.errors import UnsupportedQuery
+from sfumato.sql.hints import hint_aggregate, hint_function
 from sfumato.sql.magnitudes import is_marked
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ _AGGREGATES: _Nodes = (
     *(exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrCount),
 )
 _HINTS: dict[type[exp.Expr], str] = {
-    exp.Window: "window functions look at other individuals' records; use GROUP BY",
+    exp.Window: "a window, which looks at other individuals' records; put it over aggregates, or GROUP BY",
     exp.Subquery: "a subquery inside an expression; join the tables instead",
     exp.Select: "a subquery inside an expression; join the tables instead",
     exp.Exists: "EXISTS looks at other records; join the tables instead",
@@ -127,7 +128,8 @@ _DEEPEST = 64  # Python's own limit leaves room for about twice as many
 
 def refuse(reason: str) -> UnsupportedQuery:
     """The error for a statement that is not answered."""
-    return UnsupportedQuery(f"not answered: {reason}. Nothing was spent")
+    stop = "" if reason.endswith(("?", "...")) else "."
+    return UnsupportedQuery(f"not answered: {reason}{stop} Nothing was spent")
 
 
 def refuse_deep(plan: Callable[_Given, _Planned]) -> Callable[_Given, _Planned]:
@@ -174,7 +176,8 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
     """Raises a refusal that names the first part of `node` that is not allowed."""
     for part in node.walk():
         if isinstance(part, _AGGREGATES):
-            raise refuse(f"{part.key.upper()} inside {where}, where one value per record is needed")
+            instead = "; conditions about groups stand in HAVING" if where == "WHERE" else ""
+            raise refuse(f"{part.key.upper()} inside {where}, where one value per record is needed{instead}")
         hint = next((text for kind, text in _HINTS.items() if isinstance(part, kind)), None)
         if hint is not None:
             raise refuse(f"{where} uses {hint}")
@@ -184,9 +187,8 @@ def check_scalar(node: exp.Expr, *, where: str) -> None:
             )
         if not isinstance(part, _ALLOWED) or isinstance(part, exp.Anonymous):
             name = part.name if isinstance(part, exp.Anonymous) else part.key
-            raise refuse(
-                f"{where} uses {name.upper()[:60]}, which is not among the allowed functions (docs/sql.md)"
-            )
+            hint = hint_function(name)
+            raise refuse(f"{where} uses {name.upper()[:60]}, which is not among the allowed functions{hint}")
         _check_details(part, where)
 
 
@@ -218,8 +220,8 @@ def find_aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
     if isinstance(node, GROUPINGS):
         return
     if isinstance(node, exp.AggFunc):
-        name = node.key.upper()
-        raise refuse(f"the aggregate {name} has no private form here (docs/sql.md lists those that have)")
+        name = node.sql_name() if hasattr(node, "sql_name") else node.key.upper()
+        raise refuse(f"the aggregate {name} has no private form here{hint_aggregate(name)}")
     for child in node.iter_expressions():
         yield from find_aggregates(child)
 

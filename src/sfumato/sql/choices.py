@@ -60,6 +60,17 @@ def quantile_ranks(noise: Noise, plan: QueryPlan) -> tuple[Ranks, ...]:
     )
 
 
+def answer_reach(noise: Noise, plan: QueryPlan) -> int:
+    """The number of ranks that a quantile is wrong by at most, in 95 of 100 answers.
+
+    A choice misses the best score by more than t with probability at most (candidates) * exp(-rate * t), and
+    the best score is 0: some cell holds the target rank. MIN and MAX aim inside on purpose.
+    """
+    ranks = quantile_ranks(noise, plan)[0]
+    far = math.log(_CANDIDATES / MISS) / float(ranks.rate) + abs(ranks.shift)
+    return math.ceil(far / (noise.measure.quantile or Fraction(0)).denominator)
+
+
 def quantile_scores(
     true_histogram: NDArray[np.int64], noise: Noise, ranks: Ranks, answers: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:

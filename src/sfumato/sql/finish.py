@@ -21,6 +21,7 @@ from sfumato.errors import LedgerError, ReleaseError
 from sfumato.exact import format_short
 from sfumato.questions import note_total
 from sfumato.sql.evaluate import Evaluator
+from sfumato.sql.expected import ExpectedError
 from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
@@ -43,14 +44,16 @@ class Price:
     """What a statement would cost and err, before it is bought.
 
     `errors` has half the width of the 95 % confidence interval of each column, None where it depends on the
-    answer; `groups` their number, None if they are chosen privately. `admitted` says whether the budget has
-    room for it, `stored` whether it was answered before and is free. `free` has what `errors` would be for
-    the answer that follows from earlier ones, if there is one.
+    records; `expected` has it for groups of several sizes, too. `groups` is their number, None if they are
+    chosen privately. `admitted` says whether the budget has room for it, `stored` whether it was answered
+    before and is free. `free` has what `errors` would be for the answer that follows from earlier ones, if
+    there is one.
     """
 
     epsilon: Fraction
     delta: Fraction
     errors: Mapping[str, float | None]
+    expected: Mapping[str, ExpectedError]
     groups: int | None
     admitted: bool
     stored: bool
@@ -204,6 +207,15 @@ def pack_noisy(noisy: NoisyAggregates) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
     return sink.getvalue()
+
+
+def sum_records(payload: bytes, place: int) -> tuple[int, int]:
+    """The noisy count at a `place` of a stored answer, summed over all groups, and their number."""
+    try:
+        column = read_parquet(payload, rows=_MOST_GROUPS)[f"{place}/0"]
+    except (pa.ArrowException, KeyError, OSError, ValueError):
+        raise LedgerError("a stored answer cannot be read; verify the ledger") from None
+    return int(np.asarray(column.combine_chunks()).sum(dtype=object)), len(column)
 
 
 def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:

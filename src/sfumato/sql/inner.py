@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
 from sfumato.sql.check import refuse
+from sfumato.sql.magnitudes import is_marked
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import (
     UNIT,
@@ -85,7 +86,9 @@ def group_individuals(
     condition = None
     if having is not None:
         named = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
-        condition = group.read(_spell_out(having.this, named), held=False, condition=True)
+        spelled = _spell_out(having.this, named)
+        condition = group.read(spelled, held=False, condition=True)
+        _tell_kinds(spelled, having.this)
     return group.finish(condition), chosen
 
 
@@ -98,7 +101,10 @@ def _read_keys(query: exp.Select, items: list[exp.Expr], relation: Relation) -> 
         return _unique([qualify(item.unalias(), relation, where="SELECT DISTINCT") for item in items])
     if group is None:
         return []
-    for name in ("grouping_sets", "cube", "rollup", "totals", "all"):
+    if group.args.get("all"):
+        plain = [item.unalias() for item in items if not any(True for _ in _find_aggregates(item))]
+        return _unique([qualify(item.copy(), relation, where="GROUP BY ALL") for item in plain])
+    for name in ("grouping_sets", "cube", "rollup", "totals"):
         if group.args.get(name):
             raise refuse(f"GROUP BY {name.upper().replace('_', ' ')} in an inner query; list the columns")
     named = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
@@ -291,6 +297,11 @@ class _Group:
         relation, name = self._relation, node.key.upper()
         if isinstance(node.this, exp.Distinct):
             raise refuse(f"{name}(DISTINCT ...) in an inner query")
+        if is_marked(node.this):
+            raise refuse(
+                f"{name}(... BOUNDED PRIVATELY) in an inner query; declare bounds of the column, or write "
+                "BOUNDED PRIVATELY in the outermost select list"
+            )
         tree = qualify(node.this, relation, where=name)
         refuse_unit(tree, relation, name)
         low, high = require_bounds(tree, relation, name)

@@ -86,7 +86,8 @@ def _groups_individuals(query: exp.Select, units: Mapping[str, str]) -> bool:
     if group is None:
         return False
     own = {item.alias.lower(): item.this for item in query.expressions if isinstance(item, exp.Alias)}
-    keys = [spell_position(each, query, where="GROUP BY") for each in group.expressions]
+    listed = query.expressions if group.args.get("all") else group.expressions
+    keys = [spell_position(each.unalias(), query, where="GROUP BY") for each in listed]
     keys = [own.get(_bare(each), each) for each in keys]
     known = _find_units(query, units)
     return any(

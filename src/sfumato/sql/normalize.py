@@ -134,6 +134,7 @@ def _rewrite(node: exp.Expr, *, names: bool) -> None:
                 # Names of tables and columns are found in any case here.
                 node.set("this", lowered)
                 node.set("quoted", value=False)
+                node.meta["quoted"] = True  # for who is told that there is no such name
         case exp.EQ() | exp.NEQ():
             _rewrite_any(node)
         case exp.Anonymous() if node.name.lower() in ("date_part", "datepart") and len(node.expressions) == 2:

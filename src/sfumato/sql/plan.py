@@ -8,7 +8,7 @@ are answered from a plan alone, before anything is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -502,7 +502,10 @@ def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
     if not measured or plan.choices or plan.sets or any(noise.kind == "exponential" for noise in plan.noises):
-        raise refuse("WITHIN is for COUNT and SUM, whose error does not depend on the records")
+        raise refuse(
+            "WITHIN is for COUNT and SUM, whose error does not depend on the records; state epsilon instead, "
+            "and EXPLAIN tells the expected error"
+        )
 
 
 def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) -> Fraction:
@@ -529,8 +532,8 @@ def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) ->
     return high * _STEP
 
 
-def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
-    """The plan, its sensitivities, expected errors and cost, as text."""
+def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction, admitted: bool) -> str:
+    """The plan, its sensitivities, expected `errors` in words and cost, as text."""
     unit = plan.unit
     lines = [
         plan.text,
@@ -567,7 +570,9 @@ def explain_query(plan: QueryPlan, *, left: Fraction, admitted: bool) -> str:
         ]
     for noise in plan.noises:
         lines.append(f"  measures     {noise.measure.describe()}")
-        lines.append(f"               {_describe_noise(noise)}")
+        lines.append(f"               {_describe_noise(noise, reach=False)}")
+    told = [f"{name}: {words}" for name, words in errors.items()]
+    lines += [f"  {'expected' if place == 0 else '':13}{line}" for place, line in enumerate(told)]
     pure = [cost.epsilon for cost in plan.costs]
     rho = sum((cost.rho for cost in plan.costs), Fraction(0))
     if None in pure:
@@ -623,22 +628,6 @@ def describe_scales(plan: QueryPlan) -> dict[str, str]:
     return scales
 
 
-def expected_errors(plan: QueryPlan) -> dict[str, float | None]:
-    """For every output with an aggregate, half the width of its interval; None if the answer decides it."""
-    noises = {noise.measure: noise for noise in plan.noises}
-    errors: dict[str, float | None] = {}
-    for output in plan.outputs:
-        numbers = find_aggregate_numbers(output.tree)
-        if not numbers:
-            continue
-        measures = plan.aggregates[numbers[0]].measures
-        noise = noises[measures[0]]
-        known = isinstance(output.tree, exp.Column) and len(measures) == 1 and noise.kind != "exponential"
-        known = known and not noise.measure.is_open and plan.sets is None and not noise.measure.parts
-        errors[output.name] = half_width(noise, 0.05) / noise.measure.grid if known else None
-    return errors
-
-
 def _sensitivity(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Literal["L1", "L2"]) -> Fraction:
     """The most that neighbouring tables differ in `measure`, over all groups, in units of 1 / grid."""
     if measure.statistic == "individuals":
@@ -652,14 +641,14 @@ def _sensitivity(measure: Measure, unit: PrivacyUnit, groups: int, *, norm: Lite
     )
 
 
-def _describe_noise(noise: Noise) -> str:
+def _describe_noise(noise: Noise, *, reach: bool = True) -> str:
     if noise.measure.labels is not None:
         left = " left" if noise.measure.chosen > 1 else ""
         spent = sum((cost.scale for cost in noise.costs), Fraction(0))
         return (
             f"exponential mechanism among {len(noise.measure.labels):,} public labels, scale "
-            f"{_short(noise.scale)} records, epsilon {_short(spent)}, 95 % within "
-            f"{mode_reach(noise)} records of the most frequent{left}"
+            f"{_short(noise.scale)} records, epsilon {_short(spent)}"
+            + (f", 95 % within {mode_reach(noise)} records of the most frequent{left}" if reach else "")
         )
     if noise.kind == "exponential":
         return f"exponential mechanism over public steps, epsilon {_short(noise.scale)}"
@@ -683,7 +672,8 @@ def _describe_noise(noise: Noise) -> str:
         )
     return (
         f"discrete {noise.kind} noise, scale {float(noise.scale) / grid:.6g}, sensitivity "
-        f"{float(noise.costs[0].sensitivity) / grid:.6g} ({noise.costs[0].norm}), 95 % within +-{width:.4g}"
+        f"{float(noise.costs[0].sensitivity) / grid:.6g} ({noise.costs[0].norm})"
+        + (f", 95 % within +-{width:.4g}" if reach else "")
     )
 
 

@@ -87,7 +87,7 @@ def prepare_query(
     """
     query = statement.query
     if query.args.get("distinct"):
-        raise refuse("SELECT DISTINCT would list what is in the records; use GROUP BY")
+        raise refuse("SELECT DISTINCT beside aggregates; groups are listed once, by GROUP BY")
     if any(isinstance(item, exp.Star) for item in query.expressions):
         raise refuse("a star beside GROUP BY or aggregates; name the columns")
     relation = replace(resolve_sources(query, catalog), chosen=chosen or {})
@@ -196,6 +196,12 @@ def prepare_query(
 def plan_public(query: exp.Select, catalog: Catalog) -> tuple[exp.Select, tuple[str, ...]]:
     """The checked tree of a query of public tables, and the tables it reads."""
     relation = resolve_sources(query, catalog)
+    if relation.unit is not None and query.args.get("distinct"):
+        raise refuse(
+            "SELECT DISTINCT would list what is in the records, and these values are not public; declare "
+            "values = [...] in the project file, or choose them privately: DP-SELECT 1 DELTA 1e-9 column, "
+            "COUNT(*) FROM table GROUP BY column"
+        )
     if relation.unit is not None:
         raise refuse(
             "a plain SELECT reads public tables only, and this one reads people's records; write DP-SELECT "
@@ -296,7 +302,10 @@ class _Reader:
         if key is not None:
             return exp.column(str(key), table=KEY)
         if isinstance(part, exp.Column) and part.table not in (AGGREGATE, KEY):
-            raise refuse(f"column {part.name[:60]!r} is neither aggregated nor in GROUP BY")
+            raise refuse(
+                f"column {part.name[:60]!r} is neither aggregated nor in GROUP BY; add GROUP BY "
+                f"{part.name[:60]}, or put a condition about it into WHERE"
+            )
         return part
 
 

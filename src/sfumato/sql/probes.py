@@ -216,3 +216,12 @@ def _type_of(node: exp.Expr, relation: Relation) -> pa.DataType:
         return field_type(relation.field(node))
     kind = kind_of(node, relation)
     return TYPES["day" if kind == "date" and is_day(node, relation) else kind if kind in TYPES else "text"]
+
+
+def name_columns_of(table: pa.Table, statement: Statement) -> pa.Table:
+    """The answer of public tables with its columns named as they are written, if none stands for several."""
+    items = statement.query.expressions
+    if len(items) != table.num_columns or any(isinstance(item, exp.Star) for item in items):
+        return table
+    pairs = zip(items, statement.texts, strict=True)
+    return table.rename_columns([name_item(item, text, plain=True) for item, text in pairs])

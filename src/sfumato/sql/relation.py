@@ -19,6 +19,7 @@ from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Val
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, finite_labels, refuse
 from sfumato.sql.dates import derive_period, read_labels
+from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle
 
 UNIT = "unit of sfumato"
@@ -111,12 +112,7 @@ class Relation:
             if name in fields and alias in ("", key)
         ]
         if not found:
-            # Only described names are listed: a text file without a header line has records for names.
-            fields = [each for fields in self.fields.values() for each in fields.values()]
-            known = sorted(
-                {each.name for each in fields if each.column is not None or each.bounds is not None}
-            )
-            raise refuse(f"no column {node.sql()[:80]!r} (described: {', '.join(known) or 'none'})")
+            raise refuse(f"no column {node.sql()[:80]!r}{hint_column(node, self.fields)}")
         if len(found) > 1:
             raise refuse(f"column {node.name!r} is in several tables; write table.{node.name}")
         return found[0]

@@ -63,7 +63,12 @@ def selects_rows(query: exp.Select) -> bool:
 def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
     """The plan of a row selection."""
     query = statement.query
-    clauses = ("DISTINCT", "HAVING", "ORDER BY", "OFFSET")
+    if query.args.get("distinct"):
+        raise refuse(
+            "DISTINCT of rows, which are synthetic here; a plain SELECT DISTINCT of one column with public "
+            "values is free, and GROUP BY with COUNT(*) tells how many there are of each"
+        )
+    clauses = ("HAVING", "ORDER BY", "OFFSET")
     refuse_clauses(query, clauses, "in a row selection; its rows are synthetic and come in no order")
     relation = resolve_sources(query, catalog)
     unit = relation.unit

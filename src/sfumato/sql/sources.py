@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from sfumato.schema import suggest_name
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.check import find_aggregates, refuse, refuse_clauses
 from sfumato.sql.dates import narrow_moments
@@ -137,7 +138,8 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]
         return _wrap(ctes[name], alias)
     source = {key.lower(): value for key, value in catalog.items()}.get(name)
     if source is None:
-        raise refuse(f"no table {item.name!r} (described: {', '.join(sorted(catalog))})")
+        hint = suggest_name(item.name, sorted(catalog), word="described")
+        raise refuse(f"no table {item.name[:80]!r}{hint}")
     return read_table(source, alias)
 
 

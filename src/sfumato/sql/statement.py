@@ -26,13 +26,16 @@ from sqlglot.errors import SqlglotError
 from sfumato.errors import RecipeError, UnsupportedQuery
 from sfumato.exact import parse_delta, parse_positive
 from sfumato.sql.check import refuse_deep, refuse_large
+from sfumato.sql.hints import hint_parse, hint_set, hint_statement
 from sfumato.sql.magnitudes import MARK
 
 if TYPE_CHECKING:
     from sfumato.sql.nested import Around
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
-_EXPLAIN = re.compile(r"explain\s+", re.IGNORECASE)
+_EXPLAIN = re.compile(r"explain\s+(?:(?:analyze|verbose)\s+)*", re.IGNORECASE)
+_BARE_DATE = re.compile(r"(?<![\w.-])(?:19|20)[0-9]{2}-[01][0-9]-[0-3][0-9](?![\w.-])")
+_SETS = re.compile(r"\b(union|intersect|except)\b", re.IGNORECASE)
 _PREFIX = re.compile(r"(?<![\w$-])dp[-_]select\b", re.IGNORECASE)
 _CLAUSE = re.compile(r"select\s+with\s+differential_privacy\s+options\s*\(", re.IGNORECASE)
 _WITHIN = re.compile(rf"\s+within\s+({_NUMBER})\s*(%?)(?=\s)", re.IGNORECASE)
@@ -105,21 +108,28 @@ def read_statement(text: str) -> Statement:
     masked = mask_text(body)
     if ";" in masked:
         raise UnsupportedQuery("several statements in one string; send them one by one")
+    dated = _BARE_DATE.search(masked)
+    if dated is not None:
+        raise UnsupportedQuery(f"{dated[0]} is a subtraction; a date stands in quotes: DATE '{dated[0]}'")
     if "$" in _PARAMETER.sub("", masked):
         raise UnsupportedQuery("dollar quotes and named parameters; write text in single quotes, or $1")
-    explain = _EXPLAIN.match(body)
-    if explain:
-        body = body[explain.end() :]
+    body, explain = unwrap_explain(body)
     body, options = _read_prefix(body)
     query = _parse(_mark_bounds(body))
     return Statement(
         mode="public" if options is None else "private",
         query=query,
-        explain=explain is not None,
+        explain=explain,
         texts=_texts_of(query, body),
         plain=options is None,
         **(_read_price(text) if options is None else options),
     )
+
+
+def unwrap_explain(body: str) -> tuple[str, bool]:
+    """What stands behind EXPLAIN, and whether that is there."""
+    explain = _EXPLAIN.match(body)
+    return (body, False) if explain is None else (body[explain.end() :], True)
 
 
 def _texts_of(query: exp.Select, body: str) -> tuple[str, ...]:
@@ -200,6 +210,9 @@ def _read_prefix(body: str) -> tuple[str, dict[str, Any] | None]:
     clauses = list(_CLAUSE.finditer(masked))
     prefixes = list(_PREFIX.finditer(masked))
     if len(clauses) + len(prefixes) > 1:
+        joined = _SETS.search(masked, min(each.start() for each in (*clauses, *prefixes)))
+        if joined is not None and not _depth(masked, joined.start()):
+            raise UnsupportedQuery(hint_set(joined[1].upper()))
         raise UnsupportedQuery(
             "DP-SELECT stands once, at the outermost SELECT; inner queries are plain SELECT"
         )
@@ -314,13 +327,11 @@ def _parse(body: str) -> exp.Select:
     try:
         trees = sqlglot.parse(body, dialect="duckdb")
     except SqlglotError as error:
-        reason = str(error).split("\n", maxsplit=1)[0]
-        raise UnsupportedQuery(f"the statement cannot be parsed: {reason[:200]}") from None
+        raise UnsupportedQuery(hint_parse(body, str(error).split("\n", maxsplit=1)[0])) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
-        kind = type(trees[0]).__name__.upper() if trees and trees[0] is not None else "nothing"
-        if kind in ("ALIAS", "COLUMN", "COMMAND", "nothing"):
-            kind = "this; a statement begins with DP-SELECT, SELECT or EXPLAIN"
-        raise UnsupportedQuery(f"only SELECT is answered, not {kind}; records are changed outside sfumato")
+        raise UnsupportedQuery(hint_statement(body, trees[0] if trees else None))
+    if not trees[0].expressions:
+        raise UnsupportedQuery("the select list is empty; name what to select, COUNT(*) or columns")
     for node in trees[0].walk():
         node.comments = None
     refuse_large(trees[0])

@@ -153,10 +153,14 @@ def _holds_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind))
 
 
-def table_to_csv(table: pa.Table) -> bytes:
-    """`table` as CSV with a header line, text quoted only if some of it must be."""
+def table_to_csv(table: pa.Table, *, bare_names: bool = False) -> bytes:
+    """`table` as CSV with a header line, text quoted only if some of it must be.
+
+    With `bare_names`, a name is quoted only if it must be itself. Releases stay as they were written first.
+    """
     table = guard_formulas(table)
-    quoting = "needed" if _needs_quotes(table) else "none"
+    names = table.column_names
+    quoting = "needed" if _needs_quotes(table, names=[] if bare_names else names) else "none"
     rows = max(1, -(-table.num_rows // (os.cpu_count() or 1)))
     slices = [table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)]
 
@@ -167,24 +171,29 @@ def table_to_csv(table: pa.Table) -> bytes:
         return sink.getvalue()
 
     with ThreadPoolExecutor(len(slices)) as pool:
-        return _header_line(table.column_names, quoted=quoting == "needed") + b"".join(
-            pool.map(write, slices)
-        )
+        quoted = [_is_special(name) if bare_names else quoting == "needed" for name in names]
+        return _header_line(names, quoted) + b"".join(pool.map(write, slices))
 
 
-def _header_line(names: list[str], *, quoted: bool) -> bytes:
+def _header_line(names: list[str], quoted: list[bool]) -> bytes:
     # Written here, because older versions of Arrow quote names always.
-    if quoted:
-        names = ['"{}"'.format(name.replace('"', '""')) for name in names]
-    return (",".join(names) + "\n").encode()
+    words = [
+        '"{}"'.format(name.replace('"', '""')) if special else name
+        for name, special in zip(names, quoted, strict=True)
+    ]
+    return (",".join(words) + "\n").encode()
 
 
-def _needs_quotes(table: pa.Table) -> bool:
-    texts = list(table.column_names)
+def _needs_quotes(table: pa.Table, *, names: list[str]) -> bool:
+    texts = list(names)
     for column in table.columns:
         if pa.types.is_dictionary(column.type) and column.num_chunks:
             texts += column.chunk(0).dictionary.to_pylist()
         elif pa.types.is_string(column.type):
             texts += column.unique().drop_null().to_pylist()
+    return any(map(_is_special, texts))
+
+
+def _is_special(text: str) -> bool:
     # An empty text must not look like a missing value.
-    return any(not text or not _SPECIAL.isdisjoint(text) for text in texts)
+    return not text or not _SPECIAL.isdisjoint(text)

@@ -145,6 +145,18 @@ def test_tables_and_budget(call):
     assert budget["exact"]["total"] == "60"
 
 
+@pytest.mark.parametrize("text", ["SHOW TABLES", "DESCRIBE visits", "SUMMARIZE visits"])
+def test_public_facts_are_free_in_sql_too(call, site, text):
+    before = site.spent()
+    answer = call("POST", "/api/sql", by="ana", send={"sql": text}).json
+    assert "visits" in str(answer["rows"]) or "clinic" in str(answer["rows"])
+    assert answer["spent"] == 0
+    columns = call("POST", "/api/describe", by="ana", send={"sql": text}).json["columns"]
+    assert [each["name"] for each in columns] == answer["columns"]
+    assert call("POST", "/api/explain", by="ana", send={"sql": text}).json["free"]
+    assert site.spent() == before
+
+
 @pytest.mark.parametrize(
     ("status", "sent"),
     [

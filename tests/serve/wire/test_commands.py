@@ -46,6 +46,10 @@ def test_parameters_are_counted_outside_quotes():
     ("text", "kind", "facts"),
     [
         ("/* x */ DP-SELECT 0.1 COUNT(*) FROM t", "question", {}),
+        ("SHOW TABLES", "question", {}),
+        ("show columns from visits", "question", {}),
+        ("DESCRIBE visits", "question", {}),
+        ("SHOW server_version", "show", {"name": "server_version"}),
         ("begin isolation level serializable", "begin", {}),
         ("START TRANSACTION READ ONLY", "begin", {"tag": "START TRANSACTION"}),
         ("end", "commit", {}),

@@ -75,7 +75,8 @@ _TOKENS = re.compile(
     r"""|\bAS\s+(?P<word>select|table|update|insert|delete)\b""",
     re.DOTALL | re.IGNORECASE,
 )
-_SHOW = re.compile(r"\s*SHOW\s+([\w. ]+?)\s*;?\s*", re.IGNORECASE)
+# SHOW TABLES and SHOW COLUMNS are about the project, whose curator answers them.
+_SHOW = re.compile(r"\s*SHOW\s+(?!(?:ALL\s+)?TABLES\b|COLUMNS\b)([\w. ]+?)\s*;?\s*", re.IGNORECASE)
 _SHOWN = {
     "transaction isolation level": "transaction_isolation",
     "time zone": "timezone",

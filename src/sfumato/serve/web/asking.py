@@ -102,7 +102,8 @@ async def _price(service: Service, user: User, text: str) -> dict[str, Any]:
         "cost": cost,
         "exact": str(found["epsilon"]),
         "sketches": [
-            _sketch(*each, gaussian=bool(price.get("delta"))) for each in (price.get("errors") or {}).items()
+            _sketch(name, half, price["expected"].get(name), gaussian=bool(price.get("delta")))
+            for name, half in (price.get("errors") or {}).items()
         ][:_MOST_CHARTS],
         "models": [
             each["name"]
@@ -117,12 +118,13 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _sketch(name: str, half: float | None, *, gaussian: bool) -> dict[str, Any]:
-    """How far the noise in a column reaches, drawn if that is known before its answer."""
+def _sketch(name: str, half: float | None, words: str | None, *, gaussian: bool) -> dict[str, Any]:
+    """How far the noise in a column reaches, drawn if that is the same whatever the records are."""
     label = f"the law of the noise in {clip_text(name)}: 95 % within {short(half)}"
     return {
         "name": name,
         "half": half,
+        "words": words,
         "drawing": draw_sketch(half, label, gaussian=gaussian) if half else None,
     }
 

@@ -48,6 +48,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "Rows": _record("columns", "rows", columns=_TEXTS, types=_TEXTS, rows=_ROWS),
     "Price": _record(
         "epsilon", "text", epsilon=_NUMBER, delta=_NUMBER, errors=_ERRORS,
+        expected={"type": "object", "additionalProperties": _TEXT}, notes=_TEXTS,
         groups={"type": ["integer", "null"]}, text=_TEXT, stored=_FLAG,
         admitted=_FLAG, left=_NUMBER,
     ),

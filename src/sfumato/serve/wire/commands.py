@@ -153,7 +153,7 @@ def read_command(text: str) -> Command:
             return _read_set(words, upper)
         case "RESET":
             return Command(kind="reset", tag="RESET", name=_setting_name(words[1:]))
-        case "SHOW":
+        case "SHOW" if not {"TABLES", "COLUMNS"} & set(upper[1:3]):
             return Command(kind="show", tag="SHOW", name=_setting_name(words[1:]))
         case "DECLARE":
             return _read_declare(plain)
