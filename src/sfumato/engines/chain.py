@@ -55,7 +55,10 @@ def follow_reference(table: Table, own: Fetched, parent: Fetched) -> Fetched:
         own.schema.field(reference.column).type, parent.schema.field(reference.key).type, where=where
     )
     columns = {**own.columns, unit: parent.columns[theirs]}
-    schema = own.schema.append(pa.field(unit, parent.schema.field(theirs).type))
+    stored = parent.schema.field(theirs).type
+    schema = own.schema.append(
+        pa.field(unit, stored.value_type if pa.types.is_dictionary(stored) else stored)
+    )
 
     def read() -> Iterator[pa.RecordBatch]:
         held = _read_holders(parent, reference.key, theirs, kind, limit=reference.table.text_limit)
