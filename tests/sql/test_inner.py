@@ -385,6 +385,8 @@ def test_references_are_checked_when_the_project_is_opened(tmp_path, tables, wor
         ({"person": ["a"], "id": [1.5]}, {"visit": [1.5]}, "keys are stored as"),
         ({"person": ["a"], "id": [1]}, {"visit": [1], "Person": ["a"]}, "name of the unit"),
         ({"id": [1]}, {"visit": [1]}, "person"),
+        ({"person": ["a"], "id": [b"1"]}, {"visit": [b"1"], "o": [1]}, "nested or binary"),
+        ({"person": ["a"], "id": pa.array(["1"], pa.string_view())}, {"visit": ["1"]}, "string_view"),
     ],
 )
 def test_references_that_do_not_fit_the_sources_are_refused_before_the_charge(tmp_path, visits, items, words):
