@@ -17,7 +17,7 @@ import pytest
 
 import sfumato as sf
 import sfumato.noise
-from sfumato.curator import statements
+from sfumato.curator import draws, statements
 from sfumato.engines import execute
 
 MAX_RECORDS = 4
@@ -603,8 +603,8 @@ def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatc
 
 
 def test_a_level_of_quantiles_that_counts_twice_is_caught(tmp_path, monkeypatch):
-    original = statements.count_levels
-    monkeypatch.setattr(statements, "count_levels", lambda values: [2 * each for each in original(values)])
+    original = draws.count_levels
+    monkeypatch.setattr(draws, "count_levels", lambda values: [2 * each for each in original(values)])
     bench = Bench(tmp_path, monkeypatch)
     moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS["all quantiles"])
     assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS["all quantiles"]))
