@@ -220,7 +220,8 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
     if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
         kind = " ".join(word for word in ((join.method or "").upper(), side, method) if word)
         raise refuse(
-            f"{kind} JOIN, by which rows would be nobody's or multiply; JOIN and LEFT JOIN are answered"
+            f"{kind} JOIN, by which rows would be nobody's or multiply; JOIN and LEFT JOIN are answered, "
+            "with ON or USING"
         )
     if set(left.fields) & set(right.fields):
         raise refuse("two tables of a join have the same name; give one another with AS")
