@@ -68,6 +68,13 @@ def test_errors_are_told_and_the_shell_goes_on(folder):
     assert (folder / ".sfumato_history").stat().st_mode & 0o077 == 0
 
 
+def test_words_of_other_shells_are_understood(folder):
+    with Terminal("sql", cwd=folder) as terminal:
+        terminal.wait(PROMPT)
+        assert ".schema [TABLE]" in terminal.type("help\n", f".quit\n{PROMPT}")
+        assert terminal.end("exit;\n") == 0
+
+
 def test_an_answer_that_would_be_noise_is_asked_about(folder):
     with Terminal("sql", cwd=folder) as terminal:
         terminal.wait(PROMPT)

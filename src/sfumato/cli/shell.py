@@ -34,6 +34,9 @@ EXPLAIN DP-SELECT ...;               its plan, price and expected error; spends 
 .read FILE                           the statements of a file
 .help, .quit"""
 
+_WORDS = ("help", "quit", "exit")
+"""What other shells take without a dot; no statement begins so."""
+
 
 class Quit(Exception):
     """The shell is to end."""
@@ -101,6 +104,9 @@ class Shell:
                 continue
             except EOFError:
                 return
+            word = line.strip().rstrip(";").lower()
+            if collector.is_empty and word in _WORDS:
+                line = f".{word}"
             for piece in collector.feed(line):
                 try:
                     self.run(piece)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
 
 from sfumato.schema import Values, suggest_name
 
@@ -81,8 +82,25 @@ _INSTEAD = {
     "APPROX_DISTINCT": "use COUNT(DISTINCT column)",
     "APPROX_COUNT_DISTINCT": "use COUNT(DISTINCT column)",
 }
+_MOST_COMPARED = 1000
+_SHORTEST_WORD = 4
 _SETS = ("UNION", "INTERSECT", "EXCEPT")
 _BEGINNINGS = ("DP-SELECT", "SELECT", "EXPLAIN", "DESCRIBE", "SUMMARIZE", "SHOW TABLES", "WITH")
+_BEGIN = "DP-SELECT, SELECT, WITH, EXPLAIN, SHOW TABLES, DESCRIBE or SUMMARIZE"
+_CLAUSES = (
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "GROUP BY",
+    "ORDER",
+    "ORDER BY",
+    "HAVING",
+    "LIMIT",
+    "OFFSET",
+    "JOIN",
+    "BY",
+    "AND",
+)
 _CHANGES = re.compile(
     r"(insert|update|delete|merge|create|drop|alter|truncate|copy|attach|detach|install|load|set|reset|pragma|call|"
     r"grant|revoke|begin|commit|rollback|vacuum|use|import|export|replace)\b",
@@ -108,7 +126,9 @@ def hint_statement(body: str, tree: exp.Expr | None) -> str:
         hint = "; leave away the brackets around it"
     if kind in ("VALUES", "TABLE", "FROM"):
         hint = "; write SELECT ... FROM table"
-    return f"a statement begins with DP-SELECT, SELECT, WITH or EXPLAIN, not with {word[:40]!r}{hint}"
+    if word == "EXPLAIN":
+        return "EXPLAIN is followed by what is to be explained: EXPLAIN DP-SELECT 0.5 COUNT(*) FROM table"
+    return f"a statement begins with {_BEGIN}, not with {word[:40]!r}{hint}"
 
 
 def hint_set(kind: str) -> str:
@@ -119,15 +139,36 @@ def hint_set(kind: str) -> str:
     )
 
 
-def hint_parse(body: str, reason: str) -> str:
+def hint_parse(body: str, error: SqlglotError) -> str:
     """What the parser stumbled over, without what it prints for a terminal."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", reason).strip().rstrip(".")
-    hint = _hint_beginning(body.split()[0].upper()) if body.split() else ""
+    words = body.split()
+    beginning = "DP-SELECT" if words[:1] and words[0].upper() == "DP" else ""
+    hint = f"; did you mean {beginning}?" if beginning else _hint_beginning(words[0].upper()) if words else ""
     if hint:
-        return f"a statement begins with DP-SELECT, SELECT, WITH or EXPLAIN{hint}"
+        return f"a statement begins with {_BEGIN}{hint}"
+    found = (error.errors or [{}])[0] if isinstance(error, ParseError) else {}
+    reason = str(found.get("description") or str(error).split("\n", maxsplit=1)[0])
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", reason).strip().rstrip(".").removeprefix("Invalid expression / ")
+    word = str(found.get("highlight") or "")
+    where = f" near {word[:40]!r} in line {found.get('line')}" if word else ""
+    if plain.startswith("Required keyword") and word.upper() in _CLAUSES:
+        return f"the statement cannot be parsed: nothing stands behind {word.upper()}"
     if body.count("(") != body.count(")"):
         hint = f"; {body.count('(')} brackets are opened and {body.count(')')} closed"
-    return f"the statement cannot be parsed: {plain[:200]}{hint}"
+    else:
+        # A misspelt clause is read as an alias, so that the parser stumbles over what follows it.
+        before = str(found.get("start_context") or "").split()[-1:]
+        hint = next((found for each in (*before, word) if (found := _hint_clause(each))), "")
+    return f"the statement cannot be parsed{where}: {plain[:200]}{hint}"
+
+
+def _hint_clause(word: str) -> str:
+    near = difflib.get_close_matches(word.upper(), _CLAUSES, n=1, cutoff=0.6)
+    if word.upper() in ("GROUP", "ORDER"):
+        return f"; did you mean {word.upper()} BY?"
+    if not near or word.upper() in _CLAUSES:
+        return ""
+    return f"; did you mean {near[0]} in place of {word[:40]!r}?"
 
 
 def _hint_beginning(word: str) -> str:
@@ -161,6 +202,23 @@ def hint_column(node: exp.Column, fields: Mapping[str, Mapping[str, Field]]) -> 
         listed = suggest_name(node.name, sorted({each.name for each in described}), word="described")
         return f"; double quotes are around names, text stands in single quotes{listed}"
     return suggest_name(node.name, sorted({each.name for each in described}), word="described")
+
+
+def find_misspelt(text: str, field: Field) -> str | None:
+    """The listed value that `text` is nearly, if it is none of them: in another case, or a word misspelt.
+
+    Codes with digits are near each other without being meant for each other. What was drafted from
+    data is not told.
+    """
+    domain = None if field.column is None or field.is_drafted else field.column.domain
+    if not isinstance(domain, Values) or text in domain.values or domain.size > _MOST_COMPARED:
+        return None
+    folded = {str(value).strip().casefold(): value for value in domain.values if isinstance(value, str)}
+    plain = text.strip().casefold()
+    words = [each for each in folded if len(each) >= _SHORTEST_WORD and not re.search(r"[0-9]", each)]
+    near = difflib.get_close_matches(plain, words, n=1, cutoff=0.8) if not re.search(r"[0-9]", plain) else []
+    found = folded.get(plain) or (folded[near[0]] if near else None)
+    return None if found is None else str(found)
 
 
 def hint_function(name: str) -> str:

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from sfumato.sql.check import CAST_KINDS, Kind, refuse
 from sfumato.sql.constants import NotConstant, Value, fold, is_dated, read_moment, read_number, write
+from sfumato.sql.hints import find_misspelt
 from sfumato.sql.normalize import PARAMETER
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ _MEASURED = (exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Sign, exp.Sqrt, exp.Ln
 _TEXTS = (exp.DPipe, exp.Concat, exp.Lower, exp.Upper, exp.Trim, exp.Substring, exp.Left, exp.Right)
 _CHOICES = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
 _BOOLEANS = {"true": True, "t": True, "false": False, "f": False}
+_FORMS: dict[Kind, str] = {
+    "integer": "a number",
+    "number": "a number",
+    "boolean": "true or false",
+    "date": "a date such as '2025-01-31'",
+}
 _EPOCH = datetime(1970, 1, 1)
 TYPES: dict[str, pa.DataType] = {
     "integer": pa.int64(),
@@ -151,6 +158,8 @@ def _settle_pair(part: exp.Expr, relation: Relation) -> None:
         part.replace(mirrored)
         part, left, right = mirrored, right, left
     _convert(right, kind_of(left, relation), left, relation)
+    if isinstance(part, (exp.EQ, exp.NEQ)):
+        _refuse_misspelt(right, left, relation)
 
 
 def _settle_list(part: exp.In, relation: Relation) -> None:
@@ -159,6 +168,7 @@ def _settle_list(part: exp.In, relation: Relation) -> None:
     kind = kind_of(part.this, relation)
     for each in list(part.expressions):
         _convert(each, kind, part.this, relation)
+        _refuse_misspelt(each, part.this, relation)
     if any(each.find(exp.Literal) and _stands(each) for each in part.expressions):
         return
     found = {each.sql(dialect="duckdb"): each for each in part.expressions}
@@ -167,6 +177,18 @@ def _settle_list(part: exp.In, relation: Relation) -> None:
         part.replace(exp.EQ(this=part.this, expression=listed[0]))
     else:
         part.set("expressions", listed)
+
+
+def _refuse_misspelt(node: exp.Expr, beside: exp.Expr, relation: Relation) -> None:
+    """Refuses a text that is nearly a listed value of its column: it would be paid for in vain."""
+    if not isinstance(beside, exp.Column) or not isinstance(node, exp.Literal) or _stands(node):
+        return
+    meant = find_misspelt(node.name, relation.field(beside)) if node.is_string else None
+    if meant is not None:
+        raise refuse(
+            f"{node.name[:80]!r} is not among the listed values of {beside.name[:80]!r}; did you mean "
+            f"{meant!r}? For records that are written so all the same: LIKE in place of ="
+        )
 
 
 def _stands(node: exp.Expr) -> bool:
@@ -201,6 +223,7 @@ def _convert(node: exp.Expr, kind: Kind, beside: exp.Expr, relation: Relation) -
     if found is None and value is not None:
         raise refuse(
             f"the constant {node.sql(dialect='duckdb')[:80]} cannot be read as what it is compared with"
+            f", {_FORMS[kind]}"
         )
     if isinstance(found, datetime) and found.time() == time():
         found = found.date()

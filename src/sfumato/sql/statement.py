@@ -40,6 +40,7 @@ _PREFIX = re.compile(r"(?<![\w$-])dp[-_]select\b", re.IGNORECASE)
 _CLAUSE = re.compile(r"select\s+with\s+differential_privacy\s+options\s*\(", re.IGNORECASE)
 _WITHIN = re.compile(rf"\s+within\s+({_NUMBER})\s*(%?)(?=\s)", re.IGNORECASE)
 _EPSILON = re.compile(rf"\s+([-+]?(?:{_NUMBER})|[^\s,;()]+)(?=\s)")
+_COMMA = re.compile(r"\s+[0-9]+,[0-9]+\s")
 _FREE = re.compile(r"\s+free(?=\s)", re.IGNORECASE)
 _FRESH = re.compile(r"\s+fresh(?=\s)", re.IGNORECASE)
 _DELTA = re.compile(rf"\s+delta\s+([-+]?(?:{_NUMBER}))(?=\s)", re.IGNORECASE)
@@ -53,6 +54,7 @@ _HIDDEN = re.compile(
     r"""(?P<quoted>'[^']*'|"[^"]*"|`[^`]*`)|(?P<comment>--[^\n]*\n?|/\*.*?\*/)|(?P<open>['"`]|/\*)""",
     re.DOTALL,
 )
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 _LONGEST = 100_000
 _MOST_INDIVIDUALS = 10**12
 _PRIVATELY = re.compile(r"\s+bounded\s+privately\b", re.IGNORECASE)
@@ -248,6 +250,12 @@ def _read_amount(rest: str) -> tuple[str, dict[str, Any]]:
         goal = Within(amount=amount / 100 if relative else amount, relative=relative)
         return _read_delta(rest[within.end() :], {"within": goal})
     match = _EPSILON.match(rest)
+    if match and match[1].upper() == "WITHIN":
+        raise UnsupportedQuery(
+            "WITHIN needs a number above zero: DP-SELECT WITHIN 100 COUNT(*) FROM table, or WITHIN 5%"
+        )
+    if _COMMA.match(rest):
+        raise UnsupportedQuery("decimals of epsilon stand behind a point: DP-SELECT 0.5 COUNT(*) FROM table")
     if match and match[1].startswith("$"):
         raise UnsupportedQuery("epsilon is no parameter; write what may be spent into the statement")
     if not match or match[1].upper() in ("*", "COUNT", "SUM", "AVG"):
@@ -327,15 +335,30 @@ def _parse(body: str) -> exp.Select:
     try:
         trees = sqlglot.parse(body, dialect="duckdb")
     except SqlglotError as error:
-        raise UnsupportedQuery(hint_parse(body, str(error).split("\n", maxsplit=1)[0])) from None
+        raise UnsupportedQuery(hint_parse(body, error)) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Select):
         raise UnsupportedQuery(hint_statement(body, trees[0] if trees else None))
     if not trees[0].expressions:
         raise UnsupportedQuery("the select list is empty; name what to select, COUNT(*) or columns")
     for node in trees[0].walk():
         node.comments = None
+        _refuse_slip(node)
     refuse_large(trees[0])
     return trees[0]
+
+
+def _refuse_slip(node: exp.Expr) -> None:
+    """Refuses what the parser lets pass and nobody can have meant, before it is paid for."""
+    if isinstance(node, exp.Group) and not any(node.args.values()):
+        raise UnsupportedQuery("nothing stands behind GROUP BY; name columns, or leave it away")
+    if isinstance(node, _COMPARISONS):
+        sides = (node.this.unnest(), node.expression.unnest())
+        if any(isinstance(each, exp.Null) for each in sides) and any(
+            isinstance(each, exp.Column) for each in sides
+        ):
+            raise UnsupportedQuery(
+                "a comparison with NULL never holds; write IS NULL or IS NOT NULL for what is missing"
+            )
 
 
 def _find_word(masked: str, word: str, start: int) -> int | None:
