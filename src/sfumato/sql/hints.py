@@ -158,7 +158,7 @@ def hint_parse(body: str, error: SqlglotError) -> str:
     else:
         # A misspelt clause is read as an alias, so that the parser stumbles over what follows it.
         before = str(found.get("start_context") or "").split()[-1:]
-        hint = next((found for each in (*before, word) if (found := _hint_clause(each))), "")
+        hint = next(filter(None, map(_hint_clause, (*before, word))), "")
     return f"the statement cannot be parsed{where}: {plain[:200]}{hint}"
 
 
