@@ -1,7 +1,7 @@
 """DP-SELECT on PostgreSQL and Spark beside the engine's own plain GROUP BY, in one run, as ratios.
 
     .venv/bin/python benchmarks/pushdown.py postgres                 10 million rows
-    .venv/bin/python benchmarks/pushdown.py spark --rows 100000000   Parquet, Spark on this machine
+    .venv/bin/python benchmarks/pushdown.py spark --rows 20000000    Parquet, Spark on this machine
 
 One individual for ten rows, half of all rows on half of the people. With max_records = 20 some exceed the
 bound; with 100 nobody does. Our side is the whole statement: planned, charged durably, bounded, aggregated,

@@ -17,7 +17,7 @@ import pytest
 
 import sfumato as sf
 import sfumato.noise
-from sfumato.curator import statements
+from sfumato.curator import draws, statements
 from sfumato.engines import execute
 
 MAX_RECORDS = 4
@@ -186,9 +186,18 @@ STATEMENTS = {
 class Bench:
     """Answers statements about tables of choice, with recording stand-ins for the noise."""
 
-    def __init__(self, folder, monkeypatch, *, neighbours="add-remove", rows=False, bounds="[-2, 2]"):
+    def __init__(
+        self,
+        folder,
+        monkeypatch,
+        *,
+        neighbours="add-remove",
+        rows=False,
+        bounds="[-2, 2]",
+        records=MAX_RECORDS,
+    ):
         self.folder, self.monkeypatch, self.plans = folder, monkeypatch, {}
-        unit = 'unit = "row"' if rows else f'unit = "p"\nmax_records = {MAX_RECORDS}'
+        unit = 'unit = "row"' if rows else f'unit = "p"\nmax_records = {records}'
         chain = "" if rows else CHAIN
         text = PROJECT.format(unit=unit, neighbours=neighbours, bounds=bounds, chain=chain)
         self.write_lines()
@@ -584,6 +593,73 @@ def test_bounds_that_are_chosen_for_nothing_are_caught(tmp_path, monkeypatch):
     assert _uncharged(Bench(tmp_path, monkeypatch), monkeypatch, STATEMENTS["private bounds"])
 
 
+@pytest.mark.parametrize(
+    "name", ["public groups", "open groups", "private bounds", "added up", "all quantiles"]
+)
+@pytest.mark.parametrize("cap", [1, 4, 64])
+def test_a_chosen_number_of_records_is_the_one_that_is_enforced(tmp_path, monkeypatch, name, cap):
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: cap)
+    bench = Bench(tmp_path, monkeypatch, records='"private"')
+    statement = STATEMENTS[name]
+    assert [plan.unit.max_records for plan in bench.plan(statement)][-1] == cap
+    without = bench.record(CROWD, statement)
+    for individual in INDIVIDUALS:
+        moved = bench.record(CROWD[:7] + person(individual) + CROWD[7:], statement)
+        assert find_violation(moved, without) is None, individual
+
+
+def test_exchanging_an_individual_moves_two_of_the_counts_by_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)
+    bench = Bench(tmp_path, monkeypatch, records='"private"', neighbours="replace")
+    records = [bench.record(CROWD + person(each), STATEMENTS["public groups"]) for each in INDIVIDUALS]
+    for index, one in enumerate(records):
+        for other in records[index + 1 :]:
+            assert find_violation(one, other) is None
+
+
+@pytest.mark.parametrize("name", ["public groups", "open groups", "private bounds", "several levels"])
+@pytest.mark.parametrize("cap", [1, 8, 1024])
+def test_choosing_records_is_charged_with_all_that_follows(tmp_path, monkeypatch, name, cap):
+    from sfumato.sql import covers_costs
+
+    charged, original = [], statements.answer_under_charge
+
+    def keep(bill, **rest):
+        charged.extend(bill.costs)
+        return original(bill, **rest)
+
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: cap)
+    monkeypatch.setattr(statements, "answer_under_charge", keep)
+    plans = Bench(tmp_path, monkeypatch, records='"private"').plan(STATEMENTS[name])
+    chosen = [plan.selection.cost for plan in plans if plan.selection is not None]
+    drawn = [cost for plan in plans for noise in plan.noises for cost in noise.costs]
+    assert covers_costs(charged, [*chosen, *drawn])
+    assert not covers_costs(charged[1:], [*chosen, *drawn])
+    assert not covers_costs(
+        charged, [*chosen, *drawn[:-1], replace(drawn[-1], scale=drawn[-1].scale * 99 / 100)]
+    ) or (drawn[-1].kind == "exponential")
+
+
+def test_a_chosen_number_of_records_that_is_not_enforced_is_caught(tmp_path, monkeypatch):
+    from sfumato.engines import duckdb as engine
+
+    monkeypatch.setattr(engine, "cap_records", lambda table, most: table)
+    monkeypatch.setattr(draws, "choose_records", lambda counts, plan: 2)
+    bench = Bench(tmp_path, monkeypatch, records='"private"')
+    statement = STATEMENTS["public groups, tallied"]
+    with pytest.raises(sf.SfumatoError):
+        bench.record(CROWD + person("over the cap, in one group"), statement)
+
+
+def test_counting_records_in_place_of_individuals_is_caught(tmp_path, monkeypatch):
+    original = execute.tally_individuals
+    monkeypatch.setattr(execute, "tally_individuals", lambda sizes: original(sizes) * 2)
+    bench = Bench(tmp_path, monkeypatch, records='"private"')
+    statement = STATEMENTS["public groups, tallied"]
+    moved = bench.record(CROWD + person("one record"), statement)
+    assert "above the declared" in find_violation(moved, bench.record(CROWD, statement))
+
+
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatch, neighbours):
     original = execute._value
@@ -591,7 +667,7 @@ def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatc
     def wider(measure, raw):
         return original(replace(measure, low=measure.low * 4, high=measure.high * 4, private=None), raw)
 
-    monkeypatch.setattr(statements, "choose_bounds", lambda values, noise: (30, 160))  # about [-1e4, 500]
+    monkeypatch.setattr(draws, "choose_bounds", lambda values, noise: (30, 160))  # about [-1e4, 500]
     bench = Bench(tmp_path, monkeypatch, neighbours=neighbours)
     statement = "DP-SELECT 8 SUM(c BOUNDED PRIVATELY) FROM t"
     bench.plan(statement)
@@ -603,8 +679,8 @@ def test_noise_for_other_bounds_than_are_enforced_is_caught(tmp_path, monkeypatc
 
 
 def test_a_level_of_quantiles_that_counts_twice_is_caught(tmp_path, monkeypatch):
-    original = statements.count_levels
-    monkeypatch.setattr(statements, "count_levels", lambda values: [2 * each for each in original(values)])
+    original = draws.count_levels
+    monkeypatch.setattr(draws, "count_levels", lambda values: [2 * each for each in original(values)])
     bench = Bench(tmp_path, monkeypatch)
     moved = bench.record(CROWD + person("over the cap, in one group"), STATEMENTS["all quantiles"])
     assert "above the declared" in find_violation(moved, bench.record(CROWD, STATEMENTS["all quantiles"]))

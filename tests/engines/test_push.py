@@ -15,6 +15,7 @@ from sfumato.engines.postgres import engine as postgres
 from sfumato.engines.postgres import push as asking
 from sfumato.engines.push import plan as push
 from sfumato.schema import parse_project
+from sfumato.schema.table import cap_unit
 from sfumato.sql.relation import Relation
 
 QUIET = {"progress": lambda stage: None}
@@ -92,6 +93,27 @@ def test_bounds_are_chosen_there_from_the_histogram_of_a_file(heavy, text):
     expected = engine.aggregate(plans[0], here.tables, **QUIET)
     assert not corpus.differ(expected, found)
     assert sum(values.sum() for values in expected.true_values) == 23
+
+
+@pytest.mark.parametrize("cap", [1, 2, 8, 64])
+def test_a_chosen_number_of_records_is_held_there_as_for_a_file(write_table, tmp_path, cap):
+    pq.write_table(make_rows(50), tmp_path / "t.parquet")
+    facts = {"max_records": "private"}
+    there = make_project(write_table("chosen", make_rows(50)), tmp_path, **facts)
+    here = make_project("t.parquet", tmp_path, **facts)
+    server, engine = open_engine(Path()), DuckDBEngine(here.folder)
+    answers = []
+    for project, one in ((here, engine), (there, server)):
+        plan = corpus.plan_statement(COUNT, project, one)
+        unit = cap_unit(project.tables["t"].unit, cap)
+        tallied = one.aggregate(plan.tally_plan, project.tables, **QUIET)
+        bound = replace(
+            plan, unit=unit, relation=replace(plan.relation, unit=unit), tally=None, max_groups=cap
+        )
+        answers.append((tallied, one.aggregate(bound, project.tables, **QUIET)))
+    assert not corpus.differ(answers[0][0], answers[1][0])
+    assert not corpus.differ(answers[0][1], answers[1][1])
+    assert sum(int(values.sum()) for values in answers[1][1].true_values) == 10 * min(2, cap) + min(50, cap)
 
 
 def test_one_individual_moves_a_count_by_no_more_than_the_bound(write_table, tmp_path):

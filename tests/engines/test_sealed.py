@@ -260,14 +260,14 @@ def test_a_table_is_sealed_once_until_it_changes(tmp_path, monkeypatch):
     from sfumato.engines import duckdb as module
 
     calls = []
-    original = module._seal
+    original = module.seal_fetched
 
     def seal(*args, rows=True):
         if rows:  # the dry run seals a table without records
             calls.append(args)
         return original(*args, rows=rows)
 
-    monkeypatch.setattr(module, "_seal", seal)
+    monkeypatch.setattr(module, "seal_fetched", seal)
 
     def count(statement):
         calls.clear()

@@ -17,7 +17,7 @@ from sfumato import noise
 from sfumato.curator.statements import _add_noise
 from sfumato.engines.execute import TrueAggregates
 from sfumato.schema import parse_project
-from sfumato.sql import CELLS, Source, finish_query, plan_query, read_statement
+from sfumato.sql import CELLS, Source, finish_query, prepare_query, read_statement
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -34,8 +34,11 @@ RECORDS = {
 }
 
 
-def draw_answers(select, values, *, groups, epsilon="1", delta="0", records=3):
-    """The answer of `select` for `groups` groups that hold the same `values`, with fresh noise in each."""
+def draw_answers(select, values, *, groups, epsilon="1", delta="0", records=3, chosen=None):
+    """The answer of `select` for `groups` groups that hold the same `values`, with fresh noise in each.
+
+    `chosen` are the bounds of x if they were chosen privately.
+    """
     document = {
         "budget": {"epsilon": 100, "delta": "1e-6"},
         "tables": {
@@ -54,7 +57,8 @@ def draw_answers(select, values, *, groups, epsilon="1", delta="0", records=3):
     catalog = {"t": Source(name="t", stored={"p": "text", "g": "integer", "x": "number"}, table=table)}
     prefix = f"DP-SELECT {epsilon}" + (f" DELTA {delta}" if delta != "0" else "")
     statement = read_statement(f"{prefix} {select} FROM t GROUP BY g")
-    plan = plan_query(statement, catalog, epsilon=statement.epsilon, selection_delta=Fraction(0))
+    bounds = None if chosen is None else {'"t"."x"': tuple(map(Fraction, chosen))}
+    plan = prepare_query(statement, catalog, selection_delta=Fraction(0), chosen=bounds)(statement.epsilon)
     assert plan.groups == groups
     true_values = tuple(_aggregate(each.measure, values, groups) for each in plan.noises)
     return finish_query(plan, _add_noise(plan, TrueAggregates(true_values, None, None), noise))
@@ -116,6 +120,19 @@ def test_counts_and_sums_have_tight_intervals(name, delta):
     for column, truth in (("n", len(values)), ("s", sum(values))):
         misses = count_misses(table, column, truth)
         assert 0.03 * trials <= misses <= most, (column, misses)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("delta", ["0", "1e-7"])
+def test_sums_and_averages_between_chosen_bounds_are_covered(name, delta):
+    values, trials = RECORDS[name], 3000
+    select = "SUM(x BOUNDED PRIVATELY) AS s, AVG(x BOUNDED PRIVATELY) AS a"
+    table = draw_answers(select, values, groups=trials, epsilon="2", delta=delta, chosen=(0, 96))
+    _, most = binomial_limits(trials)
+    misses = count_misses(table, "s", sum(values))
+    assert 0.03 * trials <= misses <= most
+    if values:
+        assert count_misses(table, "a", statistics.fmean(values)) <= most
 
 
 @pytest.mark.parametrize("name", RECORDS)

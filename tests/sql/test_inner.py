@@ -221,6 +221,38 @@ def test_a_record_is_copied_for_everybody_who_holds_its_key(tmp_path):
     assert found == [{"n": 4, "p": 2}]  # two items, for a and for b, though a holds the key twice
 
 
+LONG = "z" * 3000
+
+
+@pytest.mark.parametrize(
+    ("people", "keys", "refers", "wanted"),
+    [
+        (pa.array([], pa.string()), pa.array([], pa.int64()), pa.array([1, 2]), (0, 0)),
+        (["a", "b"], pa.array([1, 2], pa.int32()), pa.array([], pa.int64()), (0, 0)),
+        (["a", "b"], pa.array([1, 2], pa.int32()), pa.array([1, 2, 2, 7], pa.int64()), (3, 2)),
+        (
+            pa.array(["a", "b", None, "b"]).dictionary_encode(),
+            pa.array(["x", "y", "x", None]).dictionary_encode(),
+            pa.array(["x", "y", "y", None, "q"]).dictionary_encode(),
+            (3, 2),
+        ),
+        (["a", "b"], ["x", "y"], pa.array(["y"], pa.large_string()), (1, 1)),
+        ([LONG, LONG + "1"], [LONG, LONG + "2"], [LONG, LONG + "2", LONG + "3"], (2, 2)),
+    ],
+)
+def test_keys_are_compared_however_they_are_stored(tmp_path, people, keys, refers, wanted):
+    pq.write_table(pa.table({"person": people, "id": keys}), tmp_path / "v.parquet")
+    pq.write_table(pa.table({"visit": refers, "more": refers}), tmp_path / "i.parquet")
+    (tmp_path / "sfumato.toml").write_text(
+        f"[budget]\nepsilon = 1e9\n{VISITS}{ITEMS}" + 'references = {visit = "v.id"}\nmax_records = 5\n'
+    )
+    curator = sf.open(tmp_path / "sfumato.toml")
+    found = ask(
+        curator, "COUNT(*) AS n, COUNT(DISTINCT person) AS p FROM i WHERE more IS NULL OR visit IS NOT NULL"
+    )
+    assert [tuple(row.values()) for row in found.to_pylist()] == [wanted]
+
+
 def test_what_is_answered_changes_with_the_table_it_refers_to(tmp_path):
     def write(keys):
         pq.write_table(pa.table({"person": ["a", "b"], "id": keys}), tmp_path / "v.parquet")
@@ -373,6 +405,8 @@ def test_references_are_checked_when_the_project_is_opened(tmp_path, tables, wor
         ({"person": ["a"], "id": [1.5]}, {"visit": [1.5]}, "keys are stored as"),
         ({"person": ["a"], "id": [1]}, {"visit": [1], "Person": ["a"]}, "name of the unit"),
         ({"id": [1]}, {"visit": [1]}, "person"),
+        ({"person": ["a"], "id": [b"1"]}, {"visit": [b"1"], "o": [1]}, "nested or binary"),
+        ({"person": ["a"], "id": pa.array(["1"], pa.string_view())}, {"visit": ["1"]}, "string_view"),
     ],
 )
 def test_references_that_do_not_fit_the_sources_are_refused_before_the_charge(tmp_path, visits, items, words):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.curator import statements
+from sfumato.curator import draws, statements
 from sfumato.errors import UnsupportedQuery
 from sfumato.schema import column_spec, parse_column
 from sfumato.sql import magnitudes
@@ -169,7 +169,7 @@ def test_whatever_is_chosen_costs_the_same(curator, monkeypatch, first):
         return original(bill, **rest)
 
     last = min(first + 10, magnitudes.INTERVALS - 1)
-    monkeypatch.setattr(statements, "choose_bounds", lambda values, noise: (first, last))
+    monkeypatch.setattr(draws, "choose_bounds", lambda values, noise: (first, last))
     monkeypatch.setattr(statements, "answer_under_charge", spy)
     select = "SUM(fee), AVG(fee), VARIANCE(fee), MEDIAN(fee), CORR(fee, age)"
     for prefix in ("DP-SELECT 1", "DP-SELECT 1 DELTA 1e-7"):

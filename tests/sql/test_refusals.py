@@ -108,11 +108,14 @@ REFUSED = [
     (f"{COUNT} WHERE visited > 2025-01-01", "a date stands in quotes: DATE '2025-01-01'"),
     ("DP-SELECT 1 COUNT(*), COUNT(*) FROM visits", "use AS"),
     # Joins and sources
-    (f"{COUNT}, clinics", "a join without ON or USING"),
+    (f"{COUNT}, clinics", "say what matches: JOIN b ON a.x = b.y"),
+    (f"{COUNT} RIGHT JOIN clinics ON name = clinic", "RIGHT JOIN, by which rows would be nobody's"),
+    (f"{COUNT} CROSS JOIN clinics", "JOIN and LEFT JOIN are answered"),
+    (f"{COUNT} QUALIFY 1", "use HAVING"),
     ("DP-SELECT 1 COUNT(*) FROM clinics LEFT JOIN visits ON name = clinic", "put the private table first"),
     (f"{COUNT} JOIN clinics ON clinic > name", "put other conditions into WHERE"),
     ("DP-SELECT 1 COUNT(*) FROM 'visits.csv'", "did you mean 'visits'?"),
-    ("DP-SELECT 1 COUNT(*) FROM read_csv('visits.csv')", "FROM reads described tables only"),
+    ("DP-SELECT 1 COUNT(*) FROM read_csv('visits.csv')", "describe it in the project file: [tables.NAME]"),
     (f"{COUNT} LIMIT 50%", "a whole number of rows"),
 ]  # fmt: skip
 

@@ -23,7 +23,7 @@ def run_workload(
     `epsilon` and `delta` are what all of them may spend. Gives the last answer; `quiet` prints none.
     """
     curator = open_curator(project)
-    texts = [piece.text for piece in split_script(read_lines(file))]
+    texts = [piece.text.rstrip(";") for piece in split_script(read_lines(file))]
     with progress(quiet=mode == "json") as stage:
         stage("planning")
         workload = curator.sql_workload(texts, epsilon=epsilon, delta=delta, progress=stage)

@@ -6,15 +6,22 @@ Part of the curator: what the door calls with the exact values.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.errors import ChargeKept
 from sfumato.sql import (
     NoisyAggregates,
     QueryPlan,
+    bounds_around,
+    choose_bounds,
+    choose_records,
     choose_step,
     count_levels,
+    covers_costs,
     label_counts,
     quantile_ranks,
     quantile_scores,
@@ -87,3 +94,34 @@ def choose_labels(true_counts: NDArray[np.int64], noise: Noise, choose: _Choose)
         chosen.append(codes[groups, places])
         true_counts, codes = take_out(true_counts, places), take_out(codes, places)
     return np.stack(chosen)
+
+
+def measure_in_steps(
+    plan: QueryPlan, *, bind: Callable[..., QueryPlan], measure: Callable[[QueryPlan], NoisyAggregates]
+) -> NoisyAggregates:
+    """The noisy aggregates of a plan whose bounds are chosen first, each from noisy answers.
+
+    `bind` gives the plan with bounds that are known, `measure` what is measured of it.
+
+    Privacy: adaptive composition. The costs of all steps are those of `plan`, which are charged, whatever is
+    chosen; docs/proofs/sql.md.
+    """
+    bound, cap = plan, None
+    bounds: tuple[tuple[int, int], ...] = ()
+    if plan.tally is not None:
+        (counts,) = measure(plan.tally_plan).values
+        cap = choose_records(counts, plan)
+        bound = bind(cap=cap)
+    if bound.choices:
+        pairs = zip(measure(bound.choice_plan).values, bound.choices, strict=True)
+        bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
+        bound = bind(chosen=read_bounds(plan, bounds), cap=cap)
+    if not covers_costs(plan.costs, bound.costs):
+        raise ChargeKept("the chosen bounds would cost more than was charged. The charge is kept")
+    return replace(measure(replace(bound, choices=(), tally=None)), bounds=bounds, cap=cap)
+
+
+def read_bounds(plan: QueryPlan, bounds: tuple[tuple[int, int], ...]) -> dict[str, tuple[Fraction, Fraction]]:
+    """The bounds that were chosen, by the text of their operand."""
+    pairs = zip(plan.unbounded, bounds, strict=True)
+    return {operand.sql(dialect="duckdb"): bounds_around(*chosen) for operand, chosen in pairs}

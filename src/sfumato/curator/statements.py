@@ -20,12 +20,14 @@ from sqlglot import exp
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
 from sfumato.curator.door import Bill, Charged, answer_under_charge
 from sfumato.curator.draws import draw_noisy as _add_noise
+from sfumato.curator.draws import measure_in_steps, read_bounds
 from sfumato.curator.explain import explain_facts, explain_plans
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
-from sfumato.errors import BudgetExceeded, ChargeKept, RecipeError
+from sfumato.errors import BudgetExceeded, RecipeError
 from sfumato.exact import digest, round_up
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
+    CAPS,
     Answer,
     Description,
     NoisyAggregates,
@@ -33,10 +35,9 @@ from sfumato.sql import (
     Source,
     answer_listing,
     bind_parameters,
-    bounds_around,
     check_within,
-    choose_bounds,
     count_stands,
+    covers_costs,
     describe_rows,
     find_stands,
     finish_rows,
@@ -352,8 +353,8 @@ class Desk:
     ) -> Answer:
         """The answer to `plan`, stored or charged now, together with what was known when it was charged."""
         noisy, spent, entry = self._measure(plan, bind=bind, progress=progress)
-        if noisy.bounds:
-            plan = bind(chosen=_read_bounds(plan, noisy))
+        if noisy.bounds or noisy.cap is not None:
+            plan = bind(chosen=read_bounds(plan, noisy.bounds), cap=noisy.cap)
         if combine and entry.description.get("question") is not None:
             derived = self._derive(plan, catalog, before=entry.sequence, fresh=noisy)
             if derived is not None and derived.entries:
@@ -401,16 +402,28 @@ class Desk:
             and all(half_width(noise) <= goal.amount * noise.measure.grid for noise in derived.plan.noises)
         )
 
-    def plan(self, statement: Statement, catalog: Catalog, *, chosen: _Bounds | None = None) -> QueryPlan:
-        """The plan of a statement; with `chosen`, bounds that were chosen under the charge for it."""
+    def plan(
+        self,
+        statement: Statement,
+        catalog: Catalog,
+        *,
+        chosen: _Bounds | None = None,
+        cap: int | None = None,
+    ) -> QueryPlan:
+        """The plan of a statement; `chosen` and `cap` are bounds that were chosen under its charge."""
         if statement.delta > 0 and self.project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         selection_delta = self.find_budget().selection
-        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, chosen=chosen)
+        plan_at = prepare_query(statement, catalog, selection_delta=selection_delta, chosen=chosen, cap=cap)
         epsilon = statement.epsilon or Fraction(0)
         if statement.within is not None:
             epsilon = least_epsilon(plan_at, statement.within.amount)
         plan = plan_at(epsilon)
+        if plan.tally is not None and cap is None:
+            for each in CAPS:  # whatever will be chosen is possible, and paid for
+                bound = self.plan(replace(statement, within=None, epsilon=epsilon), catalog, cap=each)
+                if not covers_costs(plan.costs, bound.costs):
+                    raise refuse('max_records = "private" of this statement; declare a number of records')
         values = plan.rows * (len(plan.noises) + 3 * len(plan.outputs))
         if self.most_values is not None and values > self.most_values:
             raise refuse(
@@ -568,16 +581,10 @@ class Desk:
             )
 
         def measure_all(charge: Charged) -> NoisyAggregates:
-            if not plan.choices:
+            if not (plan.choices or plan.tally):
                 return measure(charge, held[0])
             assert bind is not None
-            noisy = measure(charge, plan.choice_plan)
-            pairs = zip(noisy.values, plan.choices, strict=True)
-            bounds = tuple(choose_bounds(values, noise) for values, noise in pairs)
-            bound = bind(chosen=_read_bounds(plan, NoisyAggregates(values=(), bounds=bounds)))
-            if bound.costs != plan.costs:
-                raise ChargeKept("the chosen bounds would cost more than was charged. The charge is kept")
-            return replace(measure(charge, replace(bound, choices=())), bounds=bounds)
+            return measure_in_steps(plan, bind=bind, measure=partial(measure, charge))
 
         def prepare() -> None:
             self.engine.bind(plan, self._tables)
@@ -688,9 +695,3 @@ class Desk:
     @property
     def _tables(self) -> dict[str, Table | PublicTable]:
         return {**self.project.tables, **self.project.public}
-
-
-def _read_bounds(plan: QueryPlan, noisy: NoisyAggregates) -> _Bounds:
-    """The bounds that were chosen, by the text of their operand."""
-    pairs = zip(plan.unbounded, noisy.bounds, strict=True)
-    return {operand.sql(dialect="duckdb"): bounds_around(*chosen) for operand, chosen in pairs}

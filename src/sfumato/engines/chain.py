@@ -50,12 +50,22 @@ def follow_reference(table: Table, own: Fetched, parent: Fetched) -> Fetched:
         )
     if reference.key not in parent.columns:
         raise SourceError(f"{where}: table {reference.table.name!r} has no column {reference.key!r}")
+    for fetched, name in ((own, reference.column), (parent, reference.key), (parent, theirs)):
+        if name in fetched.columns and name not in fetched.schema.names:
+            raise SourceError(f"{where}: column {name!r} has a nested or binary type; store keys as text")
+    views = [each.name for each in (*own.schema, *parent.schema) if pa.types.is_string_view(each.type)]
+    if views:
+        # Arrow cannot gather such columns yet, and would fail when records are read.
+        raise SourceError(f"{where}: column {views[0]!r} is stored as string_view; store it as string")
     check_unit(reference.table, parent.columns, where=f"table {reference.table.name!r}")
     kind = _common_type(
         own.schema.field(reference.column).type, parent.schema.field(reference.key).type, where=where
     )
     columns = {**own.columns, unit: parent.columns[theirs]}
-    schema = own.schema.append(pa.field(unit, parent.schema.field(theirs).type))
+    stored = parent.schema.field(theirs).type
+    schema = own.schema.append(
+        pa.field(unit, stored.value_type if pa.types.is_dictionary(stored) else stored)
+    )
 
     def read() -> Iterator[pa.RecordBatch]:
         held = _read_holders(parent, reference.key, theirs, kind, limit=reference.table.text_limit)

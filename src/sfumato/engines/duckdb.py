@@ -67,7 +67,7 @@ from sfumato.engines.sealed import (
 from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
-from sfumato.schema import Label, PublicTable, Table, table_spec
+from sfumato.schema import Label, PublicTable, Table, cap_records, table_spec
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql import UNIT, QueryPlan, code_name
 from sfumato.tables.arrays import to_numpy
@@ -466,6 +466,9 @@ class DuckDBEngine(CountingEngine):
             if isinstance(table, PublicTable):
                 register_columns(connection, name, self._read_public(table))
                 continue
+            if table.unit.private_records:
+                # What was chosen for the statement, which is about the records of this table alone.
+                table = cap_records(table, plan.unit.max_records)
             sealed = self._seal(table, names) if rows else self._seal_nothing(table, names)
             open_sealed(connection, plan, table, sealed)
             opened[name] = sealed

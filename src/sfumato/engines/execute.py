@@ -24,7 +24,7 @@ from sfumato.engines.encode import quote_name
 from sfumato.engines.inner import find_groups, list_operands, spell_groups
 from sfumato.engines.sealed import NUMBER, Sealed, register_columns
 from sfumato.schema import Table
-from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse
+from sfumato.sql import CELLS, UNIT, Measure, QueryPlan, refuse, tally_individuals
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
@@ -143,6 +143,8 @@ def count_aggregates(
         rows = _encoded(plan, with_unit=False, part="inside")
     else:
         ((name, table),) = sealed.items()
+        if table.most > plan.unit.max_records:
+            raise AssertionError("individuals are told apart by a larger bound than the plan states")
         if counted:
             return _clip_counts(connection, plan, table)
         rows = _bound_crowd(connection, plan, name, table)
@@ -176,7 +178,8 @@ def bind_aggregates(
 def _only_counts(plan: QueryPlan) -> bool:
     """Whether one number of records per individual is all that a statement needs."""
     return not plan.keys and all(
-        noise.measure.statistic in ("records", "individuals") for noise in plan.noises
+        noise.measure.statistic in ("records", "individuals", "records per individual")
+        for noise in plan.noises
     )
 
 
@@ -499,18 +502,26 @@ def _columns(plan: QueryPlan) -> list[str]:
 
 def _clip_counts(connection: duckdb.DuckDBPyConnection, plan: QueryPlan, table: Sealed) -> TrueAggregates:
     """Counts without groups: one number per individual, so nothing has to be ordered or cut."""
+    tallied = any(noise.measure.statistic == "records per individual" for noise in plan.noises)
     met = np.zeros(table.individuals, np.bool_)
+    all_sizes = np.zeros(table.individuals if tallied else 0, np.int64)
     records = 0
     inside = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='inside')})"
     for batch in connection.sql(inside).to_arrow_reader(_BATCH_ROWS):
         records += batch.num_rows
         met[to_numpy(batch.column(0))] = True
+        if tallied:
+            all_sizes += np.bincount(to_numpy(batch.column(0)), minlength=table.individuals)
     if table.crowd.num_rows:
         crowd = f"SELECT u FROM ({_encoded(plan, with_unit=True, part='crowd')})"
         numbers = to_numpy(connection.sql(crowd).to_arrow_table().column(0).combine_chunks())
         sizes = np.bincount(numbers, minlength=table.individuals)
         records += int(np.minimum(sizes, plan.unit.max_records).sum())
         met |= sizes > 0
+        all_sizes = all_sizes + sizes if tallied else all_sizes
+    if tallied:
+        # One individual in one of the counts, however many records it has.
+        return TrueAggregates((tally_individuals(all_sizes),), None, None)
     return _spread(plan, records=records, individuals=int(met.sum()))
 
 

@@ -15,7 +15,7 @@ from sfumato.engines.duckdb import DuckDBEngine, seal_fetched
 from sfumato.engines.encode import connect, hide_failures
 from sfumato.engines.sealed import Sealed, needed_columns
 from sfumato.errors import SourceError
-from sfumato.schema import PublicTable, Table
+from sfumato.schema import PublicTable, Table, cap_records
 from sfumato.schema.table import find_place
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class ProjectEngine(DuckDBEngine):
         if server is None or table is None or pushed is None:
             return super().aggregate(plan, tables, progress=progress)
         names = frozenset(names_in(plan))
+        if table.unit.private_records:
+            table = cap_records(table, plan.unit.max_records)  # what was chosen for the statement
         with hide_failures(f"the table {table.name}"):
             progress("aggregating on the server")
             inside, beyond = server.aggregate(table, pushed, self._wanted(table, names))

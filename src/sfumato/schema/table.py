@@ -29,6 +29,9 @@ Place = Literal["file", "postgres", "spark"]
 # Weights are whole multiples of 1 / WEIGHT_GRID, so that their sums are exact.
 WEIGHT_GRID = 2**20
 
+MOST_RECORDS = 2**10
+"""The most records of an individual where max_records is "private"."""
+
 _KEYS = (
     "source",
     "unit",
@@ -65,7 +68,8 @@ class PrivacyUnit:
     """One individual: the column that names them (None: every row is one), and their bound.
 
     Two tables are neighbours if one individual's records, all of them, are added or removed
-    (`add-remove`) or exchanged for any other records (`replace`).
+    (`add-remove`) or exchanged for any other records (`replace`). With `private_records` nobody knows a good
+    bound: every statement chooses one, and `max_records` is what it is at most.
 
     >>> PrivacyUnit(column="resident", max_records=20).describe()
     'resident, at most 20 records, add-remove'
@@ -75,12 +79,13 @@ class PrivacyUnit:
     max_records: int
     neighbours: Neighbours = "add-remove"
     max_groups: int | None = None
+    private_records: bool = False
 
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace"):
             raise SchemaError(f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}")
         if isinstance(self.max_records, bool) or not isinstance(self.max_records, int):
-            raise SchemaError("max_records must be a whole number")
+            raise SchemaError('max_records must be a whole number, or "private" to have it chosen')
         if not 1 <= self.max_records <= 10**9:
             raise SchemaError(f"max_records must lie between 1 and 10^9, got {self.max_records}")
         if self.max_groups is not None:
@@ -93,7 +98,8 @@ class PrivacyUnit:
         """The unit in one line."""
         name = self.column or "row"
         records = "1 record" if self.max_records == 1 else f"at most {self.max_records} records"
-        return f"{name}, {records}, {self.neighbours}"
+        chosen = ", or fewer that are chosen privately" if self.private_records else ""
+        return f"{name}, {records}{chosen}, {self.neighbours}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +276,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     return {
         "source": public_location(table.source),
         "unit": table.unit.column or "row",
-        "max_records": table.unit.max_records,
+        "max_records": "private" if table.unit.private_records else table.unit.max_records,
         "neighbours": table.unit.neighbours,
         "bounding": table.bounding,
         "columns": {name: column_spec(table.columns[name]) for name in columns},
@@ -290,7 +296,12 @@ def _reference_spec(reference: Reference) -> dict[str, Any]:
 
 def cap_records(table: Table, most: int) -> Table:
     """`table` with every individual capped at `most` records, or at max_records if these are fewer."""
-    return replace(table, unit=replace(table.unit, max_records=min(most, table.unit.max_records)))
+    return replace(table, unit=cap_unit(table.unit, most))
+
+
+def cap_unit(unit: PrivacyUnit, most: int) -> PrivacyUnit:
+    """`unit` with at most `most` records, a bound that is known."""
+    return replace(unit, max_records=min(most, unit.max_records), private_records=False)
 
 
 def find_place(location: str) -> Place:
@@ -428,7 +439,9 @@ def _derive_unit(spec: Mapping[str, Any], reference: Reference) -> PrivacyUnit:
         )
     if "max_records" not in spec or spec["max_records"] == "TODO":
         raise SchemaError("references needs max_records, the most records of one individual that may count")
-    return replace(unit, max_records=spec["max_records"], max_groups=spec.get("max_groups"))
+    return replace(
+        unit, max_records=spec["max_records"], max_groups=spec.get("max_groups"), private_records=False
+    )
 
 
 def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
@@ -443,9 +456,11 @@ def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
             f"unit {unit!r} needs max_records, the most records of one individual that may count; "
             "further records of that individual are cut"
         )
+    private = spec["max_records"] == "private"
     return PrivacyUnit(
         column=unit,
-        max_records=spec["max_records"],
+        max_records=MOST_RECORDS if private else spec["max_records"],
+        private_records=private,
         neighbours=neighbours,
         max_groups=spec.get("max_groups"),
     )

@@ -1,15 +1,18 @@
 """DP-SELECT: statements read, checked and planned, and noisy answers finished.
 
 A statement goes through statement (its text), normalize (one way of writing), nested (queries around an
-aggregate), check (what is allowed), relation (FROM and WHERE), settle (constants as what they meet),
-aggregates (the select list) and planner (its plan), or rows if it asks for rows; what public facts answer is
-in probes. An engine is asked what the plan says, the curator adds noise, with choices for quantiles and
-labels, and finish makes the answer.
+aggregate), check (what is allowed), relation (what can be named), sources (FROM, JOIN and WHERE; with inner,
+semijoins and unions for what stands in them), settle (constants as what they meet), aggregates (the select
+list), rollups (grouping sets) and planner (its plan), or rows if it asks for rows; what public facts answer
+is in probes. An engine is asked what the plan says, the curator adds noise, with choices for quantiles and
+labels, and with bounds that are chosen first if nobody knows them, and finish makes the answer.
 """
 
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
+from sfumato.sql.chosen import choose_bounds, choose_records, covers_costs
+from sfumato.sql.contributions import CAPS, tally_individuals
 from sfumato.sql.describe import Description, kinds_of_parameters, stands_for
 from sfumato.sql.expected import SIZES, ExpectedError, expected_errors, note_noise
 from sfumato.sql.finish import (
@@ -33,7 +36,6 @@ from sfumato.sql.plan import (
     NoisyAggregates,
     QueryPlan,
     check_within,
-    choose_bounds,
     describe_scales,
     explain_query,
     half_width,
@@ -49,6 +51,7 @@ from sfumato.sql.settle import parameter_type
 from sfumato.sql.statement import Statement, Within, price_statement, read_statement
 
 __all__ = [
+    "CAPS",
     "CELLS",
     "SIZES",
     "UNIT",
@@ -71,10 +74,12 @@ __all__ = [
     "bounds_around",
     "check_within",
     "choose_bounds",
+    "choose_records",
     "choose_step",
     "code_name",
     "count_levels",
     "count_stands",
+    "covers_costs",
     "describe_rows",
     "describe_scales",
     "expected_errors",
@@ -118,5 +123,6 @@ __all__ = [
     "sum_levels",
     "sum_records",
     "take_out",
+    "tally_individuals",
     "unpack_noisy",
 ]

@@ -29,7 +29,9 @@ from sfumato.sql.settle import is_day, kind_of
 CELLS = 1024
 """Steps between the bounds of a column among which a private quantile chooses."""
 
-Statistic = Literal["records", "present", "individuals", "distinct", "sum", "square", "quantile"]
+Statistic = Literal[
+    "records", "present", "individuals", "distinct", "sum", "square", "quantile", "records per individual"
+]
 
 AggregateKind = Literal[
     "measure",

@@ -58,7 +58,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Any value but some, or NULL."""
+    """Any value but some, or NULL unless that is among them."""
 
     excluded: frozenset[Value] = frozenset()
 
@@ -253,7 +253,7 @@ def compare_possible(kind: type[exp.Expr], possible: Possible, constant: Value) 
         case Rest(excluded):
             known = any(_order(value, constant) == 0 for value in excluded)
             if known and kind in (exp.EQ, exp.NEQ):
-                return NULL | (FALSE if kind is exp.EQ else TRUE)
+                return (0 if None in excluded else NULL) | (FALSE if kind is exp.EQ else TRUE)
             return ANYTHING
         case Span():
             return _compare_span(kind, possible, constant)
@@ -330,7 +330,8 @@ def _truth(possible: Possible) -> int:
 def _is_null(possible: Possible) -> int:
     if isinstance(possible, Point):
         return TRUE if possible.value is None else FALSE
-    return FALSE if isinstance(possible, Span) else TRUE | FALSE
+    filled = isinstance(possible, Span) or None in possible.excluded
+    return FALSE if filled else TRUE | FALSE
 
 
 def _flip(node: exp.Expr) -> exp.Expr | None:
@@ -351,7 +352,9 @@ def _list_described(field: Field, column: Column) -> list[tuple[int, Possible]]:
         case Values(values):
             points = [Fraction(value) if isinstance(value, int) else value for value in values]
             cells = list(enumerate(map(Point, points)))
-            outside = [*outside, Rest(frozenset(points))]
+            # A text that is no missing value is there.
+            told = column.missing_label is not None and isinstance(values[0], str)
+            outside = [*outside, Rest(frozenset([*points, *([None] if told else [])]))]
         case IntegerRange() | Period():
             span = domain.span if isinstance(domain, Period) else domain
             whole = whole or isinstance(domain, Period)

@@ -37,6 +37,7 @@ from sfumato.sql.plan import (
 from sfumato.tables.arrays import read_parquet, to_arrow
 
 _MOST_GROUPS = 2**24
+_CHOSEN = "chosen "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,11 @@ def note_counts(plan: QueryPlan, noisy: NoisyAggregates) -> tuple[str, ...]:
 
 def note_bounds(plan: QueryPlan) -> tuple[str, ...]:
     """The bounds that were chosen privately for a statement."""
-    return tuple(
+    most = plan.unit.max_records
+    records = (
+        f"at most {most} {'record' if most == 1 else 'records'} of an individual counted, chosen privately"
+    )
+    return (() if plan.tally is None else (records,)) + tuple(
         f"{name} was clamped to [{format_short(low)}, {format_short(high)}], chosen privately"
         for name, (low, high) in plan.relation.chosen.items()
     )
@@ -196,12 +201,11 @@ def pack_noisy(noisy: NoisyAggregates) -> bytes:
         for index, values in enumerate(noisy.values)
         for part, row in enumerate(np.atleast_2d(values))
     }
-    for index, (first, last) in enumerate(noisy.bounds):
+    if noisy.bounds or noisy.cap is not None:
         rows = max((values.shape[-1] for values in noisy.values), default=0)
-        columns |= {
-            f"bounds/{index}/{part}": to_arrow(np.full(rows, each, np.int64))
-            for part, each in enumerate((first, last))
-        }
+        # In the name of a column, so that it is kept of an answer without groups too.
+        chosen = json.dumps({"bounds": noisy.bounds, "cap": noisy.cap})
+        columns[f"{_CHOSEN}{chosen}"] = to_arrow(np.zeros(rows, np.int64))
     if noisy.keys is not None:
         columns["keys"] = pa.array([json.dumps(key) for key in noisy.keys], pa.string())
     sink = io.BytesIO()
@@ -231,10 +235,9 @@ def unpack_noisy(payload: bytes, plan: QueryPlan) -> NoisyAggregates:
         keys = None
         if plan.selection is not None:
             keys = tuple(tuple(json.loads(text)) for text in table["keys"].to_pylist())
-        bounds = tuple(
-            (table[f"bounds/{index}/0"][0].as_py(), table[f"bounds/{index}/1"][0].as_py())
-            for index in range(len(plan.choices) if table.num_rows else 0)
-        )
+        found = [name for name in table.column_names if name.startswith(_CHOSEN)]
+        chosen: dict[str, Any] = json.loads(found[0].removeprefix(_CHOSEN)) if found else {}
+        bounds = tuple((int(first), int(last)) for first, last in chosen.get("bounds", ()))
     except (pa.ArrowException, KeyError, OSError, ValueError):
         raise LedgerError("a stored answer cannot be read; verify the ledger") from None
-    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds)
+    return NoisyAggregates(values=tuple(values), keys=keys, bounds=bounds, cap=chosen.get("cap"))

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
 from sfumato.sql.check import refuse
+from sfumato.sql.magnitudes import is_marked
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import (
     UNIT,
@@ -296,6 +297,11 @@ class _Group:
         relation, name = self._relation, node.key.upper()
         if isinstance(node.this, exp.Distinct):
             raise refuse(f"{name}(DISTINCT ...) in an inner query")
+        if is_marked(node.this):
+            raise refuse(
+                f"{name}(... BOUNDED PRIVATELY) in an inner query; declare bounds of the column, or write "
+                "BOUNDED PRIVATELY in the outermost select list"
+            )
         tree = qualify(node.this, relation, where=name)
         refuse_unit(tree, relation, name)
         low, high = require_bounds(tree, relation, name)

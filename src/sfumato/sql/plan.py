@@ -22,11 +22,12 @@ from sfumato.accounting import Cost, discrete_gaussian_sigma, histogram_sensitiv
 from sfumato.errors import UnsupportedQuery
 from sfumato.exact import digest, format_exact, format_short, round_up
 from sfumato.questions import LARGEST_SCALE
-from sfumato.schema.table import PrivacyUnit
-from sfumato.sql.aggregates import CELLS, Aggregate, Key, Measure, measure_magnitudes
+from sfumato.schema.table import MOST_RECORDS, PrivacyUnit
+from sfumato.sql.aggregates import CELLS, Aggregate, AggregateKind, Key, Measure
 from sfumato.sql.check import AGGREGATE, GROUPINGS, KEY, refuse
+from sfumato.sql.contributions import CAPS
 from sfumato.sql.laws import NoisePart, part_widths, total_width
-from sfumato.sql.magnitudes import LARGEST, choose_interval
+from sfumato.sql.magnitudes import INTERVALS, LARGEST
 from sfumato.sql.quantiles import list_levels
 from sfumato.sql.relation import Relation
 from sfumato.sql.rollups import GroupingSet, GroupingSets, spread_of
@@ -41,6 +42,7 @@ RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, 
 _STEP = Fraction(1, 10**6)
 _MOST_EPSILON = Fraction(10**6)
 _LONGEST_NAME = 100
+_STRAY = 1e-3  # how often noise alone may take bounds, or a number of records, far beyond what there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +122,14 @@ class NoisyAggregates:
     """Noisy values per measure and group.
 
     For a quantile the chosen steps (answer, low end, high end), for a mode the codes of the chosen labels.
-    `bounds` are the first and the last interval of magnitudes that were chosen for each operand.
+    `bounds` are the first and the last interval of magnitudes that were chosen for each operand, `cap` is the
+    bound on records that was.
     """
 
     values: tuple[NDArray[Any], ...]
     keys: tuple[tuple[Any, ...], ...] | None = None
     bounds: tuple[tuple[int, int], ...] = ()
+    cap: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,8 @@ class QueryPlan:
 
     `choices` are histograms that are measured first, over all groups together: the bounds of one operand each
     are chosen from them. With `sets` the groups of all keys are added up to several levels, each of which
-    gets noise of its own, and the grouping sets of the answer are computed from these.
+    gets noise of its own, and the grouping sets of the answer are computed from these. `tally` is measured
+    before all else: the bound on records is chosen from it, and until then is 1, where costs are largest.
     """
 
     text: str
@@ -156,6 +161,7 @@ class QueryPlan:
     stages: tuple[Stage, ...] = (Stage(),)
     choices: tuple[Noise, ...] = ()
     sets: GroupingSets | None = None
+    tally: Noise | None = None
 
     @property
     def rows(self) -> int:
@@ -171,7 +177,8 @@ class QueryPlan:
     def costs(self) -> tuple[Cost, ...]:
         """Every cost, in the order in which the answers are drawn."""
         first = () if self.selection is None else (self.selection.cost,)
-        return (*first, *(cost for noise in (*self.choices, *self.noises) for cost in noise.costs))
+        before = () if self.tally is None else (self.tally,)
+        return (*first, *(cost for noise in (*before, *self.choices, *self.noises) for cost in noise.costs))
 
     @property
     def unbounded(self) -> tuple[exp.Expr, ...]:
@@ -193,13 +200,23 @@ class QueryPlan:
             stages=(),
             choices=(),
             sets=None,
+            tally=None,
         )
+
+    @property
+    def tally_plan(self) -> QueryPlan:
+        """What is measured before the bound on records is known."""
+        assert self.tally is not None
+        unit = replace(self.unit, max_records=MOST_RECORDS)
+        return replace(self.choice_plan, unit=unit, noises=(self.tally,))
 
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record."""
         selection = self.selection
         chosen = {"bounds": [noise.measure.describe() for noise in self.choices]} if self.choices else {}
         sets = {} if self.sets is None else {"grouping sets": self.sets.describe()}
+        if self.tally is not None:
+            sets["max_records"] = "private"
         return {
             **chosen,
             **sets,
@@ -273,18 +290,18 @@ def find_aggregate_numbers(tree: exp.Expr) -> list[int]:
 
 def find_mode(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None:
     """What is measured if the tree is one MODE or TOP, None for anything else."""
-    if isinstance(tree, exp.Column) and tree.table == AGGREGATE:
-        aggregate = aggregates[int(tree.name)]
-        if aggregate.kind == "mode":
-            return aggregate.measures[0]
-    return None
+    return _find_kind(tree, aggregates, "mode")
 
 
 def find_quantiles(tree: exp.Expr, aggregates: Sequence[Aggregate]) -> Measure | None:
     """What is measured if the tree is one APPROX_QUANTILES, None for anything else."""
+    return _find_kind(tree, aggregates, "quantiles")
+
+
+def _find_kind(tree: exp.Expr, aggregates: Sequence[Aggregate], kind: AggregateKind) -> Measure | None:
     if isinstance(tree, exp.Column) and tree.table == AGGREGATE:
         aggregate = aggregates[int(tree.name)]
-        if aggregate.kind == "quantiles":
+        if aggregate.kind == kind:
             return aggregate.measures[0]
     return None
 
@@ -361,40 +378,9 @@ def plan_selection(
     return selection, epsilon - share, delta - chance
 
 
-def plan_choices(
-    operands: Sequence[exp.Expr], unit: PrivacyUnit, epsilon: Fraction, *, parts: int
-) -> tuple[tuple[Noise, ...], Fraction]:
-    """The histograms from which bounds are chosen, and the epsilon that is left for the measures.
-
-    Each takes one of `parts` equal shares.
-    """
-    share = epsilon / parts
-    sensitivity = histogram_sensitivity(
-        contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
-    )
-    scale = sensitivity / share
-    cost = Cost(
-        kind="laplace",
-        scale=scale,
-        sensitivity=sensitivity,
-        neighbours=unit.neighbours,
-        unit=unit.column or "row",
-    )
-    noises = tuple(
-        Noise(measure=measure_magnitudes(each), kind="laplace", scale=scale, costs=(cost,))
-        for each in operands
-    )
-    return noises, epsilon - share * len(noises)
-
-
-def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:
-    """The first and the last interval that holds more than noise, but for one answer in twenty."""
-    return choose_interval(noisy_counts.reshape(-1), bounds_threshold(noise))
-
-
-def bounds_threshold(noise: Noise) -> float:
-    """What the noise of none of the intervals reaches, with 95 %."""
-    return half_width(noise, 2 * MISS / len(noise.measure.labels or ())) + 1
+def stray_threshold(noise: Noise, counts: int) -> float:
+    """What the noise of none of so many counts reaches, but for one answer in a thousand."""
+    return half_width(noise, 2 * _STRAY / counts) + 1
 
 
 def calibrate_noise(
@@ -501,7 +487,13 @@ def mode_reach(noise: Noise, share: float = MISS) -> int:
 def check_within(plan: QueryPlan) -> None:
     """Refuses aggregates whose error depends on the records."""
     measured = all(each.kind == "measure" for each in plan.aggregates)
-    if not measured or plan.choices or plan.sets or any(noise.kind == "exponential" for noise in plan.noises):
+    if (
+        not measured
+        or plan.choices
+        or plan.sets
+        or plan.tally
+        or any(noise.kind == "exponential" for noise in plan.noises)
+    ):
         raise refuse(
             "WITHIN is for COUNT and SUM, whose error does not depend on the records; state epsilon instead, "
             "and EXPLAIN tells the expected error"
@@ -535,9 +527,10 @@ def least_epsilon(plan_at: Callable[[Fraction], QueryPlan], amount: Fraction) ->
 def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction, admitted: bool) -> str:
     """The plan, its sensitivities, expected `errors` in words and cost, as text."""
     unit = plan.unit
+    protected = unit.describe() if plan.tally is None else f"{unit.column}, {unit.neighbours}"
     lines = [
         plan.text,
-        f"  protects     one individual: {unit.describe()}",
+        f"  protects     one individual: {protected}",
         f"  reads        {', '.join(dict.fromkeys(plan.relation.tables))}; nothing is read for EXPLAIN",
     ]
     if unit.column is None:
@@ -545,9 +538,16 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
     elif plan.relation.individuals and unit.max_records == 1:
         lines.append("  bounding     one row for each individual, made of its own records")
     else:
-        lines.append(f"  bounding     at most {unit.max_records} rows of an individual are aggregated")
-        if plan.keys:
-            lines.append(f"               in at most {plan.max_groups} groups")
+        most = f"{unit.max_records}" if plan.tally is None else f"1, 2, 4, ... or {CAPS[-1]}"
+        lines.append(f"  bounding     at most {most} rows of an individual are aggregated")
+    if plan.tally is not None:
+        lines += [
+            "               chosen first, from a noisy count of individuals by their records: laplace noise, "
+            f"scale {_short(plan.tally.scale)}, epsilon {_short(plan.tally.costs[0].epsilon or Fraction(0))}",
+            "               what follows is for 1, and noise grows with the number that is chosen",
+        ]
+    elif unit.column is not None and plan.keys:
+        lines.append(f"               in at most {plan.max_groups} groups")
     if plan.keys:
         names = ", ".join(_brief(key.node) for key in plan.keys)
         count = "chosen privately" if plan.selection else f"{plan.groups:,}, public, each answered"
@@ -565,7 +565,7 @@ def explain_query(plan: QueryPlan, *, errors: Mapping[str, str], left: Fraction,
         lines += [
             f"  bounds       of {operand.sql(dialect='duckdb')} are chosen first, for all groups together",
             f"               from {len(noise.measure.labels or ())} public intervals of magnitude: all of at "
-            f"least {bounds_threshold(noise):.0f} records, noisy; laplace noise, scale "
+            f"least {stray_threshold(noise, INTERVALS):.0f} records, noisy; laplace noise, scale "
             f"{_short(noise.scale)}, epsilon {_short(noise.costs[0].epsilon or Fraction(0))}",
         ]
     for noise in plan.noises:

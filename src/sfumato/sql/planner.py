@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from sfumato.schema.table import cap_unit
 from sfumato.sql.aggregates import (
     CELLS,
     Aggregate,
@@ -33,6 +34,7 @@ from sfumato.sql.check import (
     refuse,
     refuse_deep,
 )
+from sfumato.sql.chosen import plan_choices, plan_tally
 from sfumato.sql.finish import rehearse_query
 from sfumato.sql.histograms import expand_histogram
 from sfumato.sql.nested import Around
@@ -48,7 +50,6 @@ from sfumato.sql.plan import (
     is_key,
     is_moment,
     name_columns,
-    plan_choices,
     plan_selection,
 )
 from sfumato.sql.relation import Catalog, Relation
@@ -80,10 +81,12 @@ def prepare_query(
     *,
     selection_delta: Fraction,
     chosen: Mapping[str, tuple[Fraction, Fraction]] | None = None,
+    cap: int | None = None,
 ) -> Callable[[Fraction], QueryPlan]:
     """All that does not depend on epsilon, done once; what is returned gives the plan for an epsilon.
 
-    `chosen` are the bounds that were chosen privately, by the text of their operand, once they are known.
+    `chosen` are the bounds that were chosen privately, by the text of their operand, once they are known, and
+    `cap` is the bound on the records of an individual that was.
     """
     query = statement.query
     if query.args.get("distinct"):
@@ -96,6 +99,16 @@ def prepare_query(
     unit = relation.unit
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
+    declared = unit
+    if declared.private_records:
+        source = catalog[relation.tables[0]].table
+        derived = relation.joined or relation.multiplied or relation.individuals or len(relation.tables) > 1
+        if derived or source is None or source.unit != declared:
+            raise refuse(
+                'max_records = "private" is for statements about the records of one table; declare it'
+            )
+        unit = cap_unit(declared, cap or 1)
+        relation = replace(relation, unit=unit)
     keys, answered = read_keys(query, relation)
     if unit.column is None and statement.around and any(key.is_open for key in keys):
         raise refuse(
@@ -137,7 +150,7 @@ def prepare_query(
         relation, [*(key.tree for key in keys), *(each.tree for each in measures if each.tree is not None)]
     )
     unbounded = tuple(dict.fromkeys(each.private for each in measures if each.private is not None))
-    parts = len(measures) + len(unbounded)
+    parts = len(measures) + len(unbounded) + declared.private_records
     _check_groups(keys, measures)
     if answered is not None:
         _check_sets(keys, measures)
@@ -160,7 +173,10 @@ def prepare_query(
             parts=parts,
             min_individuals=statement.min_individuals,
         )
-        choices, rest = plan_choices(unbounded, unit, rest, parts=parts)
+        tally, rest = plan_tally(declared, rest, parts=parts)
+        choices, rest = plan_choices(unbounded, unit, rest, parts=len(measures) + len(unbounded))
+        if tally is not None:
+            delta = Fraction(0)  # which noise is narrower would depend on what is chosen
 
         def calibrate(levels: int) -> tuple[Noise, ...]:
             return calibrate_noise(measures, unit, max_groups, epsilon=rest, delta=delta, levels=levels)
@@ -185,6 +201,7 @@ def prepare_query(
             stages=stages,
             choices=choices,
             sets=sets,
+            tally=tally,
         )
         rehearse_query(plan)
         return plan

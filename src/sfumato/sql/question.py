@@ -123,7 +123,8 @@ def can_reuse(plan: QueryPlan) -> bool:
     inner = [node.alias for node in plan.relation.tree.find_all(exp.Table, exp.Subquery)]
     # A name of an inner query must not be one that tables are given here.
     clear = not any(_GIVEN.fullmatch(name) for name in inner if name.lower() not in plan.relation.fields)
-    return plain and clear and not plan.choices and plan.sets is None and not plan.relation.chosen
+    known = not plan.choices and plan.tally is None and plan.sets is None and not plan.relation.chosen
+    return plain and clear and known
 
 
 def digest_question(plan: QueryPlan, question: Question) -> str:

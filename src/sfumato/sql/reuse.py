@@ -1,54 +1,31 @@
-"""Answers that follow from earlier ones: which measured groups add up to which groups of a new question.
+"""Answers that follow from earlier ones, alone or together with what was just measured.
 
-A pure function of two plans. Every group of the earlier answer must lie wholly inside or wholly outside of a
-group of the new one, by its public labels; records that were in no group there must be in none here.
-docs/proofs/reuse.md has the argument.
+Post-processing: functions of plans and of noisy values that were paid for. docs/proofs/reuse.md has the
+argument.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlglot import exp
 
 from sfumato.exact import round_up
-from sfumato.sql.cells import (
-    FALSE,
-    NULL,
-    TRUE,
-    Axis,
-    Point,
-    Possible,
-    Rest,
-    Span,
-    decide,
-    implies,
-    read_axis,
-    read_spans,
-)
-from sfumato.sql.check import finite_labels
 from sfumato.sql.laws import NoisePart
+from sfumato.sql.links import Link, link_measures, link_sources
 from sfumato.sql.plan import Noise, NoisyAggregates, QueryPlan, group_widths, half_width
-from sfumato.sql.question import Question, rename_tables, spell
+from sfumato.sql.question import Question
 
-if TYPE_CHECKING:
-    from sfumato.sql.aggregates import Key
-    from sfumato.sql.question import Asked
-
-_MOST_CELLS = 2**21
 _MOST_COMBINED = 16
-_DROPPED, _UNDECIDED = -1, -2
 # What is not narrower by so much is not worth saying that it was combined.
 _WORTH = 0.98
 _MOST_PARTS = 64
-_ADDED = ("records", "present", "sum", "square")
+_SURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,19 +36,6 @@ class Earlier:
     plan: QueryPlan
     question: Question
     load: Callable[[], NoisyAggregates]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Link:
-    """How one measure follows from one of an earlier plan: for each of its groups the new one, -1 for none.
-
-    With `same`, it is the same bounded quantity that a statement of its own would measure. Otherwise
-    individuals were held to their bounds over all groups of the earlier answer.
-    """
-
-    measure: int
-    target: NDArray[np.int64]
-    same: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,287 +96,6 @@ def _is_as_narrow(mine: Noise, fresh: Noise) -> bool:
     return bool(np.max(group_widths(mine), initial=0.0) <= group_widths(fresh))
 
 
-def link_measures(
-    plan: QueryPlan, question: Question, earlier: QueryPlan, asked: Question
-) -> dict[int, Link]:
-    """For each measure of `plan` that follows from `earlier`, how; `asked` is the question of `earlier`."""
-    if question.source != asked.source or plan.unit != earlier.unit:
-        return {}
-    if plan.selection is not None or earlier.selection is not None:
-        return _link_open(plan, question, earlier, asked)
-    grid = _Grid(plan, question, earlier, asked)
-    if grid.codes is None:
-        return {}
-    links: dict[int, Link] = {}
-    for number, wanted in enumerate(question.asked):
-        for place, known in enumerate(asked.asked):
-            if known.text != wanted.text:
-                continue
-            link = grid.link(place, known, wanted)
-            if link is not None and (number not in links or link.same > links[number].same):
-                links[number] = link
-    return links
-
-
-class _Grid:
-    """All cells of an earlier plan, with what becomes of them in a new one."""
-
-    def __init__(self, plan: QueryPlan, question: Question, earlier: QueryPlan, asked: Question) -> None:
-        self._plan, self._question, self._earlier, self._asked = plan, question, earlier, asked
-        relation = earlier.relation
-        self._axes = [read_axis(key, relation, asked.aliases) for key in earlier.keys]
-        if not self._axes:
-            self._axes = [Axis(text="", labels=("",), cells=({},), owners=(0,))]
-        self._shape = tuple(len(axis.cells) for axis in self._axes)
-        self._kept: set[int] = set()  # axes that are a key of the new plan as they are
-        self._computed = False  # whether a key is computed of axes, and may drop records by itself
-        self.codes = self._map_keys() if math.prod(self._shape) <= _MOST_CELLS else None
-
-    def link(self, place: int, known: Asked, wanted: Asked) -> Link | None:
-        """How `wanted` follows from the measure `known` at `place`, None if it does not."""
-        assert self.codes is not None
-        held = {**self._asked.conditions, **{spell(each): each for each in known.conditions}}
-        all_of = {**self._question.conditions, **{spell(each): each for each in wanted.conditions}}
-        given = list(all_of.values())
-        if any(text not in all_of and not implies(given, each) for text, each in held.items()):
-            return None
-        rest = [each for text, each in all_of.items() if text not in held]
-        inside = self._decide(rest)
-        everything = self._decide(given)
-        owners = list(np.meshgrid(*(np.array(axis.owners) for axis in self._axes), indexing="ij"))
-        groupless = np.zeros(self._shape, np.bool_)
-        for number, owner in enumerate(owners):
-            if number not in self._kept:
-                groupless |= owner < 0
-        # Who was in no group of the earlier answer must not count here.
-        if ((everything & TRUE != 0) & groupless & (self.codes != _DROPPED)).any():
-            return None
-        dropped = np.logical_or.reduce([owner < 0 for owner in owners])
-        counted = ~dropped & (inside & TRUE != 0) & (self.codes != _DROPPED)
-        if (counted & ((inside != TRUE) | (self.codes == _UNDECIDED))).any():
-            return None
-        return self._collect(place, wanted, owners, dropped, counted, narrowed=bool(rest))
-
-    def _collect(
-        self,
-        place: int,
-        wanted: Asked,
-        owners: list[NDArray[np.int64]],
-        dropped: NDArray[np.bool_],
-        counted: NDArray[np.bool_],
-        *,
-        narrowed: bool,
-    ) -> Link | None:
-        """The link of cells that are decided: all cells of one label must go the same way."""
-        sizes = [max(1, len(axis.labels)) for axis in self._axes]
-        cell = np.ravel_multi_index([np.maximum(owner, 0) for owner in owners], sizes)
-        inside = ~dropped
-        assert self.codes is not None
-        goes = np.where(counted, self.codes, _DROPPED)
-        target = np.full(math.prod(sizes), _UNDECIDED)
-        target[cell[inside]] = goes[inside]
-        if (target[cell[inside]] != goes[inside]).any() or (target == _UNDECIDED).any():
-            return None
-        groups = np.bincount(target[target >= 0], minlength=self._plan.groups)
-        plain = self._plan.unit.column is None and not self._plan.relation.joined
-        added = wanted.measure.statistic in _ADDED or (plain and wanted.measure.statistic == "individuals")
-        if not added and (groups != 1).any():
-            return None
-        same = plain or self._is_same(wanted, narrowed=narrowed)
-        return Link(measure=place, target=target.astype(np.int64), same=same)
-
-    def _is_same(self, wanted: Asked, *, narrowed: bool) -> bool:
-        """Whether both plans keep the same records of every individual.
-
-        Conditions of the measure itself do not matter: they are looked at when it is decided what is kept.
-        """
-        same_rows = set(self._question.conditions) == set(self._asked.conditions)
-        total = all(
-            axis.is_total or number in self._kept for number, axis in enumerate(self._axes) if axis.text
-        )
-        if not same_rows or not total or self._computed:
-            return False
-        if self._question.choice == self._asked.choice:
-            return True
-        # Of a count without groups it does not matter which records are kept.
-        unbounded = self._earlier.max_groups >= self._earlier.unit.max_records
-        counts = wanted.measure.statistic == "records" and not narrowed
-        return counts and not self._plan.keys and (unbounded or not self._earlier.keys)
-
-    def _decide(self, conditions: list[exp.Expr]) -> NDArray[np.uint8]:
-        found = np.full(self._shape, TRUE, np.uint8)
-        for condition in conditions:
-            masks = np.broadcast_to(decide(condition, self._axes), self._shape)
-            # Of AND only what may be true matters.
-            found = np.where(found & TRUE == 0, found, _narrow(found, masks))
-        return found
-
-    def _map_keys(self) -> NDArray[np.int64] | None:
-        """The group of the new plan for every cell; of no group, or not decided."""
-        found = np.zeros(self._shape, np.int64)
-        bad = np.zeros(self._shape, np.bool_)
-        out = np.zeros(self._shape, np.bool_)
-        for key, text in zip(self._plan.keys, self._question.keys, strict=True):
-            codes = self._map_key(key, text)
-            if codes is None:
-                return None
-            bad |= codes == _UNDECIDED
-            out |= codes == _DROPPED
-            found = found * len(key.labels or ()) + np.maximum(codes, 0)
-        return np.where(out, _DROPPED, np.where(bad, _UNDECIDED, found))
-
-    def _map_key(self, key: Key, text: str) -> NDArray[np.int64] | None:
-        relation, aliases = self._plan.relation, self._question.aliases
-        for number, axis in enumerate(self._axes):
-            if axis.text == text:
-                labels = read_axis(key, relation, aliases).labels
-                places = {label: code for code, label in enumerate(labels)}
-                if not set(places) <= set(axis.labels) or len(places) < len(labels):
-                    return None
-                self._kept.add(number)
-                owned = [
-                    places.get(axis.labels[owner], _DROPPED) if owner >= 0 else _DROPPED
-                    for owner in axis.owners
-                ]
-                return self._spread(number, owned)
-        self._computed = True
-        node = rename_tables(key.node.unnest(), aliases)
-        if finite_labels(node) == (False, True):
-            return _pick([(decide(node, self._axes), 1)], 0, self._shape)
-        if isinstance(node, exp.Case):
-            return self._map_case(node, key)
-        if isinstance(node, exp.Column):
-            return self._map_values(text, read_axis(key, relation, aliases))
-        spans = read_spans(key, relation, aliases)
-        return None if spans is None else self._map_dates(*spans)
-
-    def _map_case(self, node: exp.Case, key: Key) -> NDArray[np.int64] | None:
-        """The results of CASE WHEN with constants for results."""
-        codes = {str(label): code for code, label in enumerate(key.labels or ())}
-        results = [branch.args["true"] for branch in node.args["ifs"]]
-        default = node.args.get("default")
-        given = [each for each in (*results, default) if each is not None and not isinstance(each, exp.Null)]
-        if node.this is not None or not all(each.name in codes for each in given):
-            return None
-        branches = [
-            (
-                decide(branch.this, self._axes),
-                _DROPPED if isinstance(result, exp.Null) else codes[result.name],
-            )
-            for branch, result in zip(node.args["ifs"], results, strict=True)
-        ]
-        last = _DROPPED if default is None or isinstance(default, exp.Null) else codes[default.name]
-        return _pick(branches, last, self._shape, drops_null=False)
-
-    def _map_values(self, column: str, wanted: Axis) -> NDArray[np.int64] | None:
-        """The labels of a column where an axis tells its listed values from all others."""
-        pairs = [(cell[column], owner) for cell, owner in zip(wanted.cells, wanted.owners, strict=True)]
-        points = {
-            each.value: owner for each, owner in pairs if isinstance(each, Point) and each.value is not None
-        }
-        others = {owner for each, owner in pairs if not (isinstance(each, Point) and each.value in points)}
-        for number, axis in enumerate(self._axes):
-            if column not in axis.cells[0]:
-                continue
-            codes = []
-            for cell in axis.cells:
-                match cell[column]:
-                    case Point(value) if value is not None and value in points:
-                        codes.append(points[value])
-                    case Rest(excluded) if set(points) <= excluded and len(others) == 1:
-                        codes.append(next(iter(others)))
-                    case _:
-                        codes.append(_UNDECIDED)
-            return self._spread(number, codes)
-        return None
-
-    def _map_dates(self, column: str, spans: list[tuple[int, Span]]) -> NDArray[np.int64] | None:
-        """The periods of a new key that hold those of an earlier one wholly."""
-        for number, axis in enumerate(self._axes):
-            if column in axis.cells[0]:
-                return self._spread(number, _find_periods([cell[column] for cell in axis.cells], spans))
-        return None
-
-    def _spread(self, axis: int, codes: list[int]) -> NDArray[np.int64]:
-        shape = [1] * len(self._shape)
-        shape[axis] = len(codes)
-        return np.broadcast_to(np.array(codes, np.int64).reshape(shape), self._shape)
-
-
-def _narrow(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """AND of what may be: true only if both may be, false or NULL if one may be."""
-    either = (one | other) & np.uint8(FALSE | NULL)
-    return np.asarray((one & other & np.uint8(TRUE)) | either, np.uint8)
-
-
-def _pick(
-    branches: list[tuple[NDArray[np.uint8], int]],
-    last: int,
-    shape: tuple[int, ...],
-    *,
-    drops_null: bool = True,
-) -> NDArray[np.int64]:
-    """The code of the first branch that holds, or the last one; where a branch may or may not, none."""
-    found = np.full(shape, last, np.int64)
-    for masks, code in reversed(branches):
-        masks = np.broadcast_to(masks, shape)
-        decided = np.where(masks == TRUE, code, found)
-        decided = np.where((masks & TRUE != 0) & (masks != TRUE), _UNDECIDED, decided)
-        if drops_null:
-            # A condition as a key: NULL is no group.
-            decided = np.where(masks == NULL, _DROPPED, decided)
-            decided = np.where((masks & NULL != 0) & (masks != NULL), _UNDECIDED, decided)
-        found = decided
-    return found
-
-
-def _find_periods(cells: Sequence[Possible], spans: list[tuple[int, Span]]) -> list[int]:
-    """The labels of the periods that ranges lie in; dropped if in none, undecided if a range is cut."""
-    begins = [span.low for _, span in spans]
-    found = []
-    for cell in cells:
-        if not isinstance(cell, Span):
-            found.append(_DROPPED if cell == Point(None) else _UNDECIDED)
-            continue
-        place = -1 if cell.low is None else bisect_right(begins, cell.low) - 1  # type: ignore[type-var]
-        if place >= 0 and _contains(spans[place][1], cell):
-            found.append(spans[place][0])
-        else:
-            apart = _is_before(cell, spans[0][1]) or _is_before(spans[-1][1], cell)
-            found.append(_DROPPED if apart else _UNDECIDED)
-    return found
-
-
-def _contains(outer: Span, inner: Span) -> bool:
-    if inner.low is None or inner.high is None or outer.low is None or outer.high is None:
-        return False
-    ends = inner.high < outer.high or (  # type: ignore[operator]
-        inner.high == outer.high and (inner.high_open or not outer.high_open)
-    )
-    return bool(outer.low <= inner.low and ends)  # type: ignore[operator]
-
-
-def _is_before(one: Span, other: Span) -> bool:
-    if one.high is None or other.low is None:
-        return False
-    return bool(one.high < other.low or (one.high == other.low and (one.high_open or other.low_open)))  # type: ignore[operator]
-
-
-def _link_open(plan: QueryPlan, question: Question, earlier: QueryPlan, asked: Question) -> dict[int, Link]:
-    """Groups that were chosen privately are found again as they are, or not at all."""
-    # Another threshold would answer other groups.
-    chosen = plan.selection is not None and plan.selection == earlier.selection
-    same = set(question.conditions) == set(asked.conditions) and set(question.keys) == set(asked.keys)
-    if not chosen or not same or plan.max_groups != earlier.max_groups:
-        return {}
-    places = {known.spell(): place for place, known in enumerate(asked.asked)}
-    return {
-        number: Link(measure=places[wanted.spell()], target=np.empty(0, np.int64), same=False)
-        for number, wanted in enumerate(question.asked)
-        if wanted.spell() in places
-    }
-
-
 def derive_answer(
     plan: QueryPlan, question: Question, known: Sequence[Earlier], *, fresh: NoisyAggregates | None = None
 ) -> Derived | None:
@@ -427,7 +110,7 @@ def derive_answer(
         return None if fresh is not None else _derive_open(plan, question, linked)
     noises, values, used, bounded, limits = [], [], set(), set(), []
     for number, noise in enumerate(plan.noises):
-        options = [_Option(each, links[number], plan) for each, links in linked if number in links]
+        options = [_Option(noise, each, links[number], plan) for each, links in linked if number in links]
         chosen = _choose(noise, options, None if fresh is None else fresh.values[number])
         if chosen is None:
             return None
@@ -448,27 +131,45 @@ def derive_answer(
 class _Option:
     """One measure of one earlier answer, added up to the groups of a new plan."""
 
-    def __init__(self, earlier: Earlier, link: Link, plan: QueryPlan) -> None:
+    def __init__(self, noise: Noise, earlier: Earlier, link: Link, plan: QueryPlan) -> None:
         self.entry, self.noise, self.same = earlier.entry, earlier.plan.noises[link.measure], link.same
         self._earlier, self._link = earlier, link
         held = earlier.plan.keys and earlier.plan.max_groups < earlier.plan.unit.max_records
         self.max_groups = earlier.plan.max_groups if held and not link.same else None
         self.counts = np.bincount(link.target[link.target >= 0], minlength=plan.groups)
+        self.sources = link_sources(noise, link, earlier.plan)
+
+    def add_up(self, measure: int) -> NDArray[np.int64]:
+        """The noisy values of a measure of the earlier answer, added up to the new groups."""
+        target = self._link.target
+        taken = np.flatnonzero(target >= 0)
+        noisy = self._earlier.load().values[measure][..., taken]
+        sums = np.zeros((*noisy.shape[:-1], self.counts.size), np.int64)
+        np.add.at(sums.T, target[taken], noisy.T)
+        return sums
 
     @property
     def sums(self) -> NDArray[np.int64]:
-        """The noisy values of all groups, added up."""
-        link = self._link
-        taken = np.flatnonzero(link.target >= 0)
-        noisy = self._earlier.load().values[link.measure][..., taken]
-        sums = np.zeros((*noisy.shape[:-1], self.counts.size), np.int64)
-        np.add.at(sums.T, link.target[taken], noisy.T)
-        return sums
+        """The noisy values of all groups."""
+        found = self.add_up(self._link.measure)
+        if self._link.counted is None:
+            return found
+        (_, one), (_, other) = self.sources
+        return np.rint(one * found + other * self.add_up(self._link.counted)).astype(np.int64)
+
+    @property
+    def slack(self) -> float:
+        """What rounding adds: a unit for each record that may be there, where sums are moved."""
+        if self._link.counted is None:
+            return 0.0
+        counted, (source, _) = self.add_up(self._link.counted), self.sources[1]
+        reach = half_width(_sum_noise(source, [(source, 1.0)], self.counts), _SURE)
+        return (1 + self.sources[0][1]) / 2 * float(max(0.0, counted.max(initial=0) + reach)) + 0.5
 
     @property
     def variances(self) -> NDArray[np.float64]:
         """The variance of the noise of every group."""
-        single = float(self.noise.scale) ** 2 * (1 if self.noise.kind == "gaussian" else 2)
+        single = sum(source.deviation**2 * factor**2 for source, factor in self.sources)
         return np.asarray(self.counts * single, np.float64)
 
     @property
@@ -490,12 +191,14 @@ def _choose(
         best = [option for option in options if option.noise.kind == "exponential"][:1]
         return (replace(best[0].noise, measure=noise.measure), best[0].sums, best) if best else None
     options = [option for option in options if option.noise.kind != "exponential"]
-    same = [option for option in options if option.same][:_MOST_COMBINED]
+    # A sum that is moved is rounded by itself, and is not combined.
+    plain = [option for option in options if option.same and len(option.sources) == 1]
+    same = plain[:_MOST_COMBINED]
     if fresh is not None:
         combined = _combine(noise, same, fresh)
         narrower = np.max(group_widths(combined[0])) < _WORTH * float(np.max(group_widths(noise)))
         return (*combined, same) if narrower else (noise, fresh, [])
-    others = [option for option in options if not option.same][:1]
+    others = [option for option in options if option not in plain][:1]
     if same:
         combined = _combine(noise, same, None)
         narrowest = not others or np.max(group_widths(combined[0])) <= np.max(
@@ -518,9 +221,11 @@ def _combine(
     if fresh is not None:
         sums.append(fresh)
         sources.append((noise, np.ones(fresh.size, np.int64)))
+    if len(sums) == 1 and options:
+        found = _sum_noise(noise, options[0].sources, options[0].counts)
+        return replace(found, slack=found.slack + options[0].slack), sums[0]
     if len(sums) == 1:
-        source, counts = sources[0]
-        return _sum_noise(noise, source, counts), sums[0]
+        return noise, sums[0]
     variances = np.stack(
         [counts * float(each.scale) ** 2 * (1 if each.kind == "gaussian" else 2) for each, counts in sources]
     )
@@ -532,7 +237,8 @@ def _combine(
     parts = _weigh_parts(sources, weights)
     if len(parts) > _MOST_PARTS:
         best = int(np.argmin(variances.max(axis=1)))
-        return _sum_noise(noise, *sources[best]), sums[best]
+        source, counts = sources[best]
+        return _sum_noise(noise, [(source, 1.0)], counts), sums[best]
     # Each lattice of noise adds at most its weight, rounding at most a half.
     combined = replace(noise, parts=parts, slack=1.5)
     return _plain_normal(combined), np.rint(mean).astype(np.int64)
@@ -556,12 +262,23 @@ def _law(noise: Noise) -> Literal["laplace", "gaussian"]:
     return "gaussian" if noise.kind == "gaussian" else "laplace"
 
 
-def _sum_noise(noise: Noise, source: Noise, counts: NDArray[np.int64]) -> Noise:
-    """The noise of sums of so many noisy values of `source` each."""
-    if (counts == 1).all():
+def _sum_noise(noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray[np.int64]) -> Noise:
+    """The noise of sums of so many noisy values each, of one source or of several with factors."""
+    (source, _), several = sources[0], len(sources) > 1
+    if (counts == 1).all() and not several:
         return replace(source, measure=noise.measure)
-    part = NoisePart(_law(source), float(source.scale), tuple(counts.tolist()))
-    return _plain_normal(replace(source, measure=noise.measure, parts=(part,)))
+    parts = tuple(
+        NoisePart(_law(each), float(each.scale) * abs(factor), tuple(counts.tolist()))
+        for each, factor in sources
+    )
+    if several:
+        # Each lattice of noise adds at most its step.
+        steps = sum(abs(factor) for _, factor in sources)
+        widest = max(parts, key=lambda part: part.scale)
+        scale = Fraction(widest.scale).limit_denominator(10**9)
+        facts = {"kind": widest.kind, "scale": scale, "parts": parts, "slack": steps}
+        return replace(source, measure=noise.measure, **facts)  # type: ignore[arg-type]
+    return _plain_normal(replace(source, measure=noise.measure, parts=parts))
 
 
 def _plain_normal(noise: Noise) -> Noise:
@@ -615,11 +332,13 @@ def expect_noise(
         for each, links in linked:
             if number not in links:
                 continue
-            source, target = each.noises[links[number].measure], links[number].target
+            sources, target = link_sources(noise, links[number], each), links[number].target
             counts = np.bincount(target[target >= 0], minlength=plan.groups)
             choice = noise.kind == "exponential"
             options.append(
-                replace(source, measure=noise.measure) if choice else _sum_noise(noise, source, counts)
+                replace(sources[0][0], measure=noise.measure)
+                if choice
+                else _sum_noise(noise, sources, counts)
             )
         if not options:
             return None

@@ -74,6 +74,8 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
     unit = relation.unit
     if unit is None:
         raise refuse("the tables are public; a plain SELECT answers exactly and spends nothing")
+    if unit.private_records:
+        raise refuse('synthetic rows of a table with max_records = "private"; declare a number of records')
     items, blanks, order = _selected(statement, relation)
     keys, widths = zip(*(_read_column(node, relation) for _, node in items), strict=True)
     sizes = [len(key.labels or ()) for key in keys]

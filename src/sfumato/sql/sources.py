@@ -38,7 +38,8 @@ def resolve_sources(
         raise refuse("a statement needs FROM")
     for name in ("laterals", "sample", "pivots", "connect", "match", "windows", "qualify", "into", "locks"):
         if query.args.get(name):
-            raise refuse(f"{name.upper()} is not supported")
+            instead = "; use HAVING, or a condition around the statement" if name == "qualify" else ""
+            raise refuse(f"{name.upper()} is not answered{instead}")
     relation = _resolve_item(from_.this, catalog, ctes)
     for join in query.args.get("joins") or []:
         relation = _join(relation, _resolve_item(join.this, catalog, ctes), join)
@@ -130,7 +131,10 @@ def _resolve_item(item: exp.Expr, catalog: Catalog, ctes: Mapping[str, Relation]
             raise refuse("a subquery in FROM needs a name: (SELECT ...) AS name")
         return _wrap(_resolve_query(item.this, catalog, ctes), item.alias.lower())
     if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
-        raise refuse(f"FROM reads described tables only, not {item.sql()[:60]!r}")
+        raise refuse(
+            f"FROM reads described tables only, not {item.sql()[:60]!r}; describe it in the project file: "
+            "[tables.NAME] source = ..."
+        )
     if item.args.get("db") or item.args.get("joins") or item.args.get("sample") or item.args.get("pivots"):
         raise refuse(f"FROM {item.sql()[:60]!r}: name a table of the project file, nothing more")
     name, alias = item.name.lower(), (item.alias or item.name).lower()
@@ -215,7 +219,11 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
     """The relation of rows of `left` and `right` that match, each with its one individual."""
     side, method = (join.side or "").upper(), (join.kind or "").upper()
     if method not in ("", "INNER", "OUTER") or side in ("RIGHT", "FULL") or join.method:
-        raise refuse("JOIN and LEFT JOIN are supported, with ON or USING")
+        kind = " ".join(word for word in ((join.method or "").upper(), side, method) if word)
+        raise refuse(
+            f"{kind} JOIN, by which rows would be nobody's or multiply; JOIN and LEFT JOIN are answered, "
+            "with ON or USING"
+        )
     if set(left.fields) & set(right.fields):
         raise refuse("two tables of a join have the same name; give one another with AS")
     if side == "LEFT" and left.unit is None and right.unit is not None:
@@ -261,7 +269,10 @@ def _read_pairs(
             for column in columns
         ]
     if on is None:
-        raise refuse("a join without ON or USING multiplies records without a bound")
+        raise refuse(
+            "a join without ON or USING multiplies records without a bound; say what matches: "
+            "JOIN b ON a.x = b.y"
+        )
     condition = qualify(on, joined, where="ON")
     return [
         (part.this.unnest(), part.expression.unnest()) if isinstance(part, exp.EQ) else (part, part)

@@ -19,9 +19,10 @@ from sqlglot import exp
 
 from sfumato.errors import SfumatoError
 from sfumato.schema import IntegerRange, Values
+from sfumato.sql.links import link_measures, link_sources
 from sfumato.sql.plan import QueryPlan
 from sfumato.sql.question import Question, can_reuse, read_question, spell
-from sfumato.sql.reuse import link_measures, spread_of_noise
+from sfumato.sql.reuse import spread_of_noise
 
 if TYPE_CHECKING:
     from sfumato.sql.relation import Field
@@ -164,7 +165,8 @@ class _Planner:
 
     def merge(self, one: Purchase, other: Purchase) -> Purchase | None:
         """One measurement from which all that both serve follows, None if there is none."""
-        if one.aggregate is None or one.aggregate != other.aggregate or _source(one) != _source(other):
+        aggregate = _join_aggregates(one.aggregate, other.aggregate)
+        if aggregate is None or _source(one) != _source(other):
             return None
         shared = {text: tree for text, tree in one.conditions.items() if text in other.conditions}
         apart = {
@@ -173,7 +175,7 @@ class _Planner:
         serves = (*one.serves, *other.serves)
         best: Purchase | None = None
         for keys in self._list_keys(one, other, apart):
-            found = self._build(one.aggregate, shared, keys, serves)
+            found = self._build(aggregate, shared, keys, serves)
             if found is not None and (best is None or found.loss < best.loss):
                 best = found
         return best
@@ -314,9 +316,22 @@ def _lose(item: Item, plan: QueryPlan, question: Question) -> float | None:
     for place in item.measures:
         link = links[place]
         counts = np.bincount(link.target[link.target >= 0], minlength=wanted.plan.groups)
-        variance = float(counts.mean()) * spread_of_noise(plan.noises[link.measure])
-        loss += variance / spread_of_noise(wanted.plan.noises[place])
+        noise = wanted.plan.noises[place]
+        single = sum(
+            spread_of_noise(source) * factor**2 for source, factor in link_sources(noise, link, plan)
+        )
+        loss += float(counts.mean()) * single / spread_of_noise(noise)
     return loss * item.weight / len(item.measures)
+
+
+def _join_aggregates(one: str | None, other: str | None) -> str | None:
+    """The aggregate from which two follow, None if there is none: sums and counts follow from a mean."""
+    if one is None or other is None or one == other:
+        return one if one == other else None
+    inner = {each[each.index("(") :] for each in (one, other)}
+    names = {each[: each.index("(")] for each in (one, other)}
+    mean = len(inner) == 1 and names <= {"SUM", "COUNT", "AVG"}
+    return f"AVG{inner.pop()}" if mean and inner != {"(*)"} else None
 
 
 def _source(one: Purchase) -> str:

@@ -1,0 +1,99 @@
+"""Bounds that are chosen under the charge of a statement: what is measured for them, and what follows.
+
+A statement with such bounds is measured in steps, and each step looks at the noisy answers before it. What
+all of them cost is known, and charged, before the first one (docs/proofs/sql.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from sfumato.accounting import Cost, histogram_sensitivity
+from sfumato.schema.table import PrivacyUnit
+from sfumato.sql.aggregates import Measure, measure_magnitudes
+from sfumato.sql.contributions import CAPS, choose_cap
+from sfumato.sql.magnitudes import INTERVALS, choose_interval
+from sfumato.sql.plan import Noise, QueryPlan, stray_threshold
+
+
+def plan_choices(
+    operands: Sequence[exp.Expr], unit: PrivacyUnit, epsilon: Fraction, *, parts: int
+) -> tuple[tuple[Noise, ...], Fraction]:
+    """The histograms from which bounds are chosen, and the epsilon that is left for the measures.
+
+    Each takes one of `parts` equal shares.
+    """
+    share = epsilon / parts
+    sensitivity = histogram_sensitivity(
+        contribution=Fraction(unit.max_records), norm="L1", neighbours=unit.neighbours
+    )
+    scale = sensitivity / share
+    cost = Cost(
+        kind="laplace",
+        scale=scale,
+        sensitivity=sensitivity,
+        neighbours=unit.neighbours,
+        unit=unit.column or "row",
+    )
+    noises = tuple(
+        Noise(measure=measure_magnitudes(each), kind="laplace", scale=scale, costs=(cost,))
+        for each in operands
+    )
+    return noises, epsilon - share * len(noises)
+
+
+def plan_tally(unit: PrivacyUnit, epsilon: Fraction, *, parts: int) -> tuple[Noise | None, Fraction]:
+    """How individuals are counted by their records, if `unit` has no bound, and the epsilon that is left.
+
+    It takes one of `parts` equal shares. An individual counts once, whatever its records are.
+    """
+    if not unit.private_records:
+        return None, epsilon
+    share = epsilon / parts
+    sensitivity = histogram_sensitivity(contribution=Fraction(1), norm="L1", neighbours=unit.neighbours)
+    cost = Cost(
+        kind="laplace",
+        scale=sensitivity / share,
+        sensitivity=sensitivity,
+        neighbours=unit.neighbours,
+        unit=unit.column or "row",
+    )
+    measure = Measure(statistic="records per individual")
+    return Noise(measure=measure, kind="laplace", scale=cost.scale, costs=(cost,)), epsilon - share
+
+
+def choose_records(noisy_counts: NDArray[np.int64], plan: QueryPlan) -> int:
+    """The bound on the records of an individual that `plan` is measured with."""
+    assert plan.tally is not None
+    threshold = stray_threshold(plan.tally, len(CAPS))
+    # What one more record allows in noise, in records: in every group, for the first measure.
+    noise = plan.groups * plan.noises[0].scale / plan.noises[0].measure.largest
+    return choose_cap(noisy_counts, threshold, noise=noise)
+
+
+def covers_costs(charged: Sequence[Cost], actual: Sequence[Cost]) -> bool:
+    """Whether every actual cost is at most the charged one in its place, by each measure of it."""
+
+    def is_within(cost: Cost, most: Cost) -> bool:
+        alike = (cost.kind, cost.delta, cost.neighbours, cost.unit, cost.count) == (
+            most.kind,
+            most.delta,
+            most.neighbours,
+            most.unit,
+            most.count,
+        )
+        pairs = ((cost.epsilon, most.epsilon), (cost.mu_squared, most.mu_squared))
+        known = all(most is None or (mine is not None and mine <= most) for mine, most in pairs)
+        return alike and known and cost.rho <= most.rho
+
+    return len(charged) == len(actual) and all(map(is_within, actual, charged))
+
+
+def choose_bounds(noisy_counts: NDArray[np.int64], noise: Noise) -> tuple[int, int]:
+    """The first and the last interval of magnitudes that holds more than noise."""
+    return choose_interval(noisy_counts.reshape(-1), stray_threshold(noise, INTERVALS))
