@@ -141,7 +141,7 @@ def test_intervals_hold_what_plain_sql_finds(curator, exact, epsilon, text, keys
     truth = exact(f"SELECT {text}")
     # The same question at slightly different prices is answered with new noise each time.
     for extra in range(3):
-        answer = curator.sql(f"DP-SELECT {epsilon}{'' if '.' in epsilon else '.0'}{extra} {text}")
+        answer = curator.sql(f"DP-SELECT FRESH {epsilon}{'' if '.' in epsilon else '.0'}{extra} {text}")
         found = count_misses(answer, truth, keys)
         misses, cases = misses + found[0], cases + found[1]
         assert answer.spent > 0
