@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -296,6 +297,25 @@ def test_noise_is_that_of_one_record(curator):
     both = "(SELECT person FROM visits UNION ALL SELECT person FROM people) AS u"
     assert "sensitivity 10 (L1)" in curator.sql(f"EXPLAIN DP-SELECT 1 COUNT(*) FROM {both}").explanation
     assert "sensitivity 40 (L1)" in curator.sql("EXPLAIN DP-SELECT 1 COUNT(*) FROM items").explanation
+
+
+@pytest.mark.parametrize(
+    ("names", "limit", "other"),
+    [(["somebody"], 5, ["somebody"]), ([1], 1000, [Decimal("1.0")]), ([1], 1000, ["1"])],
+)
+def test_unions_of_tables_that_spell_individuals_differently_are_refused(tmp_path, names, limit, other):
+    """Somebody who is two to the union would bring twice as many rows as are accounted for."""
+    for name, people in (("v", names), ("w", other)):
+        pq.write_table(pa.table({"p": people * 20}), tmp_path / f"{name}.parquet")
+    facts = [("v", f"max_records = 2\ntext_limit = {limit}"), ("w", "max_records = 3")]
+    tables = [f'[tables.{name}]\nsource = "{name}.parquet"\nunit = "p"\n{more}' for name, more in facts]
+    (tmp_path / "sfumato.toml").write_text("\n".join(["[budget]", "epsilon = 1e9", *tables]))
+    curator = sf.open(tmp_path / "sfumato.toml")
+    for inner in ("SELECT 1 AS x FROM {}", "SELECT p, COUNT(*) AS x FROM {} GROUP BY p"):
+        both = " UNION ALL ".join(inner.format(name) for name in ("v", "w"))
+        with pytest.raises(UnsupportedQuery, match=r"two names|types differ"):
+            curator.sql(f"DP-SELECT {MUCH} COUNT(*) FROM ({both}) AS u")
+    assert curator.budget().spent == 0
 
 
 def open_rows(folder, table, columns):

@@ -198,3 +198,18 @@ def test_the_project_file_says_private_and_reads_back():
     assert parse_column("fee", column_spec(column)) == column
     with pytest.raises(sf.SchemaError, match="private"):
         parse_column("fee", {"bounds": [1]})
+
+
+def test_sums_and_means_stay_two_measures_between_symmetric_bounds(tmp_path):
+    """Otherwise the plan that was charged would not be the one that is measured, and the charge be lost."""
+    values = pa.table({"person": range(3000), "x": [float(n % 2 * 2 - 1) * 50 for n in range(3000)]})
+    pq.write_table(values, tmp_path / "t.parquet")
+    tables = '[tables.t]\nsource = "t.parquet"\nunit = "person"\nmax_records = 1\n'
+    (tmp_path / "sfumato.toml").write_text(f"[budget]\nepsilon = 1000000000\n{tables}")
+    asked = "SUM(x BOUNDED PRIVATELY) AS s, AVG(x BOUNDED PRIVATELY) AS m, VAR_POP(x BOUNDED PRIVATELY) AS v"
+    curator = sf.open(tmp_path / "sfumato.toml")
+    answer = curator.sql(f"DP-SELECT {MUCH} {asked} FROM t")
+    assert answer.spent == MUCH
+    (row,) = answer.table.to_pylist()
+    assert (row["s"], row["m"], row["v"]) == pytest.approx((0, 0, 2500), abs=1)
+    assert curator.sql(f"DP-SELECT {MUCH} {asked} FROM t").table == answer.table

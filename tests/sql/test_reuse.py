@@ -12,7 +12,7 @@ from helpers.projects import write_project
 from sfumato.curator.statements import Desk
 from sfumato.sql import read_statement
 from sfumato.sql.links import link_measures, link_sources
-from sfumato.sql.question import read_question
+from sfumato.sql.question import digest_question, read_question
 
 COLUMNS = {
     "clinic": {"values": ["N", "S", "H", "I"]},
@@ -273,6 +273,41 @@ def test_what_is_decided_follows(tmp_path, keys, later):
     truth = Truth(tmp_path, unit="row")
     found = [measure.statistic for measure, *_ in compare(truth, ((keys,), ""), ((), later))]
     assert {"records", "sum", "present"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("at >= '2025-01-01'", "NOT at < '2025-01-01'"),
+        ("at >= '2025-01-01' AND fee > 20", "NOT (at < '2025-01-01' OR fee <= 20)"),
+        ("at >= '2025-01-01'", "at >= '2025-01-01' OR at >= '2025-01-01'"),
+    ],
+)
+def test_conditions_that_leave_other_groups_are_other_questions(tmp_path, one, other):
+    """A stored answer has its values by the places of labels, and these follow from how WHERE is written."""
+    truth = Truth(tmp_path, unit="p", max_records=200)
+    asked = [truth.ask(write_statement(("DATE_TRUNC('month', at)",), each)) for each in (one, other)]
+    assert asked[0][1].to_record() == asked[1][1].to_record()
+    assert asked[0][0].groups != asked[1][0].groups
+    assert len({digest_question(plan, question) for plan, question, _ in asked}) == 2
+
+
+def test_joined_rows_that_are_chosen_by_other_values_are_not_called_the_same(tmp_path):
+    """Which joined rows are kept follows from the numbers that are added up, not from their columns alone."""
+    truth = Truth(tmp_path, unit="p", max_records=3)
+    both = "FROM (SELECT p, clinic, fee FROM t UNION ALL SELECT p, clinic, fee FROM t) AS u GROUP BY clinic"
+    measures = [
+        *("SUM(fee)", "AVG(fee)", "MEDIAN(fee)", "COUNT(fee)", "COUNT(DISTINCT fee)"),
+        "SUM(fee) FILTER (WHERE TRUE)",
+    ]
+    asked = [truth.ask(f"clinic, COUNT(*), {each} {both}") for each in measures]
+    apart = 0
+    for (plan, question, values), (wanted, later, expected) in itertools.product(asked, repeat=2):
+        link = link_measures(wanted, later, plan, question)[0]
+        if link.same:
+            assert np.array_equal(values[link.measure], expected[0]), (plan.text, wanted.text)
+        apart += not link.same
+    assert apart > 10
 
 
 @pytest.mark.parametrize("unit", [{"unit": "row"}, {"unit": "p", "max_records": 200}])

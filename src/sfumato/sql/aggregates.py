@@ -315,7 +315,7 @@ def read_aggregate(node: exp.Expr, relation: Relation) -> Aggregate:
     whole = is_whole(operand, relation)
     if isinstance(node, exp.Sum):
         return _single(_sum(tree, low, high, whole=whole, centre=Fraction(0), private=private))
-    centred = _sum(tree, low, high, whole=whole, centre=(low + high) / 2, private=private)
+    centred = _sum(tree, low, high, whole=whole, private=private)
     present = Measure(statistic="present", tree=tree, is_number=True)
     if isinstance(node, exp.Avg):
         return Aggregate(kind="average", measures=(centred, present))
@@ -357,8 +357,8 @@ def _read_paired(node: exp.Expr, relation: Relation, condition: exp.Expr | None)
         return _single(present)
     sums, squares, shares = [], [], []
     for operand, (low, high), private in zip(operands, ends, chosen, strict=True):
-        tree, middle, whole = only_where(condition, operand), (low + high) / 2, is_whole(operand, relation)
-        sums.append(_sum(tree, low, high, whole=whole, centre=middle, private=private))
+        tree, whole = only_where(condition, operand), is_whole(operand, relation)
+        sums.append(_sum(tree, low, high, whole=whole, private=private))
         squares.append(_square(tree, low, high, private=private))
         shares.append(_scaled(operand, low, high))
     product = Measure(
@@ -611,15 +611,25 @@ def _sum(
     high: Fraction,
     *,
     whole: bool,
-    centre: Fraction,
+    centre: Fraction | None = None,
     private: exp.Expr | None,
 ) -> Measure:
-    """The sum of distances from `centre`, on a grid that whole numbers lie on exactly."""
-    grid = 1
+    """The sum of distances from `centre`, or the middle, on a grid that whole numbers lie on exactly."""
+    grid, moved = 1, centre is None
+    centre = (low + high) / 2 if centre is None else centre
     if private is not None:
         grid = grid_between(low, high, centre)
+        # A plain sum and one from the middle stay two, even if 0 is the middle of what is chosen: what is
+        # measured was charged for before.
         return Measure(
-            statistic="sum", tree=tree, low=low, high=high, centre=centre, grid=grid, private=private
+            statistic="sum",
+            tree=tree,
+            low=low,
+            high=high,
+            centre=centre,
+            grid=grid,
+            is_number=moved,
+            private=private,
         )
     if not (whole and centre.denominator == 1):
         while (high - low) * grid * 2 <= _FINEST:

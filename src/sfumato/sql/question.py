@@ -20,6 +20,7 @@ from sfumato.sql.relation import UNIT
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from sfumato.sql.aggregates import Key
     from sfumato.sql.plan import QueryPlan
     from sfumato.sql.relation import Relation
 
@@ -37,7 +38,7 @@ _GIVEN = re.compile(r"t\d+", re.IGNORECASE)
 
 # What a plan has beyond these enters the question as it is, so that it is never left out of it.
 _FINISHING = ("text", "epsilon", "delta", "aggregates", "outputs", "stages")
-_ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets")
+_ASKED = ("relation", "unit", "max_groups", "keys", "noises", "selection", "choices", "sets", "tally")
 _DESCRIBED = ("tree", "fields", "unit", "unit_alias", "chosen")
 
 
@@ -129,12 +130,15 @@ def can_reuse(plan: QueryPlan) -> bool:
 def digest_question(plan: QueryPlan, question: Question) -> str:
     """The SHA-256 of a question with its noise: equal for equal questions, in whatever order they are put."""
     noisy = zip(question.asked, plan.noises, strict=True)
+    pairs = zip(question.keys, plan.keys, strict=True)
     selection = plan.selection
     return digest(
         {
             "question": question.source,
             "where": sorted(question.conditions),
             "keys": sorted(question.keys),
+            # Labels follow from how conditions are written, too, and an answer is stored by their places.
+            "labels": sorted([text, _describe_labels(key)] for text, key in pairs),
             "max_groups": plan.max_groups,
             "measures": sorted([each.spell(), noise.kind, str(noise.scale)] for each, noise in noisy),
             "selection": None
@@ -142,6 +146,11 @@ def digest_question(plan: QueryPlan, question: Question) -> str:
             else {"scale": selection.scale, "threshold": selection.threshold},
         }
     )
+
+
+def _describe_labels(key: Key) -> str:
+    labels = None if key.labels is None else [str(each) for each in key.labels]
+    return digest({"labels": labels, "type": str(key.type)})
 
 
 def reorder_plan(plan: QueryPlan, question: Question, record: dict[str, Any]) -> QueryPlan:
@@ -357,12 +366,19 @@ def _describe_choice(plan: QueryPlan, aliases: dict[str, str]) -> str:
     """
     relation: Relation = plan.relation
     keys = [spell(rename_tables(key.tree, aliases)) for key in plan.keys]
-    trees = [*(key.tree for key in plan.keys), *(noise.measure.tree for noise in plan.noises)]
+    measures = [noise.measure for noise in plan.noises]
     grouped = keys if plan.keys and plan.max_groups < plan.unit.max_records else []
     if relation.joined:
-        read = [spell(rename_tables(tree, aliases)) for tree in trees if tree is not None]
+        # Joined rows are put in the order of what is added up of them, which bounds and steps decide too.
+        read = keys + [
+            f"{spell(rename_tables(each.tree, aliases))} {_list_facts(each, without=('tree', 'labels'))}"
+            for each in measures
+            if each.tree is not None
+        ]
     else:
-        named = [relation.tree, *(tree for tree in trees if tree is not None)]
-        names = {column.name.lower() for tree in named for column in tree.find_all(exp.Column)}
+        trees = [relation.tree, *(key.tree for key in plan.keys), *(each.tree for each in measures)]
+        names = {
+            column.name.lower() for tree in trees if tree is not None for column in tree.find_all(exp.Column)
+        }
         read = sorted(names - {UNIT})
     return digest({"read": read, "groups": grouped, "max_groups": plan.max_groups if grouped else None})

@@ -25,7 +25,7 @@ from sfumato.sql.relation import (
     read_table,
 )
 from sfumato.sql.semijoins import equal, keep_where, list_conditions, match_columns
-from sfumato.sql.unions import unite
+from sfumato.sql.unions import check_names, unite
 
 
 def resolve_sources(
@@ -151,8 +151,9 @@ def _resolve_query(query: exp.Select | exp.Union, catalog: Catalog, ctes: Mappin
     """An inner query: one SELECT, or several with UNION ALL between them."""
     if isinstance(query, exp.Select):
         return _resolve_rows(query, catalog, ctes)
-    selects = _list_parts(query)
-    return unite([_resolve_rows(each, catalog, ctes) for each in selects])
+    united = unite([_resolve_rows(each, catalog, ctes) for each in _list_parts(query)])
+    check_names([catalog[name] for name in united.private])
+    return united
 
 
 def _list_parts(query: exp.Expr) -> list[exp.Select]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.schema.table import PrivacyUnit
 from sfumato.sql.check import refuse
-from sfumato.sql.relation import UNIT, Field, Relation, alias_table, code_name
+from sfumato.sql.relation import UNIT, Field, Relation, Source, alias_table, code_name
 from sfumato.sql.semijoins import COMMON_TYPES
 
 _PART = "part of sfumato"
@@ -43,6 +45,31 @@ def unite(parts: list[Relation]) -> Relation:
         joined=True,
         multiplied=any(part.multiplied for part in parts),
     )
+
+
+def check_names(sources: Sequence[Source]) -> None:
+    """Refuses tables that may spell one individual in two ways: each would be bounded by itself."""
+    spelled = {source.name: _describe_names(source) for source in sources if source.table is not None}
+    if len(set(spelled.values())) > 1:
+        told = ", ".join(f"{name}: {spelling}" for name, spelling in spelled.items())
+        raise refuse(
+            f"UNION ALL of tables that store their units differently ({told}), so that one individual could "
+            "have two names; store them alike, with one text_limit"
+        )
+
+
+def _describe_names(source: Source) -> str:
+    assert source.table is not None
+    column = source.table.unit.column
+    if column is None:
+        return "row"
+    kind, stored = source.stored.get(column, "text"), source.types.get(column)
+    if kind == "text":
+        # A longer name becomes a digest.
+        return f"text of at most {source.table.text_limit} characters"
+    if stored is not None and pa.types.is_decimal(stored):
+        return f"decimals with {stored.scale} places"
+    return kind
 
 
 def _unite_units(units: list[PrivacyUnit | None]) -> PrivacyUnit | None:
