@@ -81,6 +81,7 @@ from sfumato.sql.reuse import (
     average_answers,
     can_average,
     derive_answer,
+    find_lack,
     reorder_noisy,
 )
 
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
 
 _FIRST_TRY = Fraction(1, 100)
 _LAST_TRY = Fraction(5, 2)
+_LEAST_GROWTH = Fraction(26, 25)
 
 
 def answer_statement(
@@ -443,7 +445,7 @@ class Desk:
             check_within(plan)
             averaged = can_average(plan)
             if statement.explain:
-                how = "grows by a quarter" if averaged else "doubles"
+                how = "grows by what is surely lacking" if averaged else "doubles"
                 most = "2.5" if averaged else "5.11"
                 more = f"\n  WITHIN       begins with this and {how} until reached: at most {most} in all"
                 return self._explain((plan,), more=more)
@@ -495,11 +497,10 @@ class Desk:
             if charged:
                 spent = round_up(mu_to_epsilon(math.sqrt(charged), statement.delta), places=6)
             combined, values = average_answers(parts)
-            pairs = zip(combined.noises, values.values, strict=True)
-            reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
-            if reached or level >= _LAST_TRY:
+            lack, least = find_lack(combined, values, goal.amount)
+            if lack <= 1 or level >= _LAST_TRY:
                 return finish_measured(combined, values, spent)
-            level = min(level * 5 / 4, _LAST_TRY)
+            level = min(level * max(_LEAST_GROWTH, Fraction(least).limit_denominator(1000)), _LAST_TRY)
 
     def _select_rows(
         self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]

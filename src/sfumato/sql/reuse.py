@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sfumato.exact import round_up
 from sfumato.sql.laws import NoisePart
 from sfumato.sql.links import Link, link_measures, link_sources
-from sfumato.sql.plan import Noise, NoisyAggregates, QueryPlan, group_widths, half_width
+from sfumato.sql.plan import MISS, Noise, NoisyAggregates, QueryPlan, group_widths, half_width
 from sfumato.sql.question import Question
 
 _MOST_COMBINED = 16
@@ -377,6 +377,20 @@ def average_answers(
         spread = math.sqrt(1 / total + (1 / 12 if len(parts) > 1 else 0))
         noises.append(replace(noise, scale=round_up(spread, places=6)))
     return replace(parts[-1][0], noises=tuple(noises)), NoisyAggregates(values=tuple(values))
+
+
+def find_lack(plan: QueryPlan, noisy: NoisyAggregates, share: Fraction) -> tuple[float, float]:
+    """How many times as wide as a `share` of its value the widest interval is, and at least surely is.
+
+    But for one answer in twenty, no true value is further from zero than its noisy one and its noise.
+    """
+    lack = least = 0.0
+    for noise, values in zip(plan.noises, noisy.values, strict=True):
+        wide = half_width(noise, MISS) / float(share)
+        sizes = np.maximum(np.abs(values), 1e-9)
+        lack = max(lack, float(np.max(wide / sizes)))
+        least = max(least, float(np.max(wide / (sizes + half_width(noise, MISS / values.size)))))
+    return lack, least
 
 
 def reorder_noisy(noisy: NoisyAggregates, held: QueryPlan, plan: QueryPlan) -> NoisyAggregates:
