@@ -159,3 +159,8 @@ def test_every_text_survives_its_quotes(text):
 
 def test_half_a_character_is_replaced():
     assert tomllib.loads(f"a = {quote_toml('x' + chr(0xDC80))}") == {"a": "x\ufffd"}
+
+
+def test_a_draft_of_a_text_file_says_how_numbers_and_dates_are_described():
+    assert 'period = "month"' in draft_project("visits.csv.gz", {"visited": "text"})
+    assert 'period = "month"' not in draft_project("visits.parquet", {"clinic": "text"})

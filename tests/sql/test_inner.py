@@ -208,6 +208,11 @@ def test_parameters_inside_are_read_as_what_they_meet(curator):
     assert bound.table["k"].to_pylist() == again.table["k"].to_pylist()
 
 
+def test_a_join_past_the_reference_is_refused_with_the_reference(curator):
+    with pytest.raises(sf.SfumatoError, match=r"a reference with its key \(ON i.visit = visits.id\)"):
+        curator.sql("EXPLAIN DP-SELECT 1 COUNT(*) FROM items AS i JOIN visits ON i.kind = visits.id")
+
+
 def test_a_record_is_copied_for_everybody_who_holds_its_key(tmp_path):
     visits = {"person": ["a", "a", "b", None, "c"], "id": [1, 1, 1, 2, None]}
     items = {"visit": [1, 1, 2, 9, None], "w": [1.0, 1.0, 2.0, 3.0, 4.0]}

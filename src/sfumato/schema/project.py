@@ -149,9 +149,16 @@ def draft_project(source: str, kinds: Mapping[str, str]) -> str:
         "",
         f"[tables.{_key(name)}]",
         f"source = {quote_toml(source)}",
-        'unit = "TODO"       # the column that names the individual, or "row" if every row is one',
+        'unit = "TODO"       # the column that names the individual (without a domain), or "row"',
         'max_records = "TODO"   # the most records of one individual that may count',
     ]
+    if re.search(r"\.[ct]sv(\.gz)?$", source, re.IGNORECASE):
+        lines += [
+            "",
+            "# All columns of a text file are text until they are described. Of numbers: range = [1, 12],",
+            '# bins = [0, 10, 50] or bounds = [0, 50]. Of dates: period = "month", or for SQL',
+            '# range = ["2019-01-01", "2025-12-31"].',
+        ]
     for column, kind in kinds.items():
         lines += [
             "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 from sqlglot import exp
 
@@ -234,7 +235,7 @@ def _join(left: Relation, right: Relation, join: exp.Join) -> Relation:
     if both and not any(_matches_individuals(pair, left, right) for pair in pairs):
         raise refuse(
             "a join of private tables must match their units (ON a.unit = b.unit), or a reference with its "
-            "key: otherwise a row would belong to two individuals"
+            f"key{_hint_match(left, right)}: otherwise a row would belong to two individuals"
         )
     matches = [match_columns(one, other, joined, where="ON") for one, other in pairs]
     if both:
@@ -294,6 +295,19 @@ def _matches_individuals(pair: tuple[exp.Expr, exp.Expr], left: Relation, right:
             if child.refers_to is not None and child.refers_to == parent.origin:
                 return True
     return False
+
+
+def _hint_match(left: Relation, right: Relation) -> str:
+    """The reference that these tables have, or else their units, as the condition of a join."""
+    sides = [
+        [(alias, field) for alias, named in each.fields.items() for field in named.values()]
+        for each in (left, right)
+    ]
+    for children, parents in (sides, sides[::-1]):
+        for (alias, child), (other, parent) in product(children, parents):
+            if child.refers_to is not None and child.refers_to == parent.origin:
+                return f" (ON {alias}.{child.name} = {other}.{parent.name})"
+    return ""
 
 
 def _join_units(left: PrivacyUnit | None, right: PrivacyUnit | None) -> PrivacyUnit | None:
