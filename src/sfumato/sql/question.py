@@ -192,7 +192,7 @@ def list_conditions(condition: exp.Expr) -> list[exp.Expr]:
 
     >>> from sqlglot import parse_one
     >>> [each.sql() for each in list_conditions(parse_one("(a BETWEEN 1 AND 2) AND NOT b = 3"))]
-    ['a >= 1', 'a <= 2', 'b <> 3']
+    ['a <= 2', 'a >= 1', 'b <> 3']
     """
     plain = _simplify(condition)
     parts = list(plain.flatten()) if isinstance(plain, exp.And) else [plain]

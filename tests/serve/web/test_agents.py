@@ -53,7 +53,7 @@ def test_tools_are_listed_and_answer(site):
         "visits",
         "clinics",
     }
-    sql = COUNT.replace("0.5", "0.2")
+    sql = COUNT.replace("0.5", "FRESH 0.2")
     assert call_tool(site, "explain", sql=sql)["structuredContent"]["epsilon"] == 0.2
     assert site.spent() == before
     answer = call_tool(site, "ask", sql=sql)
@@ -144,7 +144,7 @@ def test_the_official_client_asks(site, mode, version):
             f"{site.url}/mcp",
             site.people["ana"],
             mode,
-            COUNT.replace("0.5", str(price)),
+            COUNT.replace("0.5", f"FRESH {price}"),
         ],
         capture_output=True,
         text=True,

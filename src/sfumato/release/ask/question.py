@@ -161,7 +161,7 @@ def keep_cells(question: Question, sizes: Mapping[str, int]) -> NDArray[np.bool_
     def compare(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
         if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
             left, right, kind = right, left, _FLIPPED.get(kind, kind)
-        if not isinstance(left, exp.Column):
+        if not isinstance(left, exp.Column) or kind is exp.Is:
             raise refuse(f"WHERE compares {left.sql()[:60]!r}, {_ASKED}")
         field = question.fields.find(left)
         shape = [sizes[name] if name == field.column else 1 for name in question.columns]
