@@ -176,7 +176,9 @@ class SparkEngine(ServerEngine):
     def push(self, table: Table, plan: QueryPlan) -> PushedPlan | None:
         """The plan as Spark runs it, resolved there and not run; None if it is left to DuckDB."""
         source = self._find(table)
-        pushed = push_plan(plan, SparkWords(table, source.columns)) if source.is_steady else None
+        # A session of Spark Connect resolves views when a frame is read at last, when these are gone.
+        steady = source.is_steady and not source.room.is_remote
+        pushed = push_plan(plan, SparkWords(table, source.columns)) if steady else None
         if pushed is not None:
             queries = aggregate_queries(pushed, _STORED, bounded=False).values()
             with _viewed(source, table) as room:

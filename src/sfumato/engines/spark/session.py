@@ -74,7 +74,7 @@ class SparkRoom:
         self.session = session
         self.lock = threading.RLock()
         """Held while views with fixed names are in use."""
-        self._remote = remote
+        self.is_remote = remote
         self._local = local
         for key, value in _PINNED.items():
             session.conf.set(key, value)
@@ -85,7 +85,7 @@ class SparkRoom:
     def alive(self) -> bool:
         """Whether jobs can still be run."""
         try:
-            if self._remote:
+            if self.is_remote:
                 return not getattr(self.session, "is_stopped", False)
             context = self.session.sparkContext
             return context._jsc is not None and not bool(context._jsc.sc().isStopped())
@@ -103,7 +103,7 @@ class SparkRoom:
 
         def work() -> None:
             try:
-                if self._remote:
+                if self.is_remote:
                     self.session.addTag(tag)
                 else:
                     self.session.sparkContext.setJobGroup(tag, "sfumato", interruptOnCancel=True)
@@ -144,7 +144,7 @@ class SparkRoom:
             self.session.stop()
 
     def _count_workers(self) -> int:
-        if self._remote or self._local:
+        if self.is_remote or self._local:
             return 1
         try:
             return int(self.session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
@@ -153,7 +153,7 @@ class SparkRoom:
 
     def _cancel(self, tag: str) -> None:
         with suppress(Exception):
-            if self._remote:
+            if self.is_remote:
                 self.session.interruptTag(tag)
             else:
                 self.session.sparkContext.cancelJobGroup(tag)
