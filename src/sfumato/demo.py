@@ -1,9 +1,12 @@
-"""The demo's files: a simulated city, its project file, and a recipe."""
+"""The demo's files: a simulated city with its map, its project file, and a recipe."""
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +96,64 @@ def incident_names(city: City) -> list[str]:
     return [_INCIDENTS[i] if i < len(_INCIDENTS) else f"code {i}" for i in range(city.incident_types)]
 
 
+def simulate_map(city: City) -> str:
+    """A made-up map of the city in GeoJSON, one area with its `name` for every neighbourhood.
+
+    Neighbours share their winding borders; one area has a lake, and the first an island of its own.
+
+    >>> simulate_map(City(neighbourhoods=3)).count('"type": "Polygon"')
+    2
+    """
+    random = np.random.default_rng(city.seed)
+    across = math.ceil(math.sqrt(city.neighbourhoods * 1.25))
+    rows = -(-city.neighbourhoods // across)
+    corners = np.stack(np.meshgrid(np.arange(across + 1.0), np.arange(rows + 1.0), indexing="ij"), -1)
+    corners += random.uniform(-0.24, 0.24, corners.shape)
+    borders: dict[tuple[tuple[int, int], tuple[int, int]], NDArray[np.float64]] = {}
+
+    def walk(start: tuple[int, int], stop: tuple[int, int]) -> NDArray[np.float64]:
+        """The border from one corner to the other, without its end: the same both ways."""
+        one, other = sorted((start, stop))
+        if (one, other) not in borders:
+            line = np.linspace(corners[one], corners[other], 9)
+            line[1:-1] += random.normal(0, 0.035, (7, 2))
+            borders[one, other] = line
+        line = borders[one, other]
+        return (line if start == one else line[::-1])[:-1]
+
+    features = []
+    for place, name in enumerate(neighbourhood_names(city)):
+        row, column = divmod(place, across)
+        stops = [(column, row), (column + 1, row), (column + 1, row + 1), (column, row + 1), (column, row)]
+        ring = np.concatenate([walk(*pair) for pair in pairwise(stops)])
+        polygons = [[_locate(ring, across, rows)]]
+        if place == rows // 2 * across + across // 3:
+            polygons[0].append(_locate(_round((column + 0.5, row + 0.5), 0.2)[::-1], across, rows))
+        if place == 0:
+            polygons.append([_locate(_round((across * 0.3, -0.62), 0.34), across, rows)])
+        kind = "Polygon" if len(polygons) == 1 else "MultiPolygon"
+        geometry = {"type": kind, "coordinates": polygons[0] if kind == "Polygon" else polygons}
+        features.append({"type": "Feature", "properties": {"name": name}, "geometry": geometry})
+    note = "A made-up city: drawn from a public seed, and nowhere on the globe."
+    return json.dumps({"type": "FeatureCollection", "note": note, "features": features})
+
+
+def _round(centre: tuple[float, float], radius: float) -> NDArray[np.float64]:
+    turns = np.linspace(0, 2 * np.pi, 17)[:-1]
+    bent = radius * (1 + 0.18 * np.sin(3 * turns))
+    return np.array(centre) + np.stack([bent * np.cos(turns), bent * np.sin(turns)], axis=1)
+
+
+def _locate(points: NDArray[np.float64], across: int, rows: int) -> list[list[float]]:
+    """A closed ring in degrees, in the middle of an ocean: the city's grid bent towards a circle."""
+    x, y = (points / (across, rows) * 2 - 1).T
+    bent = np.stack(
+        [x * np.sqrt(np.maximum(1 - y**2 / 3, 0.1)), y * np.sqrt(np.maximum(1 - x**2 / 3, 0.1))], 1
+    )
+    degrees = np.round(bent * (0.16, 0.1) + (-30.0, 41.0), 5)
+    return [*degrees.tolist(), degrees[0].tolist()]
+
+
 def _long_tail(size: int, steepness: float) -> NDArray[np.float64]:
     weights: NDArray[np.float64] = 1 / (np.arange(size) + 2.0) ** steepness
     weights /= weights.sum()
@@ -107,7 +168,7 @@ _MARK = "# A demo of sfumato: the city is simulated."
 
 
 def write_demo(folder: Path, *, force: bool = False) -> None:
-    """Writes the simulated records, the project file and the recipe into `folder`."""
+    """Writes the simulated records, the map, the project file and the recipe into `folder`."""
     if folder.exists():
         project = folder / "sfumato.toml"
         ours = project.exists() and project.read_text(encoding="utf-8").startswith(_MARK)
@@ -121,6 +182,7 @@ def write_demo(folder: Path, *, force: bool = False) -> None:
         pq.write_table(simulate_incidents(city), folder / "incidents.parquet")
         (folder / "sfumato.toml").write_text(_project_file(city), encoding="utf-8")
         (folder / "monthly.toml").write_text(_RECIPE, encoding="utf-8")
+        (folder / "city.geojson").write_text(simulate_map(city), encoding="utf-8")
     except OSError as error:
         raise ReleaseError(f"the demo could not be written to {folder.name!r}: {error.strerror}") from None
 

@@ -44,7 +44,7 @@ class Balance(HTMLParser):
 def test_it_makes_no_request_and_runs_nothing():
     text = page(REGISTER)
     for sign in ("http:", "https:", "<script", "src=", "@import", "url(", "<link", "<iframe"):
-        assert sign not in text
+        assert sign not in text.replace("url(#", "")  # a pattern of the page itself
     assert "default-src 'none'" in text
 
 

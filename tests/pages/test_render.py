@@ -36,7 +36,7 @@ def test_a_template_escapes_and_asks_nobody(name):
         "<iframe",
         *(() if served else ("<script", "src=", "<link")),
     ):
-        assert sign not in text
+        assert sign not in text.replace("url(#", "")  # a pattern of the page itself
     assert not re.search(r'(?:src|href|action)="(?!/|#|{{)', text)
     _environment().get_template(name)
 

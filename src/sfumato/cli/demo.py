@@ -19,7 +19,7 @@ def demo(
     import sfumato
     from sfumato.cli.check import show_check
     from sfumato.demo import draw_bars, write_demo
-    from sfumato.report import build_report
+    from sfumato.report import build_report, read_geography
     from sfumato.tables import write_file
 
     folder = Path(out)
@@ -35,7 +35,8 @@ def demo(
         release = curator.release(recipe, out=target, progress=stage)
     checks = sfumato.verify(target, ledger=curator.ledger_path)
     report = curator.budget()
-    write_file(folder / "report.html", build_report(target, ledger=report), force=True)
+    page = build_report(target, ledger=report, geography=read_geography(folder / "city.geojson"), key="name")
+    write_file(folder / "report.html", page, force=True)
     if json:
         print_json({"folder": out, "left": str(report.left), "verified": list(checks.checked)})
         return
@@ -45,6 +46,7 @@ def demo(
         ("incidents.parquet", "the simulated records: what would stay secret"),
         ("sfumato.toml", "the described table and its budget"),
         ("monthly.toml", "the recipe"),
+        ("city.geojson", "a map of the city, made up like its people"),
         ("ledger.db", "the budget ledger"),
         ("out/table.csv", "the private counts, also as table.parquet"),
         ("out/measurements.parquet", "the noisy counts before clipping, with their noise"),

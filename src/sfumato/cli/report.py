@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sfumato.report import Axes, Facts
+    from sfumato.report.fields import Field
     from sfumato.schema import Table
 
 
@@ -43,6 +44,20 @@ def report(
     time: Annotated[
         str | None, typer.Option("--time", help="The column to draw as time.", show_default=False)
     ] = None,
+    areas: Annotated[
+        str | None,
+        typer.Option(
+            "--map", help="A GeoJSON file of the places, to draw them on a map.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            help="The property of the map with their names; by default the likeliest.",
+            show_default=False,
+        ),
+    ] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -51,8 +66,17 @@ def report(
     Reads no record and spends nothing, unless --truth is given.
     """
     import sfumato
+    from sfumato.errors import RecipeError
     from sfumato.release import check_charge, open_folder
-    from sfumato.report import INTERNAL, build_report, choose_axes, has_model, read_facts
+    from sfumato.report import (
+        INTERNAL,
+        build_report,
+        find_axes,
+        has_model,
+        place_on_map,
+        read_facts,
+        read_geography,
+    )
     from sfumato.tables import check_file, write_file
 
     release = Path(folder)
@@ -60,25 +84,40 @@ def report(
     target = Path(out) if out is not None else _beside(release, suffix)
     _refuse_inside(target, release)
     check_file(target, force=force)
+    if key is not None and areas is None:
+        raise RecipeError("--key names a property of a map; give the map with --map")
+    geography = read_geography(areas) if areas is not None else None
     ledger = sfumato.open(project).budget() if project is not None else None
     comparison, maps = None, None
     with progress(quiet=json) as stage:
         stage("reading the release")
         open_folder(release, load=()).plan()
         if has_model(release):
+            if geography is not None:
+                raise RecipeError("a model has no counts of places, so --map has nothing to draw")
             _write_model(release, target, truth=truth, force=force, json=json)
             return
         facts = read_facts(release)
         if ledger is not None:
             check_charge(facts.certificate, [entry.hash for entry in ledger.entries])
+        axes = find_axes(facts, place=place, time=time, geography=geography)
+        notes = place_on_map(geography, axes, key=key).describe() if geography is not None else []
         if truth is not None:
-            axes = choose_axes(facts.shown, place=place, time=time)
             comparison, maps = _compare(facts, axes, Path(truth), stage)
         stage("drawing the report")
         content = build_report(
-            release, ledger=ledger, comparison=comparison, maps=maps, place=place, time=time
+            release,
+            ledger=ledger,
+            comparison=comparison,
+            maps=maps,
+            place=place,
+            time=time,
+            geography=geography,
+            key=key,
         )
     write_file(target, content, force=force)
+    for each in notes:
+        note(f"map: {each}")
     if json:
         print_json({"report": str(target), "bytes": len(content), "internal": truth is not None})
         return
@@ -121,7 +160,7 @@ def _refuse_inside(target: Path, folder: Path) -> None:
 def _compare(
     facts: Facts, axes: Axes, truth: Path, stage: Callable[[str], None]
 ) -> tuple[Any, dict[str, Any] | None]:
-    """The comparison with the truth, one per epsilon if there are several, and the map of the truth."""
+    """The comparison with the truth, one per epsilon if there are several, and exact counts of the truth."""
     from sfumato.schema import parse_table
 
     (name, spec), *_ = facts.certificate["plan"]["table"].items()
@@ -147,18 +186,30 @@ def _compare_one(
     import numpy as np
 
     from sfumato.metrics import MetricError, compare_pair, encode_pair
+    from sfumato.report import choose_cells
 
     try:
         pair = encode_pair(truth, released, table=table, weight=facts.weight, unit=table.unit.column)
     except MetricError:  # the truth may have no column of individuals
         pair = encode_pair(truth, released, table=table, weight=facts.weight)
     record = compare_pair(pair, progress=stage).to_record()
+
+    def count(fields: Sequence[Field]) -> Any:  # noqa: ANN401 - nested lists, as deep as there are fields
+        cells = np.zeros(pair.truth.rows, np.int64)
+        for field in fields:
+            cells = cells * field.size + pair.truth.codes[field.name]
+        shape = tuple(field.size for field in fields)
+        counted = np.bincount(cells, pair.truth.weights, minlength=int(np.prod(shape)))
+        return counted.reshape(shape).tolist()
+
+    known = {field.name for field in facts.shown} & set(pair.columns)
+    maps: dict[str, Any] = {
+        "columns": {field.name: count([field]) for field in facts.shown if field.name in known}
+    }
     drawn = [field for field in (axes.place, axes.time) if field is not None]
-    if axes.place is None or any(field.name not in pair.columns for field in drawn):
-        return record, None
-    cells = np.zeros(pair.truth.rows, np.int64)
-    for field in drawn:
-        cells = cells * field.size + pair.truth.codes[field.name]
-    shape = tuple(field.size for field in drawn)
-    counts = np.bincount(cells, pair.truth.weights, minlength=int(np.prod(shape)))
-    return record, {"truth": counts.reshape(shape).tolist()}
+    if axes.place is not None and all(field.name in known for field in drawn):
+        maps["truth"] = count(drawn)
+    cells = choose_cells(facts, axes)
+    if cells and all(field.name in known for field in cells):
+        maps["cells"] = {"columns": [field.name for field in cells], "truth": np.ravel(count(cells)).tolist()}
+    return record, maps

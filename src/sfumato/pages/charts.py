@@ -24,12 +24,16 @@ from sfumato.pages.svg import (
     trace,
     write,
 )
-from sfumato.pages.words import clip_text, percent, short, whole
+from sfumato.pages.words import clip_text, percent, short, signed, whole
 
 _WIDTH = 340
+MOST_COLUMNS = 170
+"""Of how many values the columns can still be told apart."""
+
 _MOST_TITLES = 40
 _MOST_SHAPES = 6000
 _MOST_LABELLED = 300
+_MOST_NAMED = 30
 _MOST_PIXELS = 2**16
 
 
@@ -52,29 +56,86 @@ class Point:
 
 
 def draw_columns(
-    values: NDArray[np.float64], labels: Sequence[str], label: str, *, width: float = _WIDTH
+    values: NDArray[np.float64],
+    labels: Sequence[str],
+    label: str,
+    *,
+    width: float = _WIDTH,
+    edges: Sequence[float] = (),
+    truth: NDArray[np.float64] | None = None,
 ) -> Markup:
-    """A histogram: one column per value in their order, with the first and the last label below."""
-    base = 84
-    limit = max(float(values.max(initial=0)), 1e-9)
-    step = width / max(values.size, 1)
-    gap = min(1.5, step * 0.14)
-    heights = [max(max(0.0, value) / limit * (base - 14), 0.6) for value in values.tolist()]
-    places = [(turn * step + gap / 2, max(step - gap, 0.3), height) for turn, height in enumerate(heights)]
+    """A histogram: one column per value in their order, with the first and the last label below.
+
+    Columns of values below zero hang from the axis, in grey. With the `edges` of bins, columns are as wide
+    as their bins and as high as records per unit, so that areas stand for counts. `truth` draws a line
+    across every column.
+    """
+    uneven = len(edges) == values.size + 1 > 1 and has_uneven_bins(edges, width=width)
+    spans = np.diff(np.asarray(edges, np.float64)) if uneven else np.ones(values.size)
+    rates = values / spans if uneven else values
+    lines = None if truth is None else truth / spans if uneven else truth
+    both = rates if lines is None else np.concatenate([rates, lines])
+    high, low = max(float(both.max(initial=0)), 1e-9), min(float(both.min(initial=0)), 0.0)
+    base = 14 + 70 * high / (high - low)
+    starts = np.concatenate([[0.0], np.cumsum(spans)]) * (width / max(float(spans.sum()), 1e-9))
+    drawn = _draw_bars(rates, starts, base, 70 / (high - low), _titles(labels, values, truth))
+    marks = []
+    for turn, line in enumerate(() if lines is None else lines.tolist()):
+        y = base - line * 70 / (high - low)
+        marks.append(draw_line(float(starts[turn]), y, float(starts[turn + 1]), y, class_="level"))
+    unit = " per unit" if uneven else ""
+    top = write(0, 9, f"largest {short(high)}{unit}", class_="q") if high > 1e-9 else None
+    below = _label_ends(labels, width / values.size, 101) if values.size else []
+    axis = draw_line(0, base, width, base)
+    return draw_picture(width, 106, label, top, *drawn, axis, *marks, *below)
+
+
+def has_uneven_bins(edges: Sequence[float], *, width: float = math.inf) -> bool:
+    """Whether bins differ in width, and the narrowest would still be seen in a picture of that width.
+
+    >>> has_uneven_bins([0, 1, 2]), has_uneven_bins([0, 1, 5]), has_uneven_bins([0, 1, 5000], width=300)
+    (False, True, False)
+    """
+    spans = np.diff(np.asarray(edges, np.float64))
+    return bool(spans.max() > spans.min() * (1 + 1e-9) and spans.min() * width >= spans.sum())
+
+
+def _titles(
+    labels: Sequence[str], values: NDArray[np.float64], truth: NDArray[np.float64] | None
+) -> list[str]:
     if values.size > _MOST_TITLES:
-        drawn = "".join(f"M{x:.1f} {base}v-{h:.1f}h{w:.1f}v{h:.1f}z" for x, w, h in places)
-        columns = [element("path", d=drawn, class_="column")]
-    else:
-        titles = [
-            f"{clip_text(name, 50)}: {whole(value)}" for name, value in zip(labels, values, strict=True)
-        ]
-        columns = [
-            element("rect", element("title", title), x=x, y=base - h, width=w, height=h, class_="column")
-            for title, (x, w, h) in zip(titles, places, strict=True)
-        ]
-    top = write(0, 9, f"largest {whole(limit)}", class_="q") if limit > 1e-9 else None
-    below = _label_ends(labels, step, base + 17) if values.size else []
-    return draw_picture(width, base + 22, label, top, *columns, draw_line(0, base, width, base), *below)
+        return []
+    real = [""] * values.size if truth is None else [f", truth {whole(each)}" for each in truth.tolist()]
+    named = zip(labels, values.tolist(), real, strict=True)
+    return [f"{clip_text(name, 50)}: {whole(value)}{more}" for name, value, more in named]
+
+
+def _draw_bars(
+    heights: NDArray[np.float64], starts: NDArray[np.float64], base: float, scale: float, titles: list[str]
+) -> list[Markup]:
+    """Columns from the axis at `base` up or down, with their `titles`; without these as two paths."""
+    shapes = []
+    for turn, value in enumerate(heights.tolist()):
+        room = float(starts[turn + 1] - starts[turn])
+        gap = min(1.5, room * 0.14)
+        tall = max(abs(value) * scale, 0.6)
+        top = base if value < 0 else base - tall
+        shapes.append((float(starts[turn]) + gap / 2, top, max(room - gap, 0.3), tall, value < 0))
+    if titles:
+        return [
+            element(
+                "rect", element("title", title), x=x, y=y, width=w, height=h,
+                class_="column n" if below else "column",
+            )
+            for title, (x, y, w, h, below) in zip(titles, shapes, strict=True)
+        ]  # fmt: skip
+    parts = []
+    for sunk, style in ((False, "column"), (True, "column n")):
+        mine = [shape for *shape, below in shapes if below is sunk]
+        if mine:
+            drawn = "".join(f"M{x:.1f} {y:.1f}v{h:.1f}h{w:.1f}v-{h:.1f}z" for x, y, w, h in mine)
+            parts.append(element("path", d=drawn, class_=style))
+    return parts
 
 
 def _label_ends(labels: Sequence[str], step: float, y: float) -> list[Markup]:
@@ -354,39 +415,49 @@ def draw_tiles(
     limit: float,
     middle: bool = False,
     plain: bool = False,
+    half: float | None = None,
 ) -> Markup:
     """A map without geography: one tile for each of `values`, with its one of the `labels`.
 
-    `label` describes the whole. Of very many values, or if `plain`, an image without labels. Colours go from
-    0 to `limit`, or with `middle` from -limit to limit.
+    `label` describes the whole. Up to 30 tiles have room for their names and values; more are
+    numbered. Of very many values, or if `plain`, an image without labels. Colours go from 0 to `limit`, or
+    with `middle` from -limit to limit. Values within `half`, their noise, are hatched.
     """
     if values.size > _MOST_LABELLED or plain:
         width = -(-values.size // _MOST_PIXELS)
         folded = np.add.reduceat(values, range(0, values.size, width)) / width
         return draw_image(_fold(step_of(folded, limit=limit, middle=middle)), label, middle=middle)
-    columns = tile_columns(values.size)
-    side = _WIDTH / columns
-    high = side if columns > 4 else 54.0
-    size = min(11.0, side * 0.42)
-    kind = "d" if middle else "s"
     steps = step_of(values, limit=limit, middle=middle).tolist()
-    named = all(len(name) <= 3 for name in labels)
+    few = values.size <= _MOST_NAMED
+    short_names = all(len(name) <= 3 for name in labels)
+    columns = min(3, values.size) if few and not short_names else tile_columns(values.size)
+    side = _WIDTH / columns
+    high = 38.0 if few and not short_names else side if columns > 4 else 54.0
+    size = 10.0 if few else min(11.0, side * 0.42)
+    kind = "d" if middle else "s"
     parts = []
     for place, (step, name, value) in enumerate(zip(steps, labels, values.tolist(), strict=True)):
         x, y = place % columns * side, place // columns * high
+        box = {"x": x, "y": y, "width": side, "height": high}
+        title = f"{clip_text(name, 60)}: {short(value)}" + ("" if half is None else f" ± {short(half)}")
+        parts.append(
+            element("rect", element("title", title), **box, stroke_width=1.2, class_=f"{kind}{step}")
+        )
+        if half is not None and abs(value) <= half:
+            parts.append(element("rect", **box, class_="hatch"))
+        texts = [name if short_names else str(place + 1)]
+        if few:
+            room = max(3, int((side - 8) / (size * 0.56)))
+            texts = [clip_text(name, room), short(value)]
         strength = abs(2 * step - STEPS + 1) if middle else step
+        first = y + high / 2 + size * 0.36 - (len(texts) - 1) * size * 0.62
         parts += [
             element(
-                "rect",
-                element("title", f"{clip_text(name, 60)}: {short(value)}"),
-                x=x, y=y, width=side, height=high, stroke_width=1.2, class_=f"{kind}{step}",
-            ),
-            element(
-                "text",
-                name if named else str(place + 1),
-                x=x + side / 2, y=y + high / 2 + size * 0.36, text_anchor="middle", font_size=size,
+                "text", text,
+                x=x + side / 2, y=first + line * size * 1.25, text_anchor="middle", font_size=size,
                 class_=f"x{strength}", aria_hidden="true",
-            ),
+            )
+            for line, text in enumerate(texts)
         ]  # fmt: skip
     rows = -(-values.size // columns)
     return draw_picture(_WIDTH, rows * high, label, *parts, class_="tiles")
@@ -426,7 +497,7 @@ def draw_heat(values: NDArray[np.float64], label: str, *, limit: float, middle: 
 def draw_matrix(
     values: NDArray[np.float64], names: Sequence[str], label: str, *, limit: float, middle: bool = False
 ) -> Markup:
-    """A square of tiles for `values`, with the `names` of its rows; of very many, an image without names.
+    """A square of tiles for `values`, with the `names` of rows and columns; of very many, an image alone.
 
     `label` describes it; colours go from 0 to `limit`, or with `middle` from -limit to limit.
     """
@@ -437,23 +508,39 @@ def draw_matrix(
     left = 96
     side = (_WIDTH - left) / count
     size = min(11.0, max(6.0, side * 0.72))
+    shown = [clip_text(name, 16) for name in names]
+    bottom = count * side
     texts = [
-        write(left - 5, (row + 0.5) * side + size * 0.35, clip_text(name, 16), at="end", size=size)
-        for row, name in enumerate(names)
+        write(left - 5, (row + 0.5) * side + size * 0.35, name, at="end", size=size)
+        for row, name in enumerate(shown)
     ]
+    # Below, the names stand upright, so that they fit however narrow the tiles are.
+    for column, name in enumerate(shown):
+        across = left + (column + 0.5) * side + size * 0.35
+        turned = f"translate({across:.1f} {bottom + 5:.1f}) rotate(-90)"
+        texts.append(element("g", write(0, 0, name, at="end", size=size), transform=turned))
     shapes = _draw_shapes(steps, middle=middle, gap=min(0.1, 1.2 / side))
     tiles = element("g", *shapes, transform=f"translate({left} 0) scale({side:.3f})")
-    return draw_picture(_WIDTH, count * side, label, *texts, tiles, class_="tiles")
+    room = 10 + 0.6 * size * max(len(name) for name in shown)
+    return draw_picture(_WIDTH, bottom + room, label, *texts, tiles, class_="tiles")
 
 
-def draw_scale(label: str, *, middle: bool) -> Markup:
-    """The colours of tiles in their order."""
-    kind = "d" if middle else "s"
+def draw_scale(label: str, *, limit: float, middle: bool, plain: bool = False) -> Markup:
+    """The colours of tiles in their order, with the values that every second one stands for.
+
+    `plain` has the ends alone for their values.
+    """
+    kind, wide, last = ("d" if middle else "s"), 24, STEPS - 1
     boxes = [
-        element("rect", x=step * 20, y=0, width=20, height=14, class_=f"{kind}{step}")
+        element("rect", x=12 + step * wide, y=0, width=wide, height=14, class_=f"{kind}{step}")
         for step in range(STEPS)
     ]
-    return draw_picture(20 * STEPS, 14, label, *boxes)
+    texts = []
+    for step in (0, last) if plain else range(0, STEPS, 2):
+        share = 2 * step / last - 1 if middle else (step / last) ** 2
+        said = signed(share * limit) if middle else short(share * limit)
+        texts.append(write(12 + (step + 0.5) * wide, 25, said, at="middle", size=9.5, class_="q"))
+    return draw_picture(24 + wide * STEPS, 28, label, *boxes, *texts)
 
 
 def _fold(steps: NDArray[np.int64]) -> NDArray[np.int64]:

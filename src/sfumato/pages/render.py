@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import cycle
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from sfumato.pages.charts import draw_scale
 from sfumato.pages.svg import STEPS, as_markup, colour_rules, element
@@ -59,6 +61,7 @@ def _environment() -> Environment:
         "clip": clip_text,
         "code": _show_code,
         "codes": _list_codes,
+        "name_cells": _name_cells,
         "sentence": _sentence,
     }
     environment.globals |= {
@@ -87,6 +90,17 @@ def _list_codes(names: Iterable[object], most: int = 12) -> Markup:
     if len(given) > most:
         return Markup(", ").join([*shown, f"{len(given) - most:,} more"])
     return Markup(" and ").join([Markup(", ").join(shown[:-1]), *shown[-1:]] if len(shown) > 1 else shown)
+
+
+def _name_cells(rows: Markup, heads: Sequence[str]) -> Markup:
+    r"""The rows of a table with the head of its column on every cell, for screens where cells are stacked.
+
+    >>> _name_cells(Markup("<tr><th>a</th><td class='num'>1</td></tr>"), ["name", "count"])
+    Markup('<tr><th data-head="name">a</th><td data-head="count" class=\'num\'>1</td></tr>')
+    """
+    names = cycle(escape(head) for head in heads)
+    # What people wrote is escaped in these rows, so every cell that opens is one of ours.
+    return Markup(re.sub(r"<(t[dh])\b", lambda found: f'{found[0]} data-head="{next(names)}"', str(rows)))
 
 
 def _sentence(text: str) -> str:

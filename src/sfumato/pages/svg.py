@@ -118,10 +118,9 @@ def draw_file(
 
     Its `title` is also its heading, `description` is for who cannot see it; `sheet` adds styles.
     """
-    style = (
-        f":root{{{colour_rules('light')}}}"
-        f"@media (prefers-color-scheme:dark){{:root{{{colour_rules('dark')}}}}}{_SHEET}{sheet}"
-    )
+    # Plain colours, since librsvg and Cairo know no custom properties and would draw all of it black.
+    rules = f"{_SHEET}{sheet}"
+    style = f"{_fill_in(rules, 'light')}@media (prefers-color-scheme:dark){{{_fill_in(rules, 'dark')}}}"
     drawn = element(
         "svg",
         element("title", title, id="title"),
@@ -233,6 +232,12 @@ def colour_rules(mode: str) -> str:
     plain = COLOURS["light"]["ink" if mode == "light" else "panel"]
     named |= {f"x{step}": strong if step >= _DARK_TEXT_FROM else plain for step in range(STEPS)}
     return "".join(f"--{name}:{colour};" for name, colour in named.items())
+
+
+def _fill_in(sheet: str, mode: str) -> str:
+    """A style sheet with the colours of `mode` in the place of custom properties."""
+    named = dict(re.findall(r"--(\w+):([^;]+);", colour_rules(mode)))
+    return re.sub(r"var\(--(\w+)\)", lambda found: named[found[1]], sheet)
 
 
 def write_png(codes: NDArray[np.integer[Any]], colours: Sequence[str], *, clear: Sequence[int] = ()) -> bytes:

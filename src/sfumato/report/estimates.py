@@ -25,12 +25,17 @@ _MOST_CELLS = 2**24
 class Estimate:
     """Counts of every combination of some columns.
 
-    `half` is half the width of a 95 % interval of one count, where its noise is known.
+    `halves` are half the widths of their 95 % intervals, where their noise is known.
     """
 
     values: NDArray[np.float64]
     source: Literal["measurements", "table"]
-    half: float | None = None
+    halves: NDArray[np.float64] | None = None
+
+    @property
+    def half(self) -> float | None:
+        """The half of the widest interval."""
+        return None if self.halves is None or not self.halves.size else float(self.halves.max())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,8 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
     """The counts of every combination of `fields`, at the best epsilon.
 
     A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
-    where one holds all cells, and of the table else. Rows are counted as they are.
+    where one holds all cells, and of the table else; where that states the interval of every cell, it is
+    the cell's. Rows are counted as they are.
     """
     names = tuple(field.name for field in fields)
     best: tuple[float, Measured] | None = None
@@ -64,7 +70,7 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
                 if best is None or deviation < best[0]:
                     best = deviation, measured
     if best is None:
-        return Estimate(values=facts.count(fields), source="table")
+        return Estimate(values=facts.count(fields), source="table", halves=facts.stated_halves(fields))
     deviation, measured = best
     sizes = []
     for name in measured.columns:
@@ -77,11 +83,9 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
     others = tuple(axis for axis, name in enumerate(measured.columns) if name not in names)
     summed = measured.values.reshape(sizes).sum(axis=others)
     left = [name for name in measured.columns if name in names]
-    return Estimate(
-        values=np.transpose(summed, [left.index(name) for name in names]),
-        source="measurements",
-        half=NORMAL_95 * deviation if others else measured.half,
-    )
+    half = NORMAL_95 * deviation if others else measured.half
+    values = np.transpose(summed, [left.index(name) for name in names])
+    return Estimate(values=values, source="measurements", halves=np.full(values.shape, half))
 
 
 def expect_noise(facts: Facts) -> list[Expected]:
@@ -140,6 +144,45 @@ def count_records(facts: Facts) -> float:
     if facts.weight is None or not plain:
         return facts.size
     return float(min(plain, key=lambda each: each.deviation**2 * each.cells).values.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """The noisy number of records with half its interval, and the share of answers that noise explains."""
+
+    total: float
+    half: float
+    near_zero: float
+    individuals: bool
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the whole release might as well be about nobody."""
+        return abs(self.total) <= self.half or self.total < 0
+
+
+def judge_signal(facts: Facts) -> Signal | None:
+    """How far the release stands out from its noise, by the measurement whose sum has the least of it.
+
+    None if no measurement has an answer for every cell.
+    """
+    full = [
+        each
+        for each in facts.measured
+        if each.about in ("cells", "bounded", "individuals")
+        and each.answers == each.cells > 0
+        and matches(each, facts.best)
+    ]
+    if not full:
+        return None
+    best = min(full, key=lambda each: each.deviation**2 * each.cells)
+    half = best.half if best.cells == 1 else NORMAL_95 * best.deviation * math.sqrt(best.cells)
+    return Signal(
+        total=float(best.values.sum()),
+        half=half,
+        near_zero=max(full, key=lambda each: each.cells).near_zero,
+        individuals=best.about == "individuals",
+    )
 
 
 def _combine(deviations: list[float]) -> float:

@@ -23,6 +23,8 @@ from sfumato.report.fields import Field, encode_column, read_fields
 About = Literal["cells", "bounded", "sums", "individuals", "large cells", "choice"]
 
 _UNKNOWN_UNIT = {"column": "row", "max_records": 1, "neighbours": "unknown", "bounding": "unknown"}
+# What the ends of 95 % intervals are called in tables of counts.
+_INTERVALS = (("low", "high"), ("count_low", "count_high"), ("low_95", "high_95"))
 _EPSILON = re.compile(r"\bepsilon ([0-9][0-9./e-]*[0-9]|[0-9])")
 
 
@@ -192,6 +194,22 @@ class Facts:
             minlength=int(np.prod(shape)),
         )
         return counted.reshape(shape).astype(np.float64)
+
+    def stated_halves(self, fields: tuple[Field, ...]) -> NDArray[np.float64] | None:
+        """Half the intervals that the table states for combinations of `fields`, if each is a row of it."""
+        names = next((pair for pair in _INTERVALS if set(pair) <= set(self.table.column_names)), None)
+        if self.weight is None or names is None or {*fields} != {*self.shown} or self.described & {*names}:
+            return None
+        low, high = (self.table[name].cast(pa.float64()).to_numpy() for name in names)
+        counts = self.table[self.weight].cast(pa.float64()).to_numpy()
+        mine, _ = self._rows
+        halves = np.zeros(tuple(field.size for field in fields))
+        codes = [encode_column(field, self.table) for field in fields]
+        known = np.logical_and.reduce([each >= 0 for each in codes])
+        known &= np.isfinite(low) & np.isfinite(high) & (True if mine is None else mine)
+        place = tuple(each[known] for each in codes)
+        np.maximum.at(halves, place, np.maximum(high - counts, counts - low)[known])
+        return halves
 
     @cached_property
     def size(self) -> float:

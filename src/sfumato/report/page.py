@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from sfumato.accounting.posterior import RARITIES, posterior_bounds
 from sfumato.errors import RecipeError
 from sfumato.pages.render import render_page
-from sfumato.report.estimates import matches
+from sfumato.report.estimates import judge_signal, matches
 from sfumato.report.facts import Facts, read_epsilon, read_facts
-from sfumato.report.fields import Axes, choose_axes
+from sfumato.report.fields import Axes, Field, choose_axes
+from sfumato.report.geography import AreaMap, Geography, count_matches, place_areas
 from sfumato.report.sections import SECTIONS, describe_total
+from sfumato.report.truth import NO_TRUTH, TrueCounts, read_true_counts
 
 if TYPE_CHECKING:
     from sfumato.accounting import BudgetReport
@@ -34,7 +36,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportInput:
-    """Everything that sections are made of; with `comparisons` or `true_map` the whole report is internal.
+    """Everything that sections are made of; with `comparisons` or `true` counts the whole report is internal.
 
     `terse` leaves out what takes most room: names on tiles, long lists of values.
     """
@@ -43,13 +45,20 @@ class ReportInput:
     axes: Axes
     ledger: BudgetReport | None = None
     comparisons: tuple[Comparison, ...] = ()
-    true_map: NDArray[np.float64] | None = None
+    true: TrueCounts = NO_TRUTH
+    area_map: AreaMap | None = None
     terse: bool = False
+
+    @property
+    def true_map(self) -> NDArray[np.float64] | None:
+        """The exact counts by place and time, if they were given."""
+        return self.true.map
 
     @property
     def internal(self) -> bool:
         """Whether anything here comes from the truth."""
-        return bool(self.comparisons) or self.true_map is not None
+        true = self.true
+        return bool(self.comparisons or true.columns) or true.map is not None or true.cells is not None
 
 
 def build_report(
@@ -60,27 +69,57 @@ def build_report(
     maps: Mapping[str, Any] | None = None,
     place: str | None = None,
     time: str | None = None,
+    geography: Geography | None = None,
+    key: str | None = None,
 ) -> bytes:
     """The report on the release in `folder`: one HTML file, the same bytes for the same input.
 
     `ledger` adds all charges and what is left. `comparison` (one record, or a list of
-    {"epsilon": ..., "comparison": ...}) and `maps` ({"truth": counts by place and time}) come from the
-    truth; with either, every part of the report is marked internal. `place` and `time` name columns.
+    {"epsilon": ..., "comparison": ...}) and `maps` (exact counts as `read_true_counts` takes them) come
+    from the truth; with either, every part of the report is marked internal. `place` and `time` name
+    columns. Places are drawn on the areas of `geography`, whose property `key` has their names.
 
     Privacy: without `comparison` and `maps` it is made of the release, its certificate and the ledger
     alone, so it costs nothing.
     """
     facts = read_facts(folder)
-    axes = choose_axes(facts.shown, place=place, time=time)
+    axes = find_axes(facts, place=place, time=time, geography=geography)
     given = ReportInput(
         facts=facts,
         axes=axes,
         ledger=ledger,
         comparisons=_read_comparisons(comparison),
-        true_map=_read_map(maps, axes),
+        true=read_true_counts(maps, facts, axes),
+        area_map=None if geography is None else place_on_map(geography, axes, key=key),
     )
     page = _build_page(given)
     return page if len(page) <= _LARGEST else _build_page(replace(given, terse=True))
+
+
+def find_axes(
+    facts: Facts, *, place: str | None = None, time: str | None = None, geography: Geography | None = None
+) -> Axes:
+    """The columns drawn as places and as time; of a map, the column that most of its areas are named in."""
+    axes = choose_axes(facts.shown, place=place, time=time)
+    if geography is None or place is not None:
+        return axes
+    matches_of = {field.name: count_matches(geography, _texts(field)) for field in facts.shown}
+    best = max(facts.shown, key=lambda field: matches_of[field.name], default=None)
+    return axes if best is None or not matches_of[best.name] else replace(axes, place=best)
+
+
+def place_on_map(geography: Geography, axes: Axes, *, key: str | None = None) -> AreaMap:
+    """The areas of the map, with the released labels that they stand for."""
+    if axes.place is None:
+        raise RecipeError(
+            "the release has no described column of places to draw on a map; name it with --place"
+        )
+    values = [str(each[0]) for each in axes.place.keys if len(each) == 1]
+    return place_areas(geography, axes.place.labels, column=axes.place.name, key=key, values=values)
+
+
+def _texts(field: Field) -> list[str]:
+    return [*field.labels, *(str(each[0]) for each in field.keys if len(each) == 1)]
 
 
 def _build_page(given: ReportInput) -> bytes:
@@ -114,6 +153,7 @@ def _describe_key(facts: Facts) -> dict[str, Any]:
         "individuals": all(each.about == "individuals" for each in noisy),
         "least": min(halves, default=None),
         "most": max(halves, default=None),
+        "signal": judge_signal(facts),
     }
 
 
@@ -141,16 +181,3 @@ def _read_comparisons(
             raise RecipeError("a list of comparisons holds {'epsilon': ..., 'comparison': {...}} entries")
         read.append(Comparison(epsilon=str(entry.get("epsilon")), record=entry["comparison"]))
     return tuple(sorted(read, key=lambda each: read_epsilon(each.epsilon or "")))
-
-
-def _read_map(given: Mapping[str, Any] | None, axes: Axes) -> NDArray[np.float64] | None:
-    """The exact counts by place and time (places alone without a time), laid out as the axes are."""
-    if given is None:
-        return None
-    if axes.place is None:
-        raise RecipeError("a map of the truth needs a column of places")
-    counts = np.asarray(given["truth"], np.float64)
-    shape = (axes.place.size,) if axes.time is None else (axes.place.size, axes.time.size)
-    if counts.shape != shape:
-        raise RecipeError(f"the map of the truth has the shape {counts.shape}, and the release {shape}")
-    return counts

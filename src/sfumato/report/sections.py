@@ -20,6 +20,8 @@ from sfumato.pages import charts
 from sfumato.pages.svg import round_limit
 from sfumato.pages.words import NONE, amount, clip_text, exponent, name_columns
 from sfumato.report.estimates import count_records, estimate_counts, expect_noise, matches
+from sfumato.report.places import describe_places, draw_maps
+from sfumato.report.truth import describe_cells
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -29,21 +31,14 @@ if TYPE_CHECKING:
     from sfumato.report.page import ReportInput
 
 Record = dict[str, Any]
-Map = tuple[str, "NDArray[np.float64]", float, bool]
-"""A name, the values, the limit of their colours, and whether these have a middle."""
 
 _PRIORS = [step / 100 for step in (0.5, *range(1, 100), 99.5)]
 _MOST_BARS = 7
-_MOST_COLUMNS = 170
 _MOST_CHARGES = 60
 _FEW_MEASUREMENTS = 12
 _MOST_MEASUREMENTS = 120
 _MOST_POINTS = 10
 _MOST_MARGINALS = 20
-_MOST_PANELS = 36
-_MOST_KEYS = 120
-_MOST_CELLS = 2**22
-_MOST_TILES = 2**16
 _MOST_GROUPS = 15
 _MOST_PAIRS = 10
 _LONGEST_RECIPE = 3000
@@ -70,7 +65,8 @@ def _released(given: ReportInput) -> Record:
     measured = [each for each in facts.measured if each.about != "choice"]
     columns = facts.table.column_names
     return {
-        "cards": [_describe_card(facts, field) for field in shown],
+        "cards": [_describe_card(given, field) for field in shown],
+        "compared": bool(given.true.columns),
         "undrawn": len(facts.shown) - len(shown),
         "plain": any(each.is_plain for each in facts.measured),
         "columns": [name for name in columns if name in facts.described],
@@ -83,21 +79,44 @@ def _released(given: ReportInput) -> Record:
     }
 
 
-def _describe_card(facts: Facts, field: Field) -> Record:
-    values = estimate_counts(facts, (field,)).values
-    card: Record = {"name": field.name, "size": field.size, "drawing": None}
+def _describe_card(given: ReportInput, field: Field) -> Record:
+    found = estimate_counts(given.facts, (field,))
+    values, truth = found.values, given.true.columns.get(field.name)
+    card: Record = {
+        "name": field.name,
+        "size": field.size,
+        "drawing": None,
+        "half": found.half,
+        "other": None,
+        "off": None if truth is None else float(np.abs(values - truth).sum() / 2 / max(truth.sum(), 1.0)),
+    }
     if field.ordered and field.size > 2:
-        width = -(-field.size // _MOST_COLUMNS)
-        starts = range(0, field.size, width)
+        labels = field.labels
+        bins = len(field.edges) - 1
+        if 0 < bins < field.size:  # what is outside of all bins has no place on their axis
+            card["other"] = (labels[-1], float(values[bins:].sum()))
+            values, labels = values[:bins], labels[:bins]
+            truth = None if truth is None else truth[:bins]
+        width = -(-values.size // charts.MOST_COLUMNS)
+        starts = list(range(0, values.size, width))
+        drawn = np.add.reduceat(values, starts)
+        edges = [*(field.edges[start] for start in starts), field.edges[bins]] if field.edges else []
         card["drawing"] = charts.draw_columns(
-            np.add.reduceat(values, list(starts)),
-            [field.labels[start] for start in starts],
+            drawn,
+            [labels[start] for start in starts],
             f"released counts by {field.name}",
             width=270,
+            edges=edges,
+            truth=None if truth is None else np.add.reduceat(truth, starts),
         )
+        card["uneven"] = bool(edges) and charts.has_uneven_bins(edges, width=270)
+        card["equal"] = bool(edges) and not card["uneven"] and charts.has_uneven_bins(edges)
     else:
         order = np.argsort(-values, kind="stable")[:_MOST_BARS].tolist()
-        card["rows"] = [(field.labels[code], float(values[code])) for code in order]
+        marks = [() if truth is None else (float(truth[code]),) for code in order]
+        card["rows"] = [
+            (field.labels[code], float(values[code]), *mark) for code, mark in zip(order, marks, strict=True)
+        ]
     return card
 
 
@@ -301,92 +320,11 @@ def _marginals(given: ReportInput) -> Record:
     }
 
 
-def _places(given: ReportInput) -> Record | None:
-    """The tiles of the places, small multiples over time, and both against the truth if it was given."""
-    facts, place, time = given.facts, given.axes.place, given.axes.time
-    if place is None or place.size < 2:
-        if time is None:
-            return None
-        counts = estimate_counts(facts, (time,)).values
-        drawing = charts.draw_columns(counts, time.labels, f"released records by {time.name}")
-        return {"place": None, "time": time, "columns": drawing, "largest": float(counts.max())}
-    alone = estimate_counts(facts, (place,))
-    truth = given.true_map
-    true_places = truth if truth is None or time is None else truth.sum(axis=1)
-
-    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
-        label = f"{name} by {place.name}"
-        return charts.draw_tiles(counts, place.labels, label, limit=limit, middle=middle, plain=given.terse)
-
-    record: Record = {
-        "place": place,
-        "time": time,
-        "given": given.axes.given,
-        "measured": alone.source == "measurements",
-        "half": alone.half,
-        "maps": _draw_maps(_set_side_by_side(alone.values, true_places), draw),
-        "key": None,
-        "over_time": None,
-    }
-    if not given.terse and any(len(label) > 3 for label in place.labels):
-        record["key"] = "list" if place.size <= _MOST_KEYS else "dictionary"
-    if time is not None and time is not place and place.size * time.size <= _MOST_CELLS:
-        both = estimate_counts(facts, (place, time))
-        label = f"released records by {time.name}"
-        record["columns"] = charts.draw_columns(both.values.sum(axis=0), time.labels, label)
-        record["over_time"] = _describe_over_time(place, time, both.values, truth) | {"half": both.half}
-    return record
-
-
-def _describe_over_time(
-    place: Field, time: Field, values: NDArray[np.float64], truth: NDArray[np.float64] | None
-) -> Record:
-    panels = time.size <= _MOST_PANELS and values.size <= _MOST_TILES
-
-    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> object:
-        label = f"{name} by {place.name}"
-        if panels:
-            return charts.draw_multiples(counts, time.labels, label, limit=limit, middle=middle)
-        return charts.draw_heat(counts, f"{label} and {time.name}", limit=limit, middle=middle)
-
-    return {"panels": panels, "maps": _draw_maps(_set_side_by_side(values, truth), draw)}
-
-
-def _set_side_by_side(values: NDArray[np.float64], truth: NDArray[np.float64] | None) -> list[Map]:
-    """The release alone, or the release, the truth and the difference."""
-    limit = _limit(values, truth)
-    if truth is None:
-        return [("Release", values, limit, False)]
-    less = values - truth
-    return [
-        ("Release", values, limit, False),
-        ("Truth", truth, limit, False),
-        ("Release less truth", less, _limit(np.abs(less)), True),
-    ]
-
-
-def _draw_maps(maps: list[Map], draw: Callable[..., object]) -> list[Record]:
-    return [
-        {
-            "name": name,
-            "limit": limit,
-            "middle": middle,
-            "drawing": draw(values, name.lower(), limit=limit, middle=middle),
-        }
-        for name, values, limit, middle in maps
-    ]
-
-
-def _limit(*arrays: NDArray[np.float64] | None) -> float:
-    """A round number that all but the very largest values stay below."""
-    tops = [np.quantile(each, 0.97, method="higher") for each in arrays if each is not None and each.size]
-    return round_limit(float(max(tops, default=1.0)))
-
-
 def _truth(given: ReportInput) -> Record | None:
     """What only the truth can tell, in full for the largest epsilon; None without the truth."""
+    cells = describe_cells(given.facts, given.true)
     if not given.comparisons:
-        return None
+        return None if cells is None else {"cells": cells, "alone": True}
     best = given.comparisons[-1]
     record = best.record
     rows = record.get("rows") or {}
@@ -397,6 +335,8 @@ def _truth(given: ReportInput) -> Record | None:
     propensity = record.get("propensity")
     scores = ("trained_on_release", "trained_on_truth", "majority")
     return {
+        "alone": False,
+        "cells": cells,
         "epsilon": best.epsilon,
         "epsilons": [_describe_comparison(each.epsilon, each.record) for each in reversed(given.comparisons)],
         "true_rows": rows.get("truth", 0),
@@ -458,7 +398,7 @@ def _draw_associations(found: Mapping[str, Any]) -> list[Record]:
     def draw(values: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
         return charts.draw_matrix(values, names, f"associations, {name}", limit=limit, middle=middle)
 
-    return _draw_maps(
+    return draw_maps(
         [
             ("Truth", truth, 1.0, False),
             ("Release", release, 1.0, False),
@@ -607,8 +547,8 @@ SECTIONS: tuple[tuple[str, str, Callable[[ReportInput], Record | None]], ...] = 
     ("privacy", "What it says about one individual", _privacy),
     ("ledger", "What it cost", _ledger),
     ("accuracy", "How exact it is", _accuracy),
-    ("marginals", "Worst marginals first", _marginals),
-    ("places", "Place and time", _places),
+    ("marginals", "Errors of marginals, worst first", _marginals),
+    ("places", "Place and time", describe_places),
     ("truth", "Against the truth", _truth),
     ("public", "What is public, and what is not covered", _public),
     ("usage", "How to use noisy numbers", _usage),

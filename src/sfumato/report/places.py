@@ -1,0 +1,383 @@
+"""What the section of place and time shows: maps or tiles, series with intervals, and which places differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from sfumato.pages import charts
+from sfumato.pages.maps import Shades, define_areas, draw_map, draw_small_map, repeat_map
+from sfumato.pages.series import draw_series
+from sfumato.pages.svg import round_limit, step_of
+from sfumato.pages.words import clip_text, short, signed
+from sfumato.report.estimates import Estimate, estimate_counts
+
+if TYPE_CHECKING:
+    from sfumato.report.facts import Facts
+    from sfumato.report.fields import Axes, Field
+    from sfumato.report.geography import AreaMap
+    from sfumato.report.page import ReportInput
+
+Record = dict[str, Any]
+Map = tuple[str, "NDArray[np.float64]", float, bool]
+"""A name, the values, the limit of their colours, and whether these have a middle."""
+
+_MOST_PANELS = 36
+_MOST_KEYS = 120
+_MOST_CELLS = 2**22
+_MOST_TILES = 2**16
+_FEW_PLACES = 30
+_MOST_SERIES, _MOST_KINDS, _MOST_CROSSED = 24, 12, 24
+_LARGEST_KIND = 200
+_MOST_RANKED = 10
+_MOST_LISTED = 400
+_MOST_NAMED = 3
+
+
+def describe_places(given: ReportInput) -> Record | None:
+    """Places on a map or as tiles, over time, against the truth if it was given, and in words."""
+    facts, place, time = given.facts, given.axes.place, given.axes.time
+    if place is None or place.size < 2:
+        if time is None:
+            return None
+        counts = estimate_counts(facts, (time,))
+        drawing = charts.draw_columns(counts.values, time.labels, f"released records by {time.name}")
+        largest = float(counts.values.max())
+        return {"place": None, "time": time, "columns": drawing, "largest": largest, "half": counts.half}
+    alone = estimate_counts(facts, (place,))
+    truth = given.true_map
+    true_places = truth if truth is None or time is None else truth.sum(axis=1)
+    both = None
+    if time is not None and time is not place and place.size * time.size <= _MOST_CELLS:
+        both = estimate_counts(facts, (place, time))
+    record: Record = {
+        "place": place,
+        "time": time,
+        "given": given.axes.given,
+        "measured": alone.source == "measurements",
+        "half": alone.half,
+        "widest": alone.halves is not None and float(alone.halves.min()) != alone.half,
+        "ranks": _compare_places(place.labels, alone),
+        "listed": _list_places(place, alone, true_places),
+        "kind": None,
+        "map": None,
+        "maps": [],
+        "key": None,
+        "over_time": None,
+        "series": [],
+    }
+    if given.area_map is not None:
+        record["map"] = _describe_map(given, alone, both, true_places, truth)
+    else:
+        record |= _describe_tiles(given, alone, true_places)
+    if both is not None and time is not None:
+        total = both.values.sum(axis=0)
+        columns = None if truth is None else truth.sum(axis=0)
+        label = f"released records by {time.name}"
+        record["columns"] = charts.draw_columns(total, time.labels, label, truth=columns)
+        if record["map"] is None and place.size > _FEW_PLACES:
+            record["over_time"] = _describe_over_time(place, time, both, truth)
+        if 2 <= time.size <= charts.MOST_COLUMNS:
+            record["series"] = _describe_series(given, place, time, both, truth)
+    return record
+
+
+def draw_maps(maps: list[Map], draw: Callable[..., object]) -> list[Record]:
+    """Every one of `maps` drawn, with what its key has to tell."""
+    return [
+        {
+            "name": name,
+            "limit": limit,
+            "middle": middle,
+            "drawing": draw(values, name.lower(), limit=limit, middle=middle),
+        }
+        for name, values, limit, middle in maps
+    ]
+
+
+def _describe_tiles(given: ReportInput, alone: Estimate, truth: NDArray[np.float64] | None) -> Record:
+    place = given.axes.place
+    assert place is not None
+
+    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> Markup:
+        label = f"{name} by {place.name}"
+        half = alone.half if name == "release" else None
+        return charts.draw_tiles(
+            counts, place.labels, label, limit=limit, middle=middle, plain=given.terse, half=half
+        )
+
+    key = None
+    if not given.terse and place.size > _FEW_PLACES and any(len(label) > 3 for label in place.labels):
+        key = "list" if place.size <= _MOST_KEYS else "dictionary"
+    return {"maps": draw_maps(_set_side_by_side(alone.values, truth), draw), "key": key}
+
+
+def _describe_over_time(
+    place: Field, time: Field, both: Estimate, truth: NDArray[np.float64] | None
+) -> Record:
+    values = both.values
+    panels = time.size <= _MOST_PANELS and values.size <= _MOST_TILES
+
+    def draw(counts: NDArray[np.float64], name: str, *, limit: float, middle: bool) -> object:
+        label = f"{name} by {place.name}"
+        if panels:
+            return charts.draw_multiples(counts, time.labels, label, limit=limit, middle=middle)
+        return charts.draw_heat(counts, f"{label} and {time.name}", limit=limit, middle=middle)
+
+    return {"panels": panels, "maps": draw_maps(_set_side_by_side(values, truth), draw), "half": both.half}
+
+
+def _set_side_by_side(values: NDArray[np.float64], truth: NDArray[np.float64] | None) -> list[Map]:
+    """The release alone, or the release, the truth and the difference."""
+    limit = _limit(values, truth)
+    if truth is None:
+        return [("Release", values, limit, False)]
+    less = values - truth
+    return [
+        ("Release", values, limit, False),
+        ("Truth", truth, limit, False),
+        ("Release less truth", less, _limit(np.abs(less)), True),
+    ]
+
+
+def _limit(*arrays: NDArray[np.float64] | None) -> float:
+    """A round number that all but the very largest values stay below."""
+    tops = [np.quantile(each, 0.97, method="higher") for each in arrays if each is not None and each.size]
+    return round_limit(float(max(tops, default=1.0)))
+
+
+def _describe_map(
+    given: ReportInput,
+    alone: Estimate,
+    both: Estimate | None,
+    true_places: NDArray[np.float64] | None,
+    truth: NDArray[np.float64] | None,
+) -> Record:
+    """The map of all records and one for every point in time; beside them the truth, if it was given."""
+    areas, place, time = given.area_map, given.axes.place, given.axes.time
+    assert areas is not None
+    assert place is not None
+    artist = _Artist(areas, place)
+    (_, values, limit, _), *others = _set_side_by_side(alone.values, true_places)
+    frames = [artist.frame("all", "all", values, alone.halves, limit)]
+    record: Record = {
+        "defs": define_areas(areas.outline),
+        "property": areas.key,
+        "notes": areas.describe(),
+        "unplaced": [
+            (label, float(alone.values[place.labels.index(label)]))
+            for label, _ in areas.unplaced[:_MOST_KEYS]
+        ],
+        "frames": frames,
+        "panels": [],
+        "truth": [artist.compare(each) for each in others],
+        "over": [],
+    }
+    if both is None or time is None or time.size > _MOST_PANELS:
+        return record
+    (_, cells, limit, _), *others = _set_side_by_side(both.values, truth)
+    for turn, name in enumerate(time.labels):
+        halves = None if both.halves is None else both.halves[:, turn]
+        if given.terse:
+            shades = artist.shade(cells[:, turn], halves, limit)
+            record["panels"].append((None, name, draw_small_map(areas.outline, shades, artist.label(name))))
+        else:
+            frames.append(artist.frame(f"t{turn}", name, cells[:, turn], halves, limit))
+            drawing = repeat_map(areas.outline, f"map-t{turn}", artist.label(name))
+            record["panels"].append((f"t{turn}", name, drawing))
+    for name, values, limit, middle in others:
+        panels = [
+            (
+                label,
+                draw_small_map(
+                    areas.outline,
+                    artist.shade(values[:, turn], None, limit, middle=middle),
+                    artist.label(f"{name.lower()}, {label}"),
+                ),
+            )
+            for turn, label in enumerate(time.labels)
+        ]
+        record["over"].append({"name": name, "limit": limit, "middle": middle, "panels": panels})
+    return record | {"limit": limit if not others else frames[-1]["limit"], "half": both.half}
+
+
+class _Artist:
+    """Draws values of a column on the areas that stand for its labels."""
+
+    def __init__(self, areas: AreaMap, place: Field) -> None:
+        self.areas, self.place = areas, place
+        self.codes = np.array(areas.codes, np.int64)
+        self.known = self.codes >= 0
+
+    def label(self, name: str) -> str:
+        """What a whole map is called."""
+        return f"map of {self.place.name}: {clip_text(name, 40)}"
+
+    def shade(
+        self,
+        values: NDArray[np.float64],
+        halves: NDArray[np.float64] | None,
+        limit: float,
+        *,
+        middle: bool = False,
+    ) -> Shades:
+        """The colour of every area, and whether its value is within its noise."""
+        steps = np.full(self.codes.size, -1, np.int64)
+        steps[self.known] = step_of(values, limit=limit, middle=middle)[self.codes[self.known]]
+        hatched = np.zeros(self.codes.size, np.bool_)
+        if halves is not None:
+            hatched[self.known] = (np.abs(values) <= halves)[self.codes[self.known]]
+        return Shades(steps=steps, hatched=hatched, middle=middle)
+
+    def frame(
+        self,
+        key: str,
+        name: str,
+        values: NDArray[np.float64],
+        halves: NDArray[np.float64] | None,
+        limit: float,
+    ) -> Record:
+        """A map that tells the value of every area."""
+        said = []
+        for area, code in zip(self.areas.names, self.areas.codes, strict=True):
+            shown = "not in the release"
+            if code >= 0:
+                noise = "" if halves is None else f" ± {short(float(halves[code]))}"
+                within = halves is not None and abs(values[code]) <= halves[code]
+                shown = f"{short(float(values[code]))}{noise}{', within the noise' if within else ''}"
+            said.append(f"{clip_text(area, 40)}: {shown}")
+        shades = self.shade(values, halves, limit)
+        drawing = draw_map(self.areas.outline, shades, said, self.label(name), name=f"map-{key}")
+        return {"key": key, "name": name, "drawing": drawing, "limit": limit}
+
+    def compare(self, given: Map) -> Record:
+        """A map of the truth, or of what the release has more than it."""
+        name, values, limit, middle = given
+        show = signed if middle else short
+        said = [
+            f"{clip_text(area, 40)}: {show(float(values[code])) if code >= 0 else 'not in the release'}"
+            for area, code in zip(self.areas.names, self.areas.codes, strict=True)
+        ]
+        shades = self.shade(values, None, limit, middle=middle)
+        key = f"map-{'less' if middle else 'truth'}"
+        drawing = draw_map(self.areas.outline, shades, said, self.label(name), name=key)
+        return {"name": name, "limit": limit, "middle": middle, "drawing": drawing}
+
+
+def _describe_series(
+    given: ReportInput, place: Field, time: Field, both: Estimate, truth: NDArray[np.float64] | None
+) -> list[Record]:
+    """Lines over time: by place, by kind, and by both; the largest first."""
+    groups = [_draw_group(f"By {place.name}", place.labels, time, both, truth, _MOST_SERIES)]
+    kind = _find_kind(given.facts, given.axes)
+    if kind is None or given.terse:
+        return groups
+    kinds = estimate_counts(given.facts, (kind, time))
+    groups.append(_draw_group(f"By {kind.name}", kind.labels, time, kinds, None, _MOST_KINDS))
+    if place.size * kind.size * time.size <= _MOST_CELLS:
+        crossed = estimate_counts(given.facts, (place, kind, time))
+        flat = Estimate(
+            values=crossed.values.reshape(-1, time.size),
+            source=crossed.source,
+            halves=None if crossed.halves is None else crossed.halves.reshape(-1, time.size),
+        )
+        labels = [f"{one} · {other}" for one in place.labels for other in kind.labels]
+        name = f"By {place.name} and {kind.name}"
+        groups.append(_draw_group(name, labels, time, flat, None, _MOST_CROSSED))
+    return groups
+
+
+def _find_kind(facts: Facts, axes: Axes) -> Field | None:
+    """The first further column of listed values."""
+    others = [field for field in facts.shown if field not in (axes.place, axes.time)]
+    return next(
+        (field for field in others if field.kind == "values" and 2 <= field.size <= _LARGEST_KIND), None
+    )
+
+
+def _draw_group(
+    name: str,
+    labels: Sequence[str],
+    time: Field,
+    found: Estimate,
+    truth: NDArray[np.float64] | None,
+    most: int,
+) -> Record:
+    totals = found.values.sum(axis=1)
+    order = np.argsort(-totals, kind="stable")[:most].tolist()
+    panels = [
+        (
+            labels[code],
+            draw_series(
+                found.values[code],
+                None if found.halves is None else found.halves[code],
+                time.labels,
+                f"{clip_text(labels[code], 60)} by {time.name}",
+                truth=None if truth is None else truth[code],
+            ),
+        )
+        for code in order
+    ]
+    return {
+        "name": name,
+        "panels": panels,
+        "all": len(labels),
+        "half": found.half,
+        "truth": truth is not None,
+    }
+
+
+def _list_places(place: Field, alone: Estimate, truth: NDArray[np.float64] | None) -> list[Record]:
+    """Every place with its value and interval, largest first; with the truth, the farthest off first."""
+    weight = alone.values if truth is None else np.abs(alone.values - truth)
+    return [
+        {
+            "name": place.labels[code],
+            "value": float(alone.values[code]),
+            "half": None if alone.halves is None else float(alone.halves[code]),
+            "within": alone.halves is not None and bool(abs(alone.values[code]) <= alone.halves[code]),
+            "truth": None if truth is None else float(truth[code]),
+        }
+        for code in np.argsort(-weight, kind="stable")[:_MOST_LISTED].tolist()
+    ]
+
+
+def _compare_places(labels: Sequence[str], alone: Estimate) -> Record | None:
+    """Which places differ beyond their noise, by whether their intervals overlap; None without intervals."""
+    if alone.halves is None or len(labels) < 2:
+        return None
+    low, high = alone.values - alone.halves, alone.values + alone.halves
+    count = len(labels)
+    above = count - np.searchsorted(np.sort(low), high, side="right")  # surely more than this one
+    below = np.searchsorted(np.sort(high), low, side="left")  # surely less
+    apart = int(above.sum())
+    ranked = []
+    for code in np.argsort(-alone.values, kind="stable")[:_MOST_RANKED].tolist():
+        like = [
+            other
+            for other in range(count)
+            if other != code and low[other] <= high[code] and high[other] >= low[code]
+        ]
+        like.sort(key=lambda other: abs(alone.values[other] - alone.values[code]))
+        ranked.append(
+            {
+                "name": labels[code],
+                "value": float(alone.values[code]),
+                "half": float(alone.halves[code]),
+                "first": int(above[code]) + 1,
+                "last": count - int(below[code]),
+                "like": [labels[other] for other in like[:_MOST_NAMED]],
+                "more": max(0, len(like) - _MOST_NAMED),
+            }
+        )
+    return {
+        "ranked": ranked,
+        "count": count,
+        "pairs": count * (count - 1) // 2,
+        "overlapping": count * (count - 1) // 2 - apart,
+        "zero": int((np.abs(alone.values) <= alone.halves).sum()),
+    }
