@@ -39,10 +39,10 @@ def define_areas(outline: Outline) -> Markup:
     return element("svg", element("defs", *paths), width=0, height=0, aria_hidden="true", class_="defs")
 
 
-def draw_map(outline: Outline, shades: Shades, said: Sequence[str], label: str, *, name: str) -> Markup:
+def draw_map(outline: Outline, shades: Shades, said: Sequence[str], label: str) -> Markup:
     """A map that tells of the area that is pointed at, or reached with the Tab key, what is `said` of it.
 
-    `label` describes the whole, `name` identifies it in the page.
+    `label` describes the whole.
     """
     areas = []
     for place, text in enumerate(said):
@@ -62,7 +62,7 @@ def draw_map(outline: Outline, shades: Shades, said: Sequence[str], label: str, 
         )
     return element(
         "svg",
-        element("g", *areas, id=name, transform=f"translate(0 {_ROOM})"),
+        element("g", *areas, transform=f"translate(0 {_ROOM})"),
         viewBox=f"0 0 {outline.width} {outline.height + _ROOM}",
         role="group",
         aria_label=label,
@@ -83,14 +83,3 @@ def draw_small_map(outline: Outline, shades: Shades, label: str) -> Markup:
         uses = [element("use", href=f"#area{place}") for place in hatched]
         groups.append(element("g", *uses, class_="hatch"))
     return draw_picture(outline.width, outline.height, label, *groups, class_="areas")
-
-
-def repeat_map(outline: Outline, name: str, label: str) -> Markup:
-    """The map that has this `name` once more, without its words."""
-    return draw_picture(
-        outline.width,
-        outline.height,
-        label,
-        element("use", href=f"#{name}", transform=f"translate(0 {-_ROOM})"),
-        class_="areas",
-    )

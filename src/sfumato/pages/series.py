@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sfumato.pages.svg import draw_line, draw_picture, element, round_limit, write
 from sfumato.pages.words import clip_text, short
 
-_WIDTH = 220
+_WIDTH = 172
 _MOST_DOTS = 40
 _MOST_POINTS = 4000
 
@@ -29,7 +29,7 @@ def draw_series(
 
     The axis holds zero, and is the picture's own. `truth` adds a second line.
     """
-    left, right, top, bottom = 4.0, _WIDTH - 4.0, 14.0, 84.0
+    left, right, top, bottom = 4.0, _WIDTH - 4.0, 14.0, 78.0
     reach = np.zeros(values.size) if halves is None else halves
     every = [0.0, *(values + reach).tolist(), *(values - reach).tolist(), *([] if truth is None else truth)]
     limit = round_limit(max(*every, 1e-9))
@@ -58,7 +58,7 @@ def draw_series(
             noise = "" if halves is None else f" ± {short(float(halves[turn]))}"
             real = "" if truth is None else f", truth {short(float(truth[turn]))}"
             title = element("title", f"{clip_text(labels[turn], 30)}: {short(value)}{noise}{real}")
-            parts.append(element("circle", title, cx=x, cy=y, r=2.2, class_="dot"))
+            parts.append(element("circle", title, cx=x, cy=y, r=1.9, class_="dot"))
     parts.append(write(left, 10, f"up to {short(limit)}", size=9.5, class_="q"))
     if len(labels) > 1:
         parts.append(write(left, bottom + 13, clip_text(labels[0], 16), size=9.5, class_="q"))

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from sfumato.pages import charts
-from sfumato.pages.maps import Shades, define_areas, draw_map, draw_small_map, repeat_map
+from sfumato.pages.maps import Shades, define_areas, draw_map, draw_small_map
 from sfumato.pages.series import draw_series
 from sfumato.pages.svg import round_limit, step_of
 from sfumato.pages.words import clip_text, short, signed
@@ -179,16 +179,14 @@ def _describe_map(
     }
     if both is None or time is None or time.size > _MOST_PANELS:
         return record
-    (_, cells, limit, _), *others = _set_side_by_side(both.values, truth)
+    (_, cells, scale, _), *others = _set_side_by_side(both.values, truth)
     for turn, name in enumerate(time.labels):
         halves = None if both.halves is None else both.halves[:, turn]
-        if given.terse:
-            shades = artist.shade(cells[:, turn], halves, limit)
-            record["panels"].append((None, name, draw_small_map(areas.outline, shades, artist.label(name))))
-        else:
-            frames.append(artist.frame(f"t{turn}", name, cells[:, turn], halves, limit))
-            drawing = repeat_map(areas.outline, f"map-t{turn}", artist.label(name))
-            record["panels"].append((f"t{turn}", name, drawing))
+        shades = artist.shade(cells[:, turn], halves, scale)
+        drawing = draw_small_map(areas.outline, shades, artist.label(name))
+        record["panels"].append((f"t{turn}", name, drawing))
+        if not given.terse:
+            frames.append(artist.frame(f"t{turn}", name, cells[:, turn], halves, scale))
     for name, values, limit, middle in others:
         panels = [
             (
@@ -202,7 +200,7 @@ def _describe_map(
             for turn, label in enumerate(time.labels)
         ]
         record["over"].append({"name": name, "limit": limit, "middle": middle, "panels": panels})
-    return record | {"limit": limit if not others else frames[-1]["limit"], "half": both.half}
+    return record | {"limit": scale, "half": both.half}
 
 
 class _Artist:
@@ -251,7 +249,7 @@ class _Artist:
                 shown = f"{short(float(values[code]))}{noise}{', within the noise' if within else ''}"
             said.append(f"{clip_text(area, 40)}: {shown}")
         shades = self.shade(values, halves, limit)
-        drawing = draw_map(self.areas.outline, shades, said, self.label(name), name=f"map-{key}")
+        drawing = draw_map(self.areas.outline, shades, said, self.label(name))
         return {"key": key, "name": name, "drawing": drawing, "limit": limit}
 
     def compare(self, given: Map) -> Record:
@@ -263,8 +261,7 @@ class _Artist:
             for area, code in zip(self.areas.names, self.areas.codes, strict=True)
         ]
         shades = self.shade(values, None, limit, middle=middle)
-        key = f"map-{'less' if middle else 'truth'}"
-        drawing = draw_map(self.areas.outline, shades, said, self.label(name), name=key)
+        drawing = draw_map(self.areas.outline, shades, said, self.label(name))
         return {"name": name, "limit": limit, "middle": middle, "drawing": drawing}
 
 
@@ -277,7 +274,9 @@ def _describe_series(
     if kind is None or given.terse:
         return groups
     kinds = estimate_counts(given.facts, (kind, time))
-    groups.append(_draw_group(f"By {kind.name}", kind.labels, time, kinds, None, _MOST_KINDS))
+    groups.append(
+        _draw_group(f"By {kind.name}", kind.labels, time, kinds, given.true.count((kind, time)), _MOST_KINDS)
+    )
     if place.size * kind.size * time.size <= _MOST_CELLS:
         crossed = estimate_counts(given.facts, (place, kind, time))
         flat = Estimate(
@@ -285,9 +284,11 @@ def _describe_series(
             source=crossed.source,
             halves=None if crossed.halves is None else crossed.halves.reshape(-1, time.size),
         )
+        true = given.true.count((place, kind, time))
+        true = None if true is None else true.reshape(-1, time.size)
         labels = [f"{one} · {other}" for one in place.labels for other in kind.labels]
         name = f"By {place.name} and {kind.name}"
-        groups.append(_draw_group(name, labels, time, flat, None, _MOST_CROSSED))
+        groups.append(_draw_group(name, labels, time, flat, true, _MOST_CROSSED))
     return groups
 
 

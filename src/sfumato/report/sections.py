@@ -66,6 +66,7 @@ def _released(given: ReportInput) -> Record:
     columns = facts.table.column_names
     return {
         "cards": [_describe_card(given, field) for field in shown],
+        "below": any((estimate_counts(facts, (field,)).values < 0).any() for field in shown),
         "compared": bool(given.true.columns),
         "undrawn": len(facts.shown) - len(shown),
         "plain": any(each.is_plain for each in facts.measured),

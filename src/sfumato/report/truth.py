@@ -32,6 +32,15 @@ class TrueCounts:
     columns: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     cells: tuple[tuple[Field, ...], NDArray[np.float64]] | None = None
 
+    def count(self, fields: Sequence[Field]) -> NDArray[np.float64] | None:
+        """The exact counts of every combination of `fields`, if the cells tell them."""
+        if self.cells is None or not set(fields) <= set(self.cells[0]):
+            return None
+        known, counts = self.cells
+        others = tuple(axis for axis, each in enumerate(known) if each not in fields)
+        left = [each for each in known if each in fields]
+        return np.transpose(counts.sum(axis=others), [left.index(each) for each in fields])
+
 
 NO_TRUTH = TrueCounts()
 """What is known of the truth when a report may be published."""
