@@ -18,7 +18,7 @@ WIDTH = 4000
 
 _HIGHEST = 4400
 _MOST_POINTS = 20_000
-_FIRST_TOLERANCE = 3.0
+_TOLERANCE = 3.0
 _DOT = "h12v12h-12z"
 # Within these a plane that touches the middle of the map shows shapes well; beyond, a map of the world does.
 _MOST_ACROSS, _MOST_UP = 150.0, 120.0
@@ -119,9 +119,14 @@ def _project(ring: Ring, centre: float, middle: float, *, world: bool) -> Ring |
     return np.stack([x, a * angle + b * angle**3 + c * angle**7 + d * angle**9], axis=1)
 
 
-def _quantise(ring: Ring) -> Flat:
-    """Whole numbers, without corners that fall together; open, since a ring closes itself."""
-    points = np.round(ring).astype(np.int64)
+def _coarsen(ring: Flat, step: int) -> Flat:
+    """The ring on a grid of that step."""
+    return _quantise(np.array(ring, np.float64), step) if ring else ring
+
+
+def _quantise(ring: Ring, step: int = 1) -> Flat:
+    """Whole multiples of `step`, without corners that fall together; open, since a ring closes itself."""
+    points = np.round(ring / step).astype(np.int64) * step
     kept = np.append(True, (np.diff(points, axis=0) != 0).any(axis=1))
     found = [(int(x), int(y)) for x, y in points[kept]]
     while len(found) > 1 and found[0] == found[-1]:
@@ -130,15 +135,17 @@ def _quantise(ring: Ring) -> Flat:
 
 
 def _write_paths(grid: list[list[Flat]], most_points: int) -> list[str]:
-    junctions = _find_junctions([ring for area in grid for ring in area])
-    tolerance = _FIRST_TOLERANCE
+    step, areas = 1, grid
     while True:
+        junctions = _find_junctions([ring for area in areas for ring in area])
         thinned: dict[Flat, Flat] = {}
-        areas = [[_thin_ring(ring, junctions, tolerance, thinned) for ring in area] for area in grid]
+        areas = [[_thin_ring(ring, junctions, _TOLERANCE * step, thinned) for ring in area] for area in areas]
         count = sum(len(ring) for area in areas for ring in area if len(ring) > 2)
-        if count <= most_points or tolerance > WIDTH:
+        if count <= most_points or step > WIDTH:
             break
-        tolerance *= 1.6
+        # A coarser grid ends even what crosses itself everywhere, where no corner can be thinned away.
+        step *= 2
+        areas = [[_coarsen(ring, step) for ring in area] for area in areas]
     paths = []
     for rings, whole in zip(areas, grid, strict=True):
         written = "".join(_write_ring(ring) for ring in rings if len(ring) > 2)

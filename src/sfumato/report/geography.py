@@ -90,6 +90,8 @@ def read_geography(path: Path | str) -> Geography:
     file = Path(path)
     try:
         content = read_regular(file, most=_MOST_BYTES)
+    except SourceError:
+        raise
     except OSError as error:
         raise SourceError(f"the map {file.name!r} cannot be read: {error.strerror}") from None
     try:
