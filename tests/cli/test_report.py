@@ -105,3 +105,47 @@ def test_a_report_costs_nothing(out, project):
     before = sf.open(project).budget().spent
     run(out, "--project", project)
     assert sf.open(project).budget().spent == before
+
+
+def write_map(folder, names):
+    ring = [[0, 0], [1, 0], [1, 1], [0, 0]]
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"region": name},
+            "geometry": {"type": "Polygon", "coordinates": [[[x + place, y] for x, y in ring]]},
+        }
+        for place, name in enumerate(names)
+    ]
+    path = folder / "areas.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+def test_places_are_drawn_on_a_map_and_misspelt_ones_are_named(out, people):
+    names = sorted(set(people["region"].to_pylist()))
+    path = write_map(out.parent, [f"{names[0]}x", *names[1:]])
+    result = run(out, "--map", path, "--key", "region")
+    assert result.exit_code == 0, result.exception
+    assert "Every area is a value of" in (out.parent / "out-report.html").read_text(encoding="utf-8")
+    assert f"'{names[0]}x'" in result.stderr
+    assert "has no area on the map" in result.stderr
+    for options, match in (
+        (("--map", path, "--key", "nme"), "--key names 'nme'"),
+        (("--key", "region"), "--map"),
+        (("--map", out.parent / "nowhere.geojson"), "cannot be read"),
+    ):
+        wrong = run(out, *options, "--out", out.parent / "wrong.html")
+        assert isinstance(wrong.exception, sf.SfumatoError)
+        assert match in str(wrong.exception)
+    assert not (out.parent / "wrong.html").exists()
+
+
+def test_the_truth_is_drawn_cell_by_cell(out):
+    pytest.importorskip("sfumato.metrics")
+    path = write_map(out.parent, ["a", "b", "c", "d"])
+    result = run(out, "--truth", out.parent / "t.parquet", "--map", path)
+    assert result.exit_code == 0, result.exception
+    page = (out.parent / "out-report-INTERNAL.html").read_text(encoding="utf-8")
+    for told in ("Cell by cell", "Gold lines are the truth", "The truth, and how far the release is off"):
+        assert told in page
