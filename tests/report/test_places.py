@@ -84,7 +84,7 @@ def frames_of(page):
 
 
 def test_areas_have_the_shade_of_their_value_and_are_hatched_within_their_noise(folders, tmp_path):
-    values = np.array([[500, 20], [40, 900], [-30, 10]])
+    values = np.array([[500, 20], [40, 900], [-90, 10]])
     folder = write_cells(folders, tmp_path / "out", values, names=["a", "b", "c"])
     page = build_report(folder, geography=write_map(tmp_path, ["a", "b", "c", "d"]), key="name").decode()
     frames = frames_of(page)
@@ -94,7 +94,7 @@ def test_areas_have_the_shade_of_their_value_and_are_hatched_within_their_noise(
         steps = step_of(values[:, turn], limit=1000.0)
         for place, (class_, said, hatched) in enumerate(frames[f"t{turn}"][:3]):
             assert class_ == f"s{steps[place]}"
-            assert hatched == (abs(values[place, turn]) <= half)
+            assert hatched == (values[place, turn] <= half)
             shown = str(values[place, turn]).replace("-", MINUS)
             assert said.startswith(f"{'abc'[place]}: {shown}\xa0±\xa0{half:.0f}")
             assert ("within the noise" in said) == hatched

@@ -443,7 +443,7 @@ def draw_tiles(
         parts.append(
             element("rect", element("title", title), **box, stroke_width=1.2, class_=f"{kind}{step}")
         )
-        if half is not None and abs(value) <= half:
+        if half is not None and value <= half:
             parts.append(element("rect", **box, class_="hatch"))
         texts = [name if short_names else str(place + 1)]
         if few:

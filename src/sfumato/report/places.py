@@ -223,12 +223,12 @@ class _Artist:
         *,
         middle: bool = False,
     ) -> Shades:
-        """The colour of every area, and whether its value is within its noise."""
+        """The colour of every area, and whether it is within its noise: counts far below zero are as well."""
         steps = np.full(self.codes.size, -1, np.int64)
         steps[self.known] = step_of(values, limit=limit, middle=middle)[self.codes[self.known]]
         hatched = np.zeros(self.codes.size, np.bool_)
         if halves is not None:
-            hatched[self.known] = (np.abs(values) <= halves)[self.codes[self.known]]
+            hatched[self.known] = (values <= halves)[self.codes[self.known]]
         return Shades(steps=steps, hatched=hatched, middle=middle)
 
     def frame(
@@ -245,7 +245,7 @@ class _Artist:
             shown = "not in the release"
             if code >= 0:
                 noise = "" if halves is None else f" ± {short(float(halves[code]))}"
-                within = halves is not None and abs(values[code]) <= halves[code]
+                within = halves is not None and values[code] <= halves[code]
                 shown = f"{short(float(values[code]))}{noise}{', within the noise' if within else ''}"
             said.append(f"{clip_text(area, 40)}: {shown}")
         shades = self.shade(values, halves, limit)
@@ -340,7 +340,7 @@ def _list_places(place: Field, alone: Estimate, truth: NDArray[np.float64] | Non
             "name": place.labels[code],
             "value": float(alone.values[code]),
             "half": None if alone.halves is None else float(alone.halves[code]),
-            "within": alone.halves is not None and bool(abs(alone.values[code]) <= alone.halves[code]),
+            "within": alone.halves is not None and bool(alone.values[code] <= alone.halves[code]),
             "truth": None if truth is None else float(truth[code]),
         }
         for code in np.argsort(-weight, kind="stable")[:_MOST_LISTED].tolist()
@@ -380,5 +380,5 @@ def _compare_places(labels: Sequence[str], alone: Estimate) -> Record | None:
         "count": count,
         "pairs": count * (count - 1) // 2,
         "overlapping": count * (count - 1) // 2 - apart,
-        "zero": int((np.abs(alone.values) <= alone.halves).sum()),
+        "zero": int((alone.values <= alone.halves).sum()),
     }
