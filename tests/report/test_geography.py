@@ -163,6 +163,7 @@ def test_limits_hold(tmp_path, monkeypatch):
         ("_MOST_BYTES", "larger"),
         ("_MOST_AREAS", "features"),
         ("_MOST_CORNERS", "mapshaper"),
+        ("_MOST_RINGS", "mapshaper"),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(f"sfumato.report.geography.{name}", 1)

@@ -64,6 +64,7 @@ def draw_map(outline: Outline, shades: Shades, said: Sequence[str], label: str) 
         "svg",
         element("g", *areas, transform=f"translate(0 {_ROOM})"),
         viewBox=f"0 0 {outline.width} {outline.height + _ROOM}",
+        preserveAspectRatio="xMinYMin",
         role="group",
         aria_label=label,
         class_="areas told",

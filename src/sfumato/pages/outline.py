@@ -77,14 +77,13 @@ def _find_centre(areas: Sequence[Sequence[Ring]]) -> tuple[float, float]:
     >>> _find_centre([[np.array([[170.0, 0], [-170, 0], [-170, 5], [170, 0]])]])
     (-180.0, 20.0)
     """
-    found = np.concatenate([ring[:, 0] for area in areas for ring in area])
-    # Long edges are filled in, so that what they cross is not taken for empty.
-    for area in areas:
-        for ring in area:
-            steps = _wrap(np.diff(ring[:, 0]))
-            for start, step in zip(ring[:-1, 0][abs(steps) > 10], steps[abs(steps) > 10], strict=True):
-                found = np.append(found, start + np.arange(0, abs(step), 5) * np.sign(step))
-    around = np.unique(np.round(_wrap(found), 9))
+    starts = np.concatenate([ring[:-1, 0] for area in areas for ring in area])
+    steps = np.concatenate([_wrap(np.diff(ring[:, 0])) for area in areas for ring in area])
+    # Long edges are filled in every five degrees, so that what they cross is not taken for empty.
+    filled = [
+        starts[abs(steps) > along] + along * np.sign(steps[abs(steps) > along]) for along in range(0, 180, 5)
+    ]
+    around = np.unique(np.round(_wrap(np.concatenate([starts, *filled])), 9))
     gaps = np.append(np.diff(around), around[0] + 360 - around[-1])
     widest = int(np.argmax(gaps))
     across = 360 - float(gaps[widest])

@@ -21,6 +21,7 @@ from sfumato.schema.limits import read_regular
 _MOST_BYTES = 2**25
 _MOST_AREAS = 3000
 _MOST_CORNERS = 1_500_000
+_MOST_RINGS = 50_000
 _MOST_PROPERTIES = 60
 _LONGEST = 200
 _LIKE = 0.6
@@ -99,7 +100,7 @@ def read_geography(path: Path | str) -> Geography:
     except (ValueError, RecursionError):
         raise SourceError(f"the map {file.name!r} is not valid JSON; --map takes a GeoJSON file") from None
     features = _find_features(document, file.name)
-    areas, left_out, corners = [], Counter[str](), 0
+    areas, left_out, corners, count = [], Counter[str](), 0, 0
     for number, feature in enumerate(features, 1):
         where = f"feature {number:,} of the map {file.name!r}"
         if not isinstance(feature, dict):
@@ -111,10 +112,11 @@ def read_geography(path: Path | str) -> Geography:
             continue
         rings = _read_rings(geometry, where)
         corners += sum(len(ring) for ring in rings)
-        if corners > _MOST_CORNERS:
+        count += len(rings)
+        if corners > _MOST_CORNERS or count > _MOST_RINGS:
             raise SourceError(
-                f"the map {file.name!r} has more than {_MOST_CORNERS:,} corners; simplify it first, "
-                "for example with mapshaper -simplify 5% keep-shapes"
+                f"the map {file.name!r} has more than {_MOST_CORNERS:,} corners or {_MOST_RINGS:,} rings; "
+                "simplify it first, for example with mapshaper -simplify 5% keep-shapes"
             )
         if rings:
             areas.append(Area(properties=_read_properties(feature.get("properties")), rings=rings))
