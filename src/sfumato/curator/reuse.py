@@ -64,12 +64,14 @@ class StoredQuestions:
             self._update(entries)
             found = self._charges.get(short(question.source), [])[::-1]
         measured = {short(each.text) for each in question.asked}
+        # A sum follows from one about another centre, too, which has another text.
+        moved = any(each.measure.statistic == "sum" for each in question.asked)
         return [
             charge
             for charge in found
             if charge.entry.table_version == version
             and (before is None or charge.answered < before)
-            and measured & set(charge.question["measures"])
+            and (moved or measured & set(charge.question["measures"]))
         ][:_MOST_CANDIDATES]
 
     def plan(
