@@ -124,3 +124,16 @@ def test_epsilon_is_divided_by_the_cube_roots_of_losses():
     least = sum(loss / float(share) ** 2 for loss, share in zip((1, 8), shares, strict=True))
     for other in (0.8, 1.2):
         assert 1 / other**2 + 8 / (3 - other) ** 2 > least
+
+
+def test_sums_that_follow_from_a_mean_alone_are_found(curator):
+    """A sum about another centre has another text; what was paid for must be found all the same."""
+    statements = [
+        "SELECT SUM(fee) AS s FROM t",
+        "SELECT AVG(fee) AS a FROM t",
+        "SELECT COUNT(fee) AS n FROM t",
+    ]
+    workload = curator.sql_workload(statements, epsilon=10**6)
+    assert len(workload.purchases) == 1
+    total, mean, count = (answer.table.column(0)[0].as_py() for answer in workload.buy())
+    assert total == pytest.approx(mean * count, rel=1e-3)

@@ -69,6 +69,7 @@ def explain_plans(
     text += more + "".join(f"\n  note         {note}" for note in notes)
     if free is not None:
         text += f"\n  free         {free.describe()}, for nothing: DP-SELECT FREE ..."
+        text += "".join(f"\n               but {rule}" for rule in free.rules)
     derived = {} if free is None else expected_errors(free.plan)
     price = Price(
         epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),

@@ -20,6 +20,7 @@ from sfumato.curator.door import Bill, Charged, answer_under_charge
 from sfumato.curator.draws import draw_noisy as _add_noise
 from sfumato.curator.draws import measure_in_steps, read_bounds
 from sfumato.curator.explain import explain_facts, explain_plans
+from sfumato.curator.released import Released, name_columns_asked, open_released
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
 from sfumato.curator.within import FIRST_TRY, answer_within
 from sfumato.errors import BudgetExceeded, RecipeError
@@ -305,10 +306,13 @@ class Desk:
             return answer_within(self, statement, statement.within, catalog, progress=progress)
         plan = self.plan(statement, catalog)
         if statement.explain:
-            return self.explain((plan,), free=self._derive(plan, catalog))
+            free = self._derive(plan, catalog)
+            return self.explain(
+                (plan,), free=free, more="" if free else self._offer_models(plan, statement, catalog)
+            )
         bind = partial(self.plan, statement, catalog)
         if statement.free:
-            return self._give(plan, catalog, bind=bind, progress=progress)
+            return self._give(plan, statement, catalog, bind=bind, progress=progress)
         if not statement.fresh and not self._is_stored(plan):
             derived = self._derive(plan, catalog)
             if derived is not None and self._suffices(derived, plan, statement):
@@ -318,6 +322,7 @@ class Desk:
     def _give(
         self,
         plan: QueryPlan,
+        statement: Statement,
         catalog: Catalog,
         *,
         bind: Callable[..., QueryPlan],
@@ -330,6 +335,9 @@ class Desk:
         if self._is_stored(plan):
             unpaid = replace(self, at_most=Fraction(0))
             return unpaid._pay(plan, catalog, combine=False, bind=bind, progress=progress)
+        expected = self._ask_releases(plan, statement, catalog, progress=progress)
+        if expected is not None:
+            return expected
         raise refuse(
             "nothing that was paid for answers this; write what may be spent, DP-SELECT epsilon, in place of "
             "DP-SELECT FREE"
@@ -376,7 +384,55 @@ class Desk:
             planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
             if planned is not None:
                 known.append(load_earlier(charge.entry, *planned, ledger))
+        names = name_columns_asked(plan)
+        for released in self._releases(plan, catalog, before=before):
+            if names is not None:
+                known += released.list_measured(names)
         return derive_answer(plan, question, known, fresh=fresh)
+
+    def _releases(self, plan: QueryPlan, catalog: Catalog, *, before: int | None = None) -> list[Released]:
+        """The releases in the ledger about the one table that a plan reads."""
+        entries, tables = self.report().entries, plan.relation.tables
+        table = self.project.tables.get(tables[0]) if len(tables) == 1 else None
+        if not entries or table is None:
+            return []
+        ledger = self.open_ledger()
+        return self.stored.find_released(
+            entries,
+            table.name,
+            version=self.engine.version(table, secret=ledger.secret),
+            before=before,
+            open_released=partial(
+                open_released,
+                project=self.project,
+                ledger=ledger,
+                make=lambda statement: self._plan_again(statement, self.catalog(statement)),
+                tables=self.described(plan),
+            ),
+        )
+
+    def _ask_releases(
+        self, plan: QueryPlan, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
+    ) -> Answer | None:
+        """What recipes measured as they went, or what their models expect; None if they know nothing."""
+        names, question = name_columns_asked(plan), self.question(plan)
+        if names is None or question is None:
+            return None
+        releases = [each for each in self._releases(plan, catalog) if each.has_columns(names)]
+        for released in releases:
+            if not released.is_known:
+                released.replay(progress)
+                derived = derive_answer(plan, question, released.list_measured(names))
+                if derived is not None:
+                    return finish_derived(derived)
+        answers = (each.ask_model(statement, progress) for each in releases)
+        return next((answer for answer in answers if answer is not None), None)
+
+    def _offer_models(self, plan: QueryPlan, statement: Statement, catalog: Catalog) -> str:
+        """What EXPLAIN says of models that answer a statement; they are not derived for that."""
+        found = [each.name for each in self._releases(plan, catalog) if each.can_ask(statement)]
+        more = "a model whose error is not known, for nothing: DP-SELECT FREE ..."
+        return f"\n  estimate     {found[0]} has {more}" if found else ""
 
     def _plan_again(self, statement: Statement, catalog: Catalog) -> QueryPlan:
         """The plan of a statement as a ledger has it."""

@@ -30,12 +30,19 @@ _SURE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Earlier:
-    """An earlier answer: its entry in the ledger, its plan, what it asked, and how to load its values."""
+    """An earlier answer: its entry in the ledger, its plan, what it asked, and how to load its values.
+
+    Values are in units of 1 / `grid`, and each has the noise of `repeats` draws. `rule` says how individuals
+    were held to a bound where that is otherwise than a statement does: it is used on request only.
+    """
 
     entry: int
     plan: QueryPlan
     question: Question
     load: Callable[[], NoisyAggregates]
+    grid: int = 1
+    repeats: int = 1
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,7 +50,8 @@ class Derived:
     """An answer that follows from earlier ones: a plan that states its noise, the values, and the entries.
 
     `bounded` has the entries whose bounds hold over all their groups, which a note says; `max_groups` is the
-    least number of groups that an individual was held to there, None if to no fewer than records.
+    least number of groups that an individual was held to there, None if to no fewer than records. `rules` say
+    how individuals were held to other bounds than those of a statement.
     """
 
     plan: QueryPlan
@@ -51,6 +59,7 @@ class Derived:
     entries: tuple[int, ...]
     bounded: tuple[int, ...] = ()
     max_groups: int | None = None
+    rules: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """How wide the intervals are, and from which entries."""
@@ -66,21 +75,28 @@ class Derived:
             first = f"combined with {named} of the ledger, which measured the same"
         else:
             first = f"follows from {named} of the ledger; nothing was spent"
+        others = tuple(f"{rule}, which a statement would not do" for rule in self.rules)
         if not self.bounded:
-            return (first,)
+            return (first, *others)
         bounds = f"at most {self.plan.unit.max_records} records of one individual"
         if self.max_groups is not None:
             bounds += f", in at most {self.max_groups} groups,"
         held = _list_entries(self.bounded)
-        return (first, f"{bounds} are in it over all groups of {held} together, not of this statement alone")
+        alone = f"{bounds} are in it over all groups of {held} together, not of this statement alone"
+        return (first, *others, alone)
 
     def is_as_narrow(self, plan: QueryPlan) -> bool:
         """Whether no interval of any measure is wider than the noise of `plan` makes it.
 
-        What holds individuals to few groups cuts more than a statement of its own, and is never as good.
+        What holds individuals to few groups cuts more than a statement of its own, and is never as good; nor
+        is what holds them to other bounds.
         """
-        return self.max_groups is None and all(
-            _is_as_narrow(mine, fresh) for mine, fresh in zip(self.plan.noises, plan.noises, strict=True)
+        return (
+            not self.rules
+            and self.max_groups is None
+            and all(
+                _is_as_narrow(mine, fresh) for mine, fresh in zip(self.plan.noises, plan.noises, strict=True)
+            )
         )
 
 
@@ -102,13 +118,25 @@ def derive_answer(
     """The answer to `plan` that follows from what is `known`, the best of it by noise alone.
 
     With `fresh`, what was just measured for `plan`, what measures the same quantity is combined with it.
-    What is chosen, and with which weights, depends on scales and public labels, never on noisy values.
+    What is chosen, and with which weights, depends on scales and public labels, never on noisy values. What
+    holds individuals to other bounds than a statement is taken only where nothing else answers.
     """
+    plain = [each for each in known if not each.rule]
+    found = _derive(plan, question, plain, fresh)
+    return found or (
+        _derive(plan, question, known, None) if fresh is None and len(plain) < len(known) else None
+    )
+
+
+def _derive(
+    plan: QueryPlan, question: Question, known: Sequence[Earlier], fresh: NoisyAggregates | None
+) -> Derived | None:
     linked = [(each, link_measures(plan, question, each.plan, each.question)) for each in known]
     linked = [(each, links) for each, links in linked if links]
     if plan.selection is not None:
         return None if fresh is not None else _derive_open(plan, question, linked)
     noises, values, used, bounded, limits = [], [], set(), set(), []
+    rules: dict[str, None] = {}
     for number, noise in enumerate(plan.noises):
         options = [_Option(noise, each, links[number], plan) for each, links in linked if number in links]
         chosen = _choose(noise, options, None if fresh is None else fresh.values[number])
@@ -117,7 +145,8 @@ def derive_answer(
         noises.append(chosen[0])
         values.append(chosen[1])
         used |= {option.entry for option in chosen[2]}
-        bounded |= {option.entry for option in chosen[2] if not option.same}
+        bounded |= {option.entry for option in chosen[2] if not option.same and not option.rule}
+        rules |= {option.rule: None for option in chosen[2] if option.rule}
         limits += [option.max_groups for option in chosen[2] if option.max_groups is not None]
     return Derived(
         plan=replace(plan, noises=tuple(noises)),
@@ -125,6 +154,7 @@ def derive_answer(
         entries=tuple(sorted(used)),
         bounded=tuple(sorted(bounded)),
         max_groups=min(limits, default=None),
+        rules=tuple(rules),
     )
 
 
@@ -132,11 +162,13 @@ class _Option:
     """One measure of one earlier answer, added up to the groups of a new plan."""
 
     def __init__(self, noise: Noise, earlier: Earlier, link: Link, plan: QueryPlan) -> None:
-        self.entry, self.noise, self.same = earlier.entry, earlier.plan.noises[link.measure], link.same
+        self.entry, self.noise, self.rule = earlier.entry, earlier.plan.noises[link.measure], earlier.rule
+        self.same = link.same and not earlier.rule
         self._earlier, self._link = earlier, link
         held = earlier.plan.keys and earlier.plan.max_groups < earlier.plan.unit.max_records
         self.max_groups = earlier.plan.max_groups if held and not link.same else None
-        self.counts = np.bincount(link.target[link.target >= 0], minlength=plan.groups)
+        groups = np.bincount(link.target[link.target >= 0], minlength=plan.groups)
+        self.counts = groups * earlier.repeats
         self.sources = link_sources(noise, link, earlier.plan)
 
     def add_up(self, measure: int) -> NDArray[np.int64]:
@@ -152,6 +184,8 @@ class _Option:
     def sums(self) -> NDArray[np.int64]:
         """The noisy values of all groups."""
         found = self.add_up(self._link.measure)
+        if self._earlier.grid > 1:
+            return np.rint(found / self._earlier.grid).astype(np.int64)
         if self._link.counted is None:
             return found
         (_, one), (_, other) = self.sources
@@ -160,6 +194,8 @@ class _Option:
     @property
     def slack(self) -> float:
         """What rounding adds: a unit for each record that may be there, where sums are moved."""
+        if self._earlier.grid > 1:
+            return 1.0  # a half, and a step of the noise
         if self._link.counted is None:
             return 0.0
         counted, (source, _) = self.add_up(self._link.counted), self.sources[1]
@@ -222,8 +258,7 @@ def _combine(
         sums.append(fresh)
         sources.append((noise, np.ones(fresh.size, np.int64)))
     if len(sums) == 1 and options:
-        found = _sum_noise(noise, options[0].sources, options[0].counts)
-        return replace(found, slack=found.slack + options[0].slack), sums[0]
+        return _sum_noise(noise, options[0].sources, options[0].counts, slack=options[0].slack), sums[0]
     if len(sums) == 1:
         return noise, sums[0]
     variances = np.stack(
@@ -262,10 +297,15 @@ def _law(noise: Noise) -> Literal["laplace", "gaussian"]:
     return "gaussian" if noise.kind == "gaussian" else "laplace"
 
 
-def _sum_noise(noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray[np.int64]) -> Noise:
-    """The noise of sums of so many noisy values each, of one source or of several with factors."""
+def _sum_noise(
+    noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray[np.int64], *, slack: float = 0.0
+) -> Noise:
+    """The noise of sums of so many noisy values each, of one source or of several with factors.
+
+    `slack` is what rounding adds.
+    """
     (source, _), several = sources[0], len(sources) > 1
-    if (counts == 1).all() and not several:
+    if (counts == 1).all() and not several and not slack:
         return replace(source, measure=noise.measure)
     parts = tuple(
         NoisePart(_law(each), float(each.scale) * abs(factor), tuple(counts.tolist()))
@@ -276,9 +316,9 @@ def _sum_noise(noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray
         steps = sum(abs(factor) for _, factor in sources)
         widest = max(parts, key=lambda part: part.scale)
         scale = Fraction(widest.scale).limit_denominator(10**9)
-        facts = {"kind": widest.kind, "scale": scale, "parts": parts, "slack": steps}
+        facts = {"kind": widest.kind, "scale": scale, "parts": parts, "slack": steps + slack}
         return replace(source, measure=noise.measure, **facts)  # type: ignore[arg-type]
-    return _plain_normal(replace(source, measure=noise.measure, parts=parts))
+    return _plain_normal(replace(source, measure=noise.measure, parts=parts, slack=slack))
 
 
 def _plain_normal(noise: Noise) -> Noise:
