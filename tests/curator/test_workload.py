@@ -62,6 +62,10 @@ def test_planning_spends_nothing_and_says_what_to_expect(curator):
     ratios = [1 / each.variance_ratio for each in workload.statements]
     assert np.mean(ratios) == pytest.approx(1 / workload.improvement)
     assert "one by one" in str(workload)
+    # What is bought is told in words of the statements, not in those that are sent.
+    assert "t0" not in str(workload)
+    assert "(else)" not in str(workload)
+    assert all(each.about for each in workload.purchases)
     assert len(workload.to_record()["statements"]) == len(STATEMENTS)
 
 
@@ -106,7 +110,7 @@ def test_what_does_not_fit_is_refused_before_the_first_charge(tmp_path):
     ],
 )
 def test_what_is_no_part_of_a_workload_is_refused(curator, text, words):
-    with pytest.raises(sf.UnsupportedQuery, match=words):
+    with pytest.raises(sf.UnsupportedQuery, match=f"^statement 2 of the workload: .*{words}"):
         curator.sql_workload([STATEMENTS[0], text], epsilon=1)
     with pytest.raises(sf.UnsupportedQuery, match="at least one"):
         curator.sql_workload([], epsilon=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -65,7 +66,7 @@ def exact(curator, select):
         ("STDDEV(fee)", "stddev(fee)"),
         ("VAR_POP(debt BOUNDED PRIVATELY)", "var_pop(debt)"),
         ("SUM(debt BOUNDED PRIVATELY) FILTER (WHERE age > 50)", "sum(debt) FILTER (WHERE age > 50)"),
-        ("AVG(text BOUNDED PRIVATELY)", "avg(text::INT)"),
+        ("AVG(CAST(text AS DOUBLE) BOUNDED PRIVATELY)", "avg(text::INT)"),
         ("CORR(fee, debt BOUNDED PRIVATELY)", "corr(fee, debt)"),
         ("COVAR_POP(fee, age)", "covar_pop(fee, age)"),
     ],
@@ -141,6 +142,9 @@ def test_open_groups_without_a_group_have_no_bounds_to_state(curator):
         ("DP-SELECT 1 fee BOUNDED PRIVATELY FROM t", "in the parentheses of an aggregate"),
         ("DP-SELECT 1 MAX(day BOUNDED PRIVATELY) FROM t", "needs a column with a public range"),
         ("DP-SELECT 1 SUM(day BOUNDED PRIVATELY) FROM t", "of dates takes a public range"),
+        ("DP-SELECT 1 MAX(text BOUNDED PRIVATELY) FROM t", r"MAX of text.*CAST\(text AS DOUBLE\)"),
+        ("DP-SELECT 1 SUM(clinic BOUNDED PRIVATELY) FROM t", "SUM of text"),
+        ("EXPLAIN DP-SELECT 1 AVG(text BOUNDED PRIVATELY) FROM t", "AVG of text"),
         ("DP-SELECT 1 SUM(person BOUNDED PRIVATELY) FROM t", "the unit's own value"),
         ("DP-SELECT 1 SUM(debt) FROM t", "BOUNDED PRIVATELY"),
         ("DP-SELECT 1 SUM(fee + debt) FROM t", "has none"),
@@ -213,3 +217,14 @@ def test_sums_and_means_stay_two_measures_between_symmetric_bounds(tmp_path):
     (row,) = answer.table.to_pylist()
     assert (row["s"], row["m"], row["v"]) == pytest.approx((0, 0, 2500), abs=1)
     assert curator.sql(f"DP-SELECT {MUCH} {asked} FROM t").table == answer.table
+
+
+def test_numbers_in_a_file_of_text_are_bounded_too(curator, tmp_path):
+    rows = pq.read_table(tmp_path / "t.parquet")
+    pa.csv.write_csv(rows, tmp_path / "t.csv")
+    (tmp_path / "sfumato.toml").write_text(PROJECT.replace("t.parquet", "t.csv"))
+    written = sf.open(tmp_path / "sfumato.toml")
+    asked = f"DP-SELECT {MUCH} AVG(debt BOUNDED PRIVATELY) AS a FROM t"
+    assert written.sql(asked).table["a"][0].as_py() == pytest.approx(
+        curator.sql(asked).table["a"][0].as_py(), abs=0.1
+    )

@@ -19,6 +19,7 @@ from sfumato.sql import (
     finish_query,
     note_bounds,
     note_counts,
+    note_individuals,
     note_selection,
     read_statement,
     unpack_noisy,
@@ -173,10 +174,15 @@ def finish_measured(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) ->
     return Answer(
         table=finish_query(plan, noisy),
         spent=spent,
-        delta=plan.delta if spent else Fraction(0),
+        delta=plan.charged_delta if spent else Fraction(0),
         repeated=spent == 0,
         scales=describe_scales(plan),
-        notes=(*note_bounds(plan), *note_selection(plan), *note_counts(plan, noisy)),
+        notes=(
+            *note_individuals(plan),
+            *note_bounds(plan),
+            *note_selection(plan),
+            *note_counts(plan, noisy),
+        ),
     )
 
 

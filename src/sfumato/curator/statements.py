@@ -359,7 +359,7 @@ class Desk:
         if combine and entry.description.get("question") is not None:
             derived = self._derive(plan, catalog, before=entry.sequence, fresh=noisy)
             if derived is not None and derived.entries:
-                return finish_derived(derived, spent=spent, delta=plan.delta, entry=entry.sequence)
+                return finish_derived(derived, spent=spent, delta=plan.charged_delta, entry=entry.sequence)
         return finish_measured(plan, noisy, spent)
 
     def _derive(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.exact import round_up
 from sfumato.sql.laws import NoisePart
+from sfumato.sql.levels import Source, Sums, fit_levels
 from sfumato.sql.links import Link, link_measures, link_sources
 from sfumato.sql.plan import MISS, Noise, NoisyAggregates, QueryPlan, group_widths, half_width
 from sfumato.sql.question import Question
@@ -135,11 +136,13 @@ def _derive(
     linked = [(each, links) for each, links in linked if links]
     if plan.selection is not None:
         return None if fresh is not None else _derive_open(plan, question, linked)
+    coarser = _list_coarser(plan, question, known)
     noises, values, used, bounded, limits = [], [], set(), set(), []
     rules: dict[str, None] = {}
     for number, noise in enumerate(plan.noises):
         options = [_Option(noise, each, links[number], plan) for each, links in linked if number in links]
-        chosen = _choose(noise, options, None if fresh is None else fresh.values[number])
+        sums = [each for each in coarser.get(number, ()) if each.entry not in {o.entry for o in options}]
+        chosen = _choose(noise, options, sums, None if fresh is None else fresh.values[number])
         if chosen is None:
             return None
         noises.append(chosen[0])
@@ -216,9 +219,39 @@ class _Option:
         return float(self.variances.max(initial=0.0))
 
 
+class _Coarser:
+    """One measure of an earlier answer whose groups are sums of those of a new plan, the same quantity."""
+
+    same, rule, max_groups = True, "", None
+
+    def __init__(self, earlier: Earlier, measure: int, link: Link) -> None:
+        self.entry, self._earlier, self._measure, self._link = earlier.entry, earlier, measure, link
+
+    @property
+    def sums(self) -> Sums:
+        """What was measured of the sums."""
+        values = self._earlier.load().values[self._measure]
+        noise = self._earlier.plan.noises[self._measure]
+        return Sums(target=self._link.target, values=values, noise=noise)
+
+
+def _list_coarser(plan: QueryPlan, question: Question, known: Sequence[Earlier]) -> dict[int, list[_Coarser]]:
+    """For each measure of `plan` the earlier answers whose groups its own groups add up to."""
+    found: dict[int, list[_Coarser]] = {}
+    for each in known:
+        fits = not each.rule and each.grid == 1 and each.repeats == 1 and each.plan.groups < plan.groups
+        if not fits or each.plan.selection is not None:
+            continue
+        for measure, link in link_measures(each.plan, each.question, plan, question).items():
+            added = each.plan.noises[measure].kind != "exponential" and link.counted is None
+            if link.same and added:
+                found.setdefault(link.measure, []).append(_Coarser(each, measure, link))
+    return found
+
+
 def _choose(
-    noise: Noise, options: list[_Option], fresh: NDArray[np.int64] | None
-) -> tuple[Noise, NDArray[np.int64], list[_Option]] | None:
+    noise: Noise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
+) -> tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
     """The noise and the values of one measure, and what they were taken from."""
     options = sorted(options, key=lambda option: (option.worst, option.entry))
     if noise.kind == "exponential":
@@ -230,19 +263,66 @@ def _choose(
     # A sum that is moved is rounded by itself, and is not combined.
     plain = [option for option in options if option.same and len(option.sources) == 1]
     same = plain[:_MOST_COMBINED]
+    fitted = _fit(noise, same, coarser, fresh)
     if fresh is not None:
         combined = _combine(noise, same, fresh)
-        narrower = np.max(group_widths(combined[0])) < _WORTH * float(np.max(group_widths(noise)))
+        if fitted is not None and _widest(fitted[0]) < _WORTH * _widest(combined[0]):
+            return fitted
+        narrower = _widest(combined[0]) < _WORTH * _widest(noise)
         return (*combined, same) if narrower else (noise, fresh, [])
     others = [option for option in options if option not in plain][:1]
     if same:
-        combined = _combine(noise, same, None)
-        narrowest = not others or np.max(group_widths(combined[0])) <= np.max(
-            group_widths(_combine(noise, others, None)[0])
-        )
-        if narrowest:
-            return (*combined, same)
+        found: tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]]
+        found = (*_combine(noise, same, None), same)
+        if fitted is not None and _widest(fitted[0]) < _WORTH * _widest(found[0]):
+            found = fitted
+        if not others or _widest(found[0]) <= _widest(_combine(noise, others, None)[0]):
+            return found
     return (*_combine(noise, others, None), others) if others else None
+
+
+def _widest(noise: Noise) -> float:
+    return float(np.max(group_widths(noise), initial=0.0))
+
+
+def _fit(
+    noise: Noise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
+) -> tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
+    """What several measurements of the groups and of sums of them say together, by least squares."""
+    if not coarser or not (options or fresh is not None):
+        return None
+    sums, sources = _list_sources(noise, options, fresh)
+    weights, _ = _weigh(sources)
+    mean = np.sum([weight * each for weight, each in zip(weights, sums, strict=True)], axis=0)
+    listed = [
+        Source(noise=source, draws=draws, weights=row)
+        for (source, draws), row in zip(sources, weights, strict=True)
+    ]
+    found = fit_levels(noise, mean, listed, [each.sums for each in coarser])
+    return None if found is None else (_plain_normal(found[0]), found[1], [*options, *coarser])
+
+
+def _list_sources(
+    noise: Noise, options: list[_Option], fresh: NDArray[np.int64] | None
+) -> tuple[list[NDArray[np.int64]], list[tuple[Noise, NDArray[np.int64]]]]:
+    """Values of all groups from each option and `fresh`, whose noise is `noise`; and the draws in them."""
+    sums = [option.sums for option in options]
+    sources = [(option.noise, option.counts) for option in options]
+    if fresh is not None:
+        sums.append(fresh)
+        sources.append((noise, np.ones(fresh.size, np.int64)))
+    return sums, sources
+
+
+def _weigh(
+    sources: list[tuple[Noise, NDArray[np.int64]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weight of each source in the mean of every group, by its precision, and its variance there."""
+    variances = np.stack([counts * each.deviation**2 for each, counts in sources])
+    # A group without cells is known to be empty; it has no noise, and all weight.
+    exact = variances == 0
+    precisions = np.where(exact.any(axis=0), exact.astype(float), 1 / np.where(exact, 1.0, variances))
+    return precisions / precisions.sum(axis=0), variances
 
 
 def _combine(
@@ -252,22 +332,12 @@ def _combine(
 
     The noise of `noise` is that of `fresh`.
     """
-    sums = [option.sums for option in options]
-    sources = [(option.noise, option.counts) for option in options]
-    if fresh is not None:
-        sums.append(fresh)
-        sources.append((noise, np.ones(fresh.size, np.int64)))
+    sums, sources = _list_sources(noise, options, fresh)
     if len(sums) == 1 and options:
         return _sum_noise(noise, options[0].sources, options[0].counts, slack=options[0].slack), sums[0]
     if len(sums) == 1:
         return noise, sums[0]
-    variances = np.stack(
-        [counts * float(each.scale) ** 2 * (1 if each.kind == "gaussian" else 2) for each, counts in sources]
-    )
-    # A group without cells is known to be empty; it has no noise, and all weight.
-    exact = variances == 0
-    precisions = np.where(exact.any(axis=0), exact.astype(float), 1 / np.where(exact, 1.0, variances))
-    weights = precisions / precisions.sum(axis=0)
+    weights, variances = _weigh(sources)
     mean = sum(weight * each for weight, each in zip(weights, sums, strict=True))
     parts = _weigh_parts(sources, weights)
     if len(parts) > _MOST_PARTS:
