@@ -16,8 +16,10 @@ from sfumato.sql.plan import Noise
 
 _Numbers = NDArray[np.float64]
 
-# So many groups, and sums of groups, are fitted; with so many different laws of their noise at most.
-_MOST_GROUPS = 400
+MOST_GROUPS = 400
+"""So many groups, and sums of groups, are fitted at most."""
+
+# They are fitted with so many different laws of their noise at most.
 _MOST_PARTS = 64
 _MOST_LAWS = 200
 # Weights closer than this are taken for equal, the larger one; smaller ones than the second are none.
@@ -56,7 +58,7 @@ def fit_levels(
     filled = [bool(each.any()) for each in members]
     values = np.concatenate([each.values for each in sums]) if sums else np.zeros(0)
     spread = [each.noise.deviation**2 for each in sums for _ in range(each.values.size)]
-    if not any(filled) or mean.size > _MOST_GROUPS or sum(filled) > _MOST_GROUPS:
+    if not any(filled) or mean.size > MOST_GROUPS or sum(filled) > MOST_GROUPS:
         return None
     held = np.array(members, np.float64)[filled]
     # The gain of Kalman's filter: the groups are known by themselves, then their sums are seen.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.exact import round_up
 from sfumato.sql.laws import NoisePart
-from sfumato.sql.levels import Source, Sums, fit_levels
+from sfumato.sql.levels import MOST_GROUPS, Source, Sums, fit_levels
 from sfumato.sql.links import Link, link_measures, link_sources
 from sfumato.sql.plan import MISS, Noise, NoisyAggregates, QueryPlan, group_widths, half_width
 from sfumato.sql.question import Question
@@ -238,7 +238,7 @@ class _Coarser:
 def _list_coarser(plan: QueryPlan, question: Question, known: Sequence[Earlier]) -> dict[int, list[_Coarser]]:
     """For each measure of `plan` the earlier answers whose groups its own groups add up to."""
     found: dict[int, list[_Coarser]] = {}
-    for each in known:
+    for each in known if plan.groups <= MOST_GROUPS else ():
         fits = not each.rule and each.grid == 1 and each.repeats == 1 and each.plan.groups < plan.groups
         if not fits or each.plan.selection is not None:
             continue
