@@ -128,11 +128,16 @@ def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
         return table.to_pydict()
     if module == "pandas":
         return _to_pandas(table)
-    if module == "polars":
-        import polars  # only who gave one gets one
+    return to_polars(table) if module == "polars" else table
 
-        return polars.from_arrow(table)
-    return table
+
+def to_polars(table: pa.Table) -> TableLike:
+    """`table` as a polars frame; polars must be installed."""
+    try:
+        import polars
+    except ImportError:
+        raise SourceError("polars is not installed; install it, or use to_arrow()") from None
+    return polars.from_arrow(table)
 
 
 def guess_kinds(table: pa.Table) -> pa.Table:
