@@ -12,6 +12,7 @@ from helpers.cli import run_main as run
 
 COMMANDS = (
     "init",
+    "describe",
     "groups",
     "check",
     "release",

@@ -15,6 +15,7 @@ from sfumato.cli.budget import budget
 from sfumato.cli.check import check
 from sfumato.cli.contest import contest
 from sfumato.cli.demo import demo
+from sfumato.cli.describe import describe
 from sfumato.cli.doctor import doctor
 from sfumato.cli.estimate import estimate
 from sfumato.cli.explain import explain
@@ -47,6 +48,7 @@ app = typer.Typer(
 for command in (
     init,
     groups,
+    describe,
     doctor,
     check,
     release,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from sfumato.accounting import Cost
 from sfumato.errors import LedgerError
 from sfumato.exact import format_short
 from sfumato.questions import note_total
@@ -49,7 +50,7 @@ class Price:
     records; `expected` has it for groups of several sizes, too. `groups` is their number, None if they are
     chosen privately. `admitted` says whether the budget has room for it, `stored` whether it was answered
     before and is free. `free` has what `errors` would be for the answer that follows from earlier ones, if
-    there is one.
+    there is one; `costs` are what would be charged.
     """
 
     epsilon: Fraction
@@ -60,6 +61,7 @@ class Price:
     admitted: bool
     stored: bool
     free: Mapping[str, float | None] | None = None
+    costs: tuple[Cost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
