@@ -6,6 +6,7 @@ import tomllib
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from helpers.cli import run_main
 
 CODES = {"ward": {"values": {"N": "North", "S": "South"}}, "age": {"min": 0, "max": 99}}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.output import Json, note, print_json, progress, say
+
+if TYPE_CHECKING:
+    from sfumato.schema import Known
 
 
 def init(
@@ -50,7 +53,7 @@ def init(
     kinds = describe_source(source, folder=folder)
     if unit is not None and unit != "row" and max_records is None:
         raise typer.BadParameter("--unit needs --max-records, the most records of one individual that count")
-    known = {}
+    known: dict[str, Known] = {}
     for path in codebook or ():
         known = merge_known(known, read_codebook(path))
     if public is not None:

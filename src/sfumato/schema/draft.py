@@ -148,7 +148,7 @@ def describe_column(name: str, kind: str, known: Known, *, text: bool = False) -
     if isinstance(known.low, date) and isinstance(known.high, date):
         first, last = known.low, known.high
         years = [first.year, last.year]
-        described = {
+        described: dict[str, dict[str, Any]] = {
             name: {"range": [first.isoformat(), last.isoformat()], **reading},
             f"{name}_year": {"from": name, "period": "year", "range": years, **reading, **label},
             f"{name}_month": {"from": name, "period": "month", **reading, **label},

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from datetime import date
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from sfumato.exact import parse_exact
 from sfumato.schema.column import DATE_FORMATS
@@ -37,7 +38,13 @@ def _profile(column: pa.ChunkedArray, origin: str) -> Known:
         column = column.cast(column.type.value_type)
     nullable = column.null_count > 0
     values, form, decimal = _read_values(column.drop_null())
-    facts = {"origin": origin, "nullable": nullable, "complete": False, "format": form, "decimal": decimal}
+    facts: dict[str, Any] = {
+        "origin": origin,
+        "nullable": nullable,
+        "complete": False,
+        "format": form,
+        "decimal": decimal,
+    }
     if not len(values):
         return Known(origin=origin, nullable=nullable)
     kind = values.type
@@ -58,16 +65,13 @@ def _profile(column: pa.ChunkedArray, origin: str) -> Known:
     return Known(**facts, kind="text", values=tuple(listed[: MOST_LISTED + 1]))
 
 
-def _profile_numbers(values: pa.Array, facts: dict[str, object]) -> Known:
+def _profile_numbers(values: pa.Array, facts: dict[str, Any]) -> Known:
     whole = pa.types.is_integer(values.type)
     distinct = pc.unique(values)
     if whole and len(distinct) <= _FEW:
         return Known(**facts, kind="integer", values=tuple(sorted(distinct.to_pylist())))
-    numbers = to_numpy(
-        values.cast(pa.float64(), safe=False).combine_chunks()
-        if isinstance(values, pa.ChunkedArray)
-        else values.cast(pa.float64(), safe=False)
-    )
+    plain = values.cast(pa.float64(), safe=False)
+    numbers = to_numpy(plain.combine_chunks() if isinstance(plain, pa.ChunkedArray) else plain)
     numbers = numbers[np.isfinite(numbers)]
     if not numbers.size:
         return Known(origin=str(facts["origin"]), kind="number")
@@ -78,7 +82,7 @@ def _profile_numbers(values: pa.Array, facts: dict[str, object]) -> Known:
     return Known(**facts, kind="integer" if whole else "number", low=edges[0], high=edges[-1], edges=edges)
 
 
-def find_edges(quantiles: np.ndarray, low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
+def find_edges(quantiles: NDArray[np.float64], low: Fraction, high: Fraction) -> tuple[Fraction, ...]:
     """Edges of bins at quantiles, rounded to two digits, between round ends that hold `low` and `high`.
 
     >>> [int(edge) for edge in find_edges(np.array([12.3, 31.8, 64.1]), Fraction(3), Fraction(94))]
@@ -105,7 +109,7 @@ def _read_values(values: pa.ChunkedArray) -> tuple[pa.Array, str | None, str]:
         with suppress(pa.ArrowInvalid):
             return pc.utf8_slice_codeunits(values, 0, 10).cast(pa.date32()), None, "."
     for form in DATE_FORMATS:
-        if "%" in form and re.search(r"%", form):
+        if "%" in form:
             with suppress(pa.ArrowInvalid):
                 return pc.strptime(values, format=form, unit="s"), form, "."
     return values, None, "."
