@@ -13,6 +13,7 @@ from helpers.cli import run_main as run
 COMMANDS = (
     "init",
     "describe",
+    "export",
     "groups",
     "check",
     "release",

@@ -19,6 +19,7 @@ from sfumato.cli.describe import describe
 from sfumato.cli.doctor import doctor
 from sfumato.cli.estimate import estimate
 from sfumato.cli.explain import explain
+from sfumato.cli.export import export
 from sfumato.cli.groups import groups
 from sfumato.cli.init import init
 from sfumato.cli.output import note
@@ -40,7 +41,7 @@ app = typer.Typer(
     help="Publish the picture, not the people: private releases with their proof attached.",
     epilog="First steps: sfumato demo, then sfumato init yours.parquet > sfumato.toml",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -57,6 +58,7 @@ for command in (
     budget,
     verify,
     report,
+    export,
     predict,
     score,
     audit,

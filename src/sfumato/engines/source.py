@@ -20,7 +20,7 @@ from sfumato.engines.encode import quote_name
 from sfumato.errors import SourceError
 from sfumato.schema.project import match_files
 from sfumato.schema.table import find_database
-from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
+from sfumato.tables.textfile import LONGEST_RECORD, advise_format, find_delimiter, read_header, read_text
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
@@ -126,10 +126,7 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
         raise SourceError(
             f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
         ) from None
-    raise SourceError(
-        f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these. "
-        "A table of a DuckDB database is duckdb:FILE?table=NAME"
-    )
+    raise SourceError(f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; {advise_format(source)}")
 
 
 def file_facts(source: FileSource) -> str:
