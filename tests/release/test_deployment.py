@@ -1,4 +1,4 @@
-"""Certificates in others' forms: complete, from the certificate alone, and open where only the curator knows."""
+"""Certificates in others' forms: from the certificate alone, open where only the curator knows."""
 
 import json
 

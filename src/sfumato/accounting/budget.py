@@ -408,6 +408,9 @@ class BudgetReport:
             "charges": charges,
         }
 
+    def __repr__(self) -> str:
+        return f"BudgetReport({self.describe_left()})"
+
     def _repr_html_(self) -> str:
         from sfumato.pages.notebook import render_card
 

@@ -77,6 +77,10 @@ class Check:
             return "was begun before and is finished free of charge"
         return "fits" if self.admitted else "does NOT fit"
 
+    def __repr__(self) -> str:
+        recipe = self.plan.recipe
+        return f"Check({recipe.kind} of table {recipe.table} {self.verdict}; epsilon {self.left} left)"
+
     def _repr_html_(self) -> str:
         from sfumato.pages.notebook import render_card
 

@@ -35,6 +35,9 @@ _FRAME = "width:100%;height:48em;border:1px solid rgba(138,150,147,.4)"
 class Page(bytes):
     """An HTML page, the bytes of its file. A notebook shows it in a frame of its own."""
 
+    def __repr__(self) -> str:
+        return f"Page({len(self):,} bytes of HTML)"
+
     def _repr_html_(self) -> str:
         frame = element("iframe", " ", srcdoc=self.decode(), sandbox="allow-scripts", style=_FRAME)
         return str(frame)

@@ -103,7 +103,7 @@ def write_checklist(folder: Path | str, **stated: str) -> str:
         ),
         (
             "utility and bias",
-            "the noise of each measurement is stated, and values before they were cut are in measurements.parquet; "
+            "the noise of each measurement is stated; measurements.parquet has the values before they were cut; "
             f"error by groups: {OPEN}",
         ),
         (
