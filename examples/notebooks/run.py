@@ -1,4 +1,4 @@
-"""Runs notebooks from top to bottom and writes what their cells show: `python examples/notebooks/run.py [NAME...]`.
+"""Runs notebooks from top to bottom and writes what their cells show: `run.py [NAME...]`.
 
 A cell shows its last expression as a notebook does, as a card if it has one. No kernel is needed.
 """

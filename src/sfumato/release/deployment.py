@@ -103,7 +103,7 @@ def write_checklist(folder: Path | str, **stated: str) -> str:
         ),
         (
             "utility and bias",
-            "the noise of each measurement is stated; measurements.parquet has the values before they were cut; "
+            "the noise of each measurement is stated; measurements.parquet has values before they were cut; "
             f"error by groups: {OPEN}",
         ),
         (
