@@ -28,8 +28,10 @@ PLACE_PERIOD, PLACE_KIND, PERIOD_KIND, CELLS = (0, 1), (0, 2), (1, 2), AXES
 DRAWS = 64
 _RAKES = 5
 _TINY = 1e-9
+# The score of a pie is that of docs/metrics.md, `metrics.pie` being on the other side of the wall.
 _SLICES = 20  # a slice has at least a twentieth of its pie
 _MISLEADING = 0.2
+_BIAS, _FREE_BIAS = 0.25, 500
 _CHUNK = 2**22
 
 
@@ -175,7 +177,8 @@ def choose_slices(likely: Floats, totals: Floats) -> NDArray[np.int64]:
     [[6, 3, 0]]
     """
     shares, empty = _share_out(likely)
-    best = _score_nothing(shares, empty).mean(axis=0)
+    sums = likely.sum(axis=2)
+    best = _score_nothing(shares, empty, sums).mean(axis=0)
     mean = shares.mean(axis=0)
     most = min(_SLICES, mean.shape[1])
     order = np.argsort(-mean, axis=1, kind="stable")[:, :most]
@@ -184,7 +187,7 @@ def choose_slices(likely: Floats, totals: Floats) -> NDArray[np.int64]:
     slices = np.zeros(mean.shape[0], np.int64)
     for number in range(1, most + 1):
         pie = sizes[:, :number] / np.maximum(sizes[:, :number].sum(axis=1, keepdims=True), _TINY)
-        scores = _score_slices(seen[:, :, :number], pie, empty).mean(axis=0)
+        scores = _score_slices(seen[:, :, :number], pie, empty, sums - totals).mean(axis=0)
         better = (scores > best) & (pie[:, -1] * _SLICES >= 1)
         best, slices = np.where(better, scores, best), np.where(better, number, slices)
     shown = np.arange(most) < slices[:, None]
@@ -204,23 +207,23 @@ def _share_out(likely: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     return shown / np.maximum(sums, _TINY)[:, :, None], sums == 0
 
 
-def _score_nothing(shares: Floats, empty: NDArray[np.bool_]) -> Floats:
+def _score_nothing(shares: Floats, empty: NDArray[np.bool_], sums: Floats) -> Floats:
     """The score of a row without slices, which is compared as a flat one."""
     flat = 1 / shares.shape[2]
     middle = shares + flat
     terms = shares * np.log2(2 * np.maximum(shares, _TINY) / middle) + flat * np.log2(2 * flat / middle)
     distance = np.sqrt(np.clip(terms.sum(axis=2) / 2, 0, 1))
-    return np.asarray(np.where(empty, 1.0, 1 - distance))
+    return np.asarray(np.where(empty, 1.0, np.clip(1 - distance - _BIAS * (sums > _FREE_BIAS), 0, 1)))
 
 
-def _score_slices(seen: Floats, pie: Floats, empty: NDArray[np.bool_]) -> Floats:
-    """The score of the slices `pie`, of which the draws have the shares `seen`."""
+def _score_slices(seen: Floats, pie: Floats, empty: NDArray[np.bool_], gaps: Floats) -> Floats:
+    """The score of the slices `pie`, of which the draws have the shares `seen`; `gaps` are of totals."""
     middle = np.maximum(seen + pie, _TINY)
     terms = seen * np.log2(2 * np.maximum(seen, _TINY) / middle) + pie * np.log2(
         2 * np.maximum(pie, _TINY) / middle
     )
     distance = np.sqrt(np.clip((terms.sum(axis=2) + 1 - seen.sum(axis=2)) / 2, 0, 1))
-    scores = 1 - distance - _MISLEADING * (seen == 0).sum(axis=2)
+    scores = 1 - distance - _MISLEADING * (seen == 0).sum(axis=2) - _BIAS * (np.abs(gaps) > _FREE_BIAS)
     return np.asarray(np.where(empty, 0.0, np.clip(scores, 0, 1)))
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -39,6 +40,7 @@ from sfumato.questions import (
     Chosen,
     Marginal,
     Measurement,
+    Queries,
     Request,
     ask_cost,
     in_records,
@@ -149,7 +151,7 @@ class Map(CountOptions):
             epsilons=epsilons,
             delta=delta,
             allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),
-            counted=tuple(dict.fromkeys((by, *(self._columns(level) for level in _MEASURED)))),
+            counted=(by,),
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
@@ -295,11 +297,11 @@ class Map(CountOptions):
         self, table: Table, level: tuple[int, ...], label: str, *, bound: int, epsilon: Fraction
     ) -> Request:
         """The request for the counts of a level, with the noise that `epsilon` asks for."""
-        columns = self._columns(level)
-        held = table.unit.max_records > 1
+        by = tuple(self.by)
+        sums = None if level == CELLS else _sum_cells(self._shape(table), level)
         probe = Request(
-            name=f"{label}counts of {' x '.join(columns)}",
-            counted=CappedMarginal(columns, bound) if held else Marginal(columns),
+            name=f"{label}counts of {' x '.join(self._columns(level))}",
+            counted=CappedMarginal(by, bound, sums) if table.unit.max_records > 1 else Marginal(by, sums),
             noise="laplace",
             scale=Fraction(1),
         )
@@ -318,6 +320,17 @@ class Map(CountOptions):
                 "expected": to_arrow(np.round(expected, 3)),
             }
         )
+
+
+@lru_cache(maxsize=8)
+def _sum_cells(shape: tuple[int, int, int], level: tuple[int, ...]) -> Queries:
+    """The sums of cells that a level consists of."""
+    cells = math.prod(shape)
+    rows = math.prod(shape[axis] for axis in level)
+    rest = tuple(axis for axis in range(3) if axis not in level)
+    members = np.arange(cells).reshape(shape).transpose((*level, *rest)).reshape(-1)
+    starts = np.arange(rows + 1) * (cells // rows)
+    return Queries(cells=cells, grid=1, starts=starts, members=members, weights=np.ones(cells, np.int32))
 
 
 def _read(answer: Answer, level: tuple[int, ...], shape: tuple[int, int, int]) -> Noisy:
