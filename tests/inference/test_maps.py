@@ -1,4 +1,4 @@
-"""Maps: the slices that are chosen are the best by the metric itself, and a guide helps only where it does."""
+"""Maps: the slices chosen are the best by the metric itself, and a guide helps only where it does."""
 
 import numpy as np
 import pytest
