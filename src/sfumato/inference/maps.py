@@ -151,13 +151,15 @@ class _Fitting:
         return expected
 
 
-def choose_pies(model: MapModel, random: np.random.Generator, *, draws: int = DRAWS) -> NDArray[np.int64]:
+def choose_pies(model: MapModel, *, seed: int, draws: int = DRAWS) -> NDArray[np.int64]:
     """For every place and period, the counts whose pie has the best expected score among likely maps.
 
     Candidates are no slice at all, and the one, two, ... up to twenty slices that are expected to be largest.
+    The maps are drawn with a public seed.
     """
     places, periods, kinds = model.shape
     expected = (model.expected * model.factor).reshape(-1, kinds)
+    random = np.random.Generator(np.random.PCG64(seed))
     likely = np.empty((draws, places * periods, kinds), np.float32)
     for each in range(draws):
         likely[each] = model.draw(random).reshape(-1, kinds)

@@ -310,7 +310,7 @@ class Map(CountOptions):
     def _tabulate(self, table: Table, model: MapModel) -> pa.Table:
         expected = (model.expected * model.factor).reshape(-1)
         if self.goal == "pies":
-            counts = choose_pies(model, np.random.default_rng(self.seed)).reshape(-1)
+            counts = choose_pies(model, seed=self.seed).reshape(-1)
         else:
             counts = np.floor(expected + 0.5).astype(np.int64)
         return pa.table(
