@@ -76,3 +76,11 @@ def test_no_noise_and_no_prediction_is_too_much(scale, level):
     for values in (means, counts, behind):
         assert np.isfinite(values).all()
         assert (values >= 0).all()
+
+
+def test_a_count_that_no_law_explains_is_what_was_measured():
+    noisy, predicted = np.array([90.0, 0.0, 0.0, 0.0]), np.full(4, 1e-6)
+    fitted = fit_shrinkage(noisy, predicted, scale=0.1)
+    assert fitted.expect(predicted) == pytest.approx(noisy, abs=0.5)
+    counts, _ = fitted.draw(predicted, np.random.default_rng(0))
+    assert counts == pytest.approx(noisy, abs=1)

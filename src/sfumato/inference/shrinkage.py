@@ -27,6 +27,7 @@ _LOWEST = -150  # steps: no prediction below e^-15 is told from another
 _SHAPES = 2.0 ** np.arange(6, -5, -1)  # of the gamma law: from ratios within an eighth of 1 to mostly zeros
 _FINE = 33  # counts below are told apart
 _POINTS = 2000
+_UNHEARD = 1e-200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,7 +101,10 @@ def fit_shrinkage(noisy: NDArray[np.float64], predicted: NDArray[np.float64], *,
     step = max(1, int(scale / 8))
     known = np.where(clear, 0, np.rint(noisy / step) * step)
     largest = float(np.where(clear, 1, predicted).max())
-    counts, widths = _list_counts(min(known.max() + 5 * scale, 60 * largest + 60), scale)
+    most = float(known.max()) + 5 * scale
+    if most < 25 * scale:  # which noise alone may be: no more than a prediction allows
+        most = min(most, 60 * largest + 60)
+    counts, widths = _list_counts(most, scale)
     levels = np.arange(_LOWEST, int(math.log(max(largest, 1.0)) / _STEP) + 2 * _REACH) * _STEP
     factorials = np.array([math.lgamma(count + 1) for count in counts])
     laws = counts * levels[:, None] - np.exp(levels)[:, None] - factorials
@@ -112,7 +116,7 @@ def fit_shrinkage(noisy: NDArray[np.float64], predicted: NDArray[np.float64], *,
     weights, likelihood = _weigh_spreads(
         table @ noise.T, noise[:, 0], _find_levels(predicted, levels.size)[~clear], places.reshape(-1)[~clear]
     )
-    prior = np.zeros_like(table)
+    prior = np.full_like(table, _UNHEARD)  # a count that no law explains is what was measured
     inner = slice(_REACH, levels.size - _REACH)
     for weight, ratio in zip(weights[:-1], _RATIOS, strict=True):
         prior[inner] += weight * table[inner.start + ratio : inner.stop + ratio]
@@ -145,10 +149,10 @@ def _weigh_spreads(
     keys, times = np.unique(levels * empty.size + places, return_counts=True)
     level, place = keys // empty.size, keys % empty.size
     chances = np.stack([*(fits[level + ratio, place] for ratio in _RATIOS), empty[place]], axis=1)
-    scores = (times[:, None] * np.log(chances @ laws.T)).sum(axis=0)
+    scores = (times[:, None] * np.log(np.maximum(chances @ laws.T, _UNHEARD))).sum(axis=0)
     shares = np.exp(scores - scores.max())
     weights = (shares / shares.sum()) @ laws
-    return weights, float(times @ np.log(chances @ weights))
+    return weights, float(times @ np.log(np.maximum(chances @ weights, _UNHEARD)))
 
 
 def _spread_ratios(shape: float) -> NDArray[np.float64]:
