@@ -62,6 +62,7 @@ RECIPES = [
     (sf.recipes.CellCounts(table="t", by=("c", "d", "m")), 0),
     (sf.recipes.CellCounts(table="t", by=("c", "d"), noise="gaussian"), 1e-6),
     (sf.recipes.CappedCounts(table="t", by=("c", "d")), 0),
+    (sf.recipes.Map(table="t", by=("c", "d", "m")), 0),
     (sf.recipes.UserCounts(table="t", by=("c", "d")), 0),
     (sf.recipes.UserCounts(table="t", by=("c", "d"), noise="gaussian"), 1e-6),
     (sf.recipes.FieldGroups(table="t", groups=(("c", "d"), ("b", "m"))), 0),
@@ -134,7 +135,9 @@ def bench_shipped(mechanisms):
         with tempfile.TemporaryDirectory() as folder:
             file = write_project(folder, neighbours=neighbours, bounding=bounding)
             for mechanism, options in mechanisms:
-                if bounding == "weight" and isinstance(mechanism, (str, sf.recipes.CappedCounts)):
+                if bounding == "weight" and isinstance(
+                    mechanism, (str, sf.recipes.CappedCounts, sf.recipes.Map)
+                ):
                     continue
                 start = time.perf_counter()
                 found = audit(mechanism, project=file, effort="thorough", confidence=CONFIDENCE, **options)

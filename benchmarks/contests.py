@@ -49,6 +49,7 @@ def recipes():
             False,
         ),
         "capped-counts": (sf.recipes.CappedCounts(**options), False),
+        "map": (sf.recipes.Map(**options), False),
         "tree": (sf.recipes.Tree(table="t", columns=BY), True),
         "adaptive": (sf.recipes.Adaptive(table="t", columns=BY), True),
     }

@@ -51,6 +51,7 @@ RECIPES = {
     "cell-counts": (sf.recipes.CellCounts(table="t", by=("c", "d")), 0),
     "cell-counts, gaussian": (sf.recipes.CellCounts(table="t", by=("c", "d"), noise="gaussian"), 1e-6),
     "capped-counts": (sf.recipes.CappedCounts(table="t", by=("c", "d")), 0),
+    "map": (sf.recipes.Map(table="t", by=("c", "d", "b")), 0),
     "user-counts": (sf.recipes.UserCounts(table="t", by=("c", "d")), 0),
     "field-groups": (sf.recipes.FieldGroups(table="t", groups=(("c", "d"), ("b",))), 0),
     "tree": (sf.recipes.Tree(table="t"), 1e-6),

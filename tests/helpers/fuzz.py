@@ -586,11 +586,12 @@ def make_recipe(world, draw):
         lambda: recipes.UserCounts(table="t", by=by, noise="gaussian" if gaussian else "laplace"),
         lambda: recipes.FieldGroups(table="t", groups=(("c", "n"), ("b", "m"))),
         lambda: recipes.CappedCounts(table="t", by=by),
+        lambda: recipes.Map(table="t", by=("c", "m", "b")),
         lambda: recipes.AdaptiveGrid(table="t", outer=(("c", "n"), ("c", "b"))),
         lambda: recipes.Tree(table="t", columns=("c", "n", "b")),
         lambda: recipes.Adaptive(table="t", columns=("c", "n", "b")),
     ]
-    weights = [3, 3, 3, 3, 2, 3, 1, 1, 1]
+    weights = [3, 3, 3, 3, 2, 3, 1, 1, 1, 1]
     (way,) = draw.choices(ways, weights)
     try:
         recipe = way()

@@ -42,6 +42,7 @@ RECIPES = {
     "cell-counts": 'by = ["clinic", "month"]\nepsilon = [1.0, 2.0]',
     "user-counts": 'by = ["clinic", "month"]\nmax_cells = 4\nepsilon = 1.0',
     "capped-counts": 'by = ["clinic", "month"]\nepsilon = 4.0',
+    "map": 'by = ["clinic", "month", "kind"]\nepsilon = 4.0',
     "adaptive": "epsilon = 2.0\ndelta = 1e-6",
     "tree": "epsilon = 2.0\ndelta = 1e-6",
     "adaptive-grid": 'outer = [["clinic", "month"]]\nepsilon = 2.0\ndelta = 1e-6',

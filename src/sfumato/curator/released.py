@@ -290,9 +290,7 @@ def _is_whole(request: Request) -> bool:
         return bool(
             np.array_equal(counted.cells, np.repeat(np.arange(cells), repeats)) and (firsts == 1).all()
         )
-    if isinstance(counted, Marginal | ClippedMarginal):
-        return counted.queries is None
-    return isinstance(counted, CappedMarginal)
+    return isinstance(counted, Marginal | CappedMarginal | ClippedMarginal) and counted.queries is None
 
 
 def _means_the_same(query: exp.Select, table: Table) -> bool:

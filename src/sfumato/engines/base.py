@@ -90,11 +90,9 @@ class CountingEngine(ABC):
         for columns in dict.fromkeys(each.columns for each in moments):
             asked = tuple(each for each in moments if each.columns == columns)
             found |= zip(map(id, asked), self._add_moments(table, asked, progress), strict=True)
+        found |= self._count_capped(table, questions, progress)
         for each in questions:
-            if isinstance(each, CappedMarginal):
-                capped = cap_records(table, each.max_records)
-                (found[id(each)],) = self._count_cells(capped, (each.columns,), (), progress)
-            elif isinstance(each, IndividualCounts):
+            if isinstance(each, IndividualCounts):
                 found[id(each)] = self._count_individuals(table, each, progress)
             elif isinstance(each, NormChoice):
                 found[id(each)] = self._count_within(table, each, progress)
@@ -123,6 +121,20 @@ class CountingEngine(ABC):
             if each.queries is not None:
                 counted = TrueCounts(each.columns, each.queries.apply(counted.true_values))
             found[id(each)] = counted
+        return found
+
+    def _count_capped(
+        self, table: Table, questions: tuple[Question, ...], progress: Callable[[str], None]
+    ) -> dict[int, TrueCounts]:
+        """Marginals under bounds of their own; of those that differ in their sums only, the cells once."""
+        capped = tuple(each for each in questions if isinstance(each, CappedMarginal))
+        found: dict[int, TrueCounts] = {}
+        for columns, most in dict.fromkeys((each.columns, each.max_records) for each in capped):
+            (counted,) = self._count_cells(cap_records(table, most), (columns,), (), progress)
+            for each in capped:
+                if (each.columns, each.max_records) == (columns, most):
+                    sums = None if each.queries is None else each.queries.apply(counted.true_values)
+                    found[id(each)] = counted if sums is None else TrueCounts(columns, sums)
         return found
 
     @abstractmethod

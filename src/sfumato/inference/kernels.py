@@ -298,3 +298,34 @@ def spread_rows(starts, members, weights, answers, table):  # type: ignore[no-un
         value = answers[row]
         for place in range(starts[row], starts[row + 1]):
             table[members[place]] += weights[place] * value
+
+
+@_compile
+def draw_counts(prior, noise, sums, levels, places, uniforms, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Draws an index x for every cell, with weight prior[level, x] * noise[place, x] of their `sums`."""
+    last = prior.shape[1] - 1
+    for cell in range(levels.size):
+        level, place = levels[cell], places[cell]
+        left = uniforms[cell] * sums[level, place]
+        x = 0
+        while x < last:
+            left -= prior[level, x] * noise[place, x]
+            if left <= 0.0:
+                break
+            x += 1
+        out[cell] = x
+
+
+@_compile
+def draw_components(prior, table, weights, steps, levels, found, uniforms, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Draws the component k of the prior behind x: with weight weights[k] * table[level + steps[k], x]."""
+    for cell in range(levels.size):
+        level, x = levels[cell], found[cell]
+        left = uniforms[cell] * prior[level, x]
+        k = 0
+        while k < steps.size:
+            left -= weights[k] * table[level + steps[k], x]
+            if left <= 0.0:
+                break
+            k += 1
+        out[cell] = k

@@ -19,6 +19,7 @@ from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import parse_positive
 from sfumato.questions.counts import (
     MOST_CELLS,
+    CappedMarginal,
     ClippedMarginal,
     Counted,
     IndividualCounts,
@@ -261,7 +262,8 @@ def check_question(table: Table, question: Question) -> None:
         sizes = [table.column(name).size for name in question.columns]
         if [each.shape[0] for each in question.scores] != sizes:
             raise RecipeError(f"{shown}: moments need a row of features for every code of a column")
-    queries = question.queries if isinstance(question, Marginal | ClippedMarginal | Residuals) else None
+    kinds = Marginal | CappedMarginal | ClippedMarginal | Residuals
+    queries = question.queries if isinstance(question, kinds) else None
     if queries is not None and queries.cells != cells:
         raise RecipeError(f"queries are over {queries.cells:,} cells, and {shown} has {cells:,}")
     # Cells that do not fit into 64 bits would fail for the records that reach them.

@@ -104,16 +104,22 @@ class OccupiedCells:
 class CappedMarginal:
     """A marginal in which each individual counts with at most `max_records`, fewer than its table allows.
 
-    Privacy: one individual adds at most so many records, in both norms (docs/proofs/capped-counts.md).
+    With `queries`, which must be plain sums of different cells, it is these that are answered.
+
+    Privacy: one individual adds at most so many records, in both norms, and no more to sums of different
+    cells (docs/proofs/capped-counts.md).
     """
 
     columns: tuple[str, ...]
     max_records: int
+    queries: Queries | None = None
 
     def __post_init__(self) -> None:
         _check_columns(self.columns)
         if self.max_records < 1:
             raise RecipeError("a bound on the records of an individual is at least 1")
+        if self.queries is not None and not self.queries.is_partition:
+            raise RecipeError("the queries under a bound on records must be sums of different cells")
 
     def grid(self, table: Table) -> int:
         """The denominator of the answers."""
@@ -121,7 +127,7 @@ class CappedMarginal:
 
     def size(self, table: Table) -> int:
         """The number of answers."""
-        return table.cells(self.columns)
+        return table.cells(self.columns) if self.queries is None else self.queries.rows
 
     def contribution(self, table: Table, norm: Norm) -> Fraction:
         """The most that one individual adds, in units of 1 / grid."""
@@ -129,7 +135,8 @@ class CappedMarginal:
 
     def facts(self) -> dict[str, Any]:
         """What is told of it besides its columns."""
-        return {"records": self.max_records}
+        queries = {} if self.queries is None else {"queries": self.queries.to_record()}
+        return {**queries, "records": self.max_records}
 
 
 @dataclass(frozen=True, slots=True)

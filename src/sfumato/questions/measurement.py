@@ -20,6 +20,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import NORMAL_95, parse_positive
 from sfumato.questions.choices import AnyChoice, Choice, Chosen
 from sfumato.questions.counts import (
+    CappedMarginal,
     ClippedMarginal,
     Counted,
     Marginal,
@@ -103,7 +104,7 @@ class Request:
     def queries(self) -> Queries | None:
         """The queries over the cells, if it is not the cells that are answered."""
         counted = self.counted
-        kinds = Marginal | ClippedMarginal | Outcomes | Residuals
+        kinds = Marginal | CappedMarginal | ClippedMarginal | Outcomes | Residuals
         return counted.queries if isinstance(counted, kinds) else None
 
     @property

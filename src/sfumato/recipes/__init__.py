@@ -21,6 +21,7 @@ from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
+from sfumato.recipes.map import Map
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
 from sfumato.recipes.user_counts import UserCounts
@@ -38,6 +39,7 @@ __all__ = [
     "FieldGroups",
     "Linear",
     "Logistic",
+    "Map",
     "Network",
     "Plan",
     "Product",

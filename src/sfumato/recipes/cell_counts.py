@@ -265,7 +265,7 @@ class CappedCounts(CountOptions):
         )
         total = Request(
             name=f"{label}number of records",
-            counted=Marginal(tuple(self.by), _sum_all(cells)),
+            counted=Marginal(tuple(self.by), sum_all(cells)),
             noise="laplace",
             scale=Fraction(1),
         )
@@ -371,7 +371,7 @@ def list_caps(most: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)
-def _sum_all(cells: int) -> Queries:
+def sum_all(cells: int) -> Queries:
     """The sum of all cells, as one query."""
     ones = np.ones(cells, np.int32)
     return Queries(cells=cells, grid=1, starts=np.array([0, cells]), members=np.arange(cells), weights=ones)

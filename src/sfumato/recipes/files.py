@@ -19,6 +19,7 @@ from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
+from sfumato.recipes.map import Map
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
 from sfumato.recipes.user_counts import UserCounts
@@ -35,6 +36,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "field-groups": FieldGroups,
     "linear": Linear,
     "logistic": Logistic,
+    "map": Map,
     "network": Network,
     "quantiles": Quantiles,
     "tree": Tree,

@@ -1,0 +1,421 @@
+"""Sparse maps: counts by place, period and kind, where most cells hold few records or none.
+
+What is strong is measured beside the cells: kinds, and every pair of place, period and kind. Every level is
+shrunk towards what the one above predicts (`inference/maps.py`), and the whole numbers that are released are
+chosen for the pies of the map, or for the counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato.accounting import Cost
+from sfumato.errors import RecipeError
+from sfumato.exact import format_exact, parse_positive, parse_whole
+from sfumato.inference.maps import (
+    CELLS,
+    DRAWS,
+    KINDS,
+    PERIOD_KIND,
+    PLACE_KIND,
+    PLACE_PERIOD,
+    MapModel,
+    Noisy,
+    choose_pies,
+    fit_map,
+)
+from sfumato.questions import (
+    Answer,
+    Ask,
+    CapChoice,
+    CappedMarginal,
+    Chosen,
+    Marginal,
+    Measurement,
+    Queries,
+    Request,
+    ask_cost,
+    in_records,
+    request_sensitivity,
+)
+from sfumato.recipes.base import (
+    Conversation,
+    Plan,
+    Product,
+    cell_columns,
+    label_epsilon,
+    refuse_clash,
+    released_names,
+    stack_epsilons,
+)
+from sfumato.recipes.cell_counts import CountOptions, list_caps, sum_all
+from sfumato.recipes.public import (
+    encode_public,
+    locate_rows,
+    open_public,
+    pack_numbers,
+    parse_public,
+    unpack_numbers,
+)
+from sfumato.tables.arrays import to_arrow
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from sfumato.schema import Table
+
+Goal = Literal["pies", "counts"]
+
+_MOST_CELLS = 2**22
+_MOST_PACKED = 2**26
+_MOST_SEED = 2**32 - 1
+_MEASURED = (KINDS, PLACE_PERIOD, PLACE_KIND, PERIOD_KIND, CELLS)
+_LEAST, _LARGEST = 50, 950  # of a thousand: what the cells get at least, and at most
+_SHARES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map(CountOptions):
+    """A map of counts over the columns `by`: those of a place, then a period, then a kind.
+
+    Beside the cells, kinds and all pairs of place, period and kind are measured; cells are shrunk towards
+    what these predict, by as much as the noise asks for. `public`, a file about nobody in the table such as
+    an earlier year, helps to predict where the noisy counts are likelier with it. With `goal` "pies" the
+    whole numbers in `count` are those whose pie of kinds, at every place and period, has the best expected
+    score; with "counts", the expected counts, rounded. The expected counts themselves are in `expected`.
+
+    Privacy: as capped-counts, with the histogram divided into five that share its epsilon
+    (docs/proofs/map.md).
+
+    >>> Map(table="incidents", by=("district", "month", "kind")).goal
+    'pies'
+    """
+
+    kind: ClassVar[str] = "map"
+
+    goal: Goal = "pies"
+    public: Any = None
+    share: Any = "0.1"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        CountOptions.__post_init__(self)
+        if len(self.by) < 3:
+            raise RecipeError(
+                "map: by must list at least three columns: those of a place, then a period, then a kind, "
+                "such as ['district', 'month', 'kind']; for fewer use capped-counts"
+            )
+        if self.goal not in ("pies", "counts"):
+            raise RecipeError(f"map: goal must be pies or counts, got {self.goal!r}")
+        self._keep(
+            public=parse_public(self.public, where="map: public", holds="counts"),
+            share=parse_positive(self.share, name="map: share"),
+            seed=parse_whole(self.seed, name="map: seed", low=0, high=_MOST_SEED),
+        )
+        if self.share >= 1:
+            raise RecipeError("map: share is a part of epsilon, below 1")
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """All of every epsilon, charged before the first question."""
+        by = tuple(self.by)
+        refuse_clash(self.kind, ["epsilon", "count", "expected", *released_names(table, by)])
+        cells = table.cells(by)
+        for what, size in zip(("place", "period", "kind"), self._shape(table), strict=True):
+            if size < 2:
+                raise RecipeError(
+                    f"map: the described domains of {' x '.join(by)} have one {what} only, so that there is "
+                    "nothing to compare it with; use capped-counts or cell-counts without it"
+                )
+        if cells > _MOST_CELLS:
+            raise RecipeError(
+                f"map: {' x '.join(by)} has {cells:,} cells, more than {_MOST_CELLS:,}; use fewer columns or "
+                "coarser domains"
+            )
+        recipe = self
+        if isinstance(self.public, str):
+            recipe = replace(self, public=_read_guide(self.public, table, by))
+        elif self.public is not None:
+            _unpack_guide(self.public, cells)
+        return Plan(
+            recipe=recipe,
+            table=table,
+            requests=(),
+            epsilons=epsilons,
+            delta=delta,
+            allowance=tuple(cost for epsilon in epsilons for cost in self._costs(table, epsilon)),
+            counted=(by,),
+        )
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """Every cell with its count, for every epsilon."""
+        table = plan.table
+        guide = None if self.public is None else _unpack_guide(self.public, table.cells(tuple(self.by)))
+        shape = self._shape(table)
+        tables, facts = [], []
+        for epsilon in plan.epsilons:
+            label = label_epsilon(plan.epsilons, epsilon)
+            bound, records = 1, None
+            if table.unit.max_records > 1:
+                chosen, total = yield self._first_asks(table, epsilon, label)
+                assert isinstance(chosen, Chosen)
+                assert isinstance(chosen.choice, CapChoice)
+                assert isinstance(total, Measurement)
+                bound = chosen.choice.caps[chosen.index]
+                records = float(in_records(total)[0][0])
+            answers = yield self._levels(table, epsilon, label, bound=bound)
+            progress("shrinking noisy counts")
+            model = fit_map(
+                {
+                    level: _read(answer, level, shape)
+                    for level, answer in zip(_MEASURED, answers, strict=True)
+                },
+                records=records,
+                most=table.unit.max_records / bound,
+                guide=None if guide is None else guide.reshape(shape),
+            )
+            progress("choosing counts")
+            tables.append(self._tabulate(table, model))
+            facts.append(
+                {
+                    "epsilon": format_exact(epsilon),
+                    "records": bound,
+                    "scaled_by": f"{model.factor:.6f}",
+                    "cells_share": format_exact(self._split(table, epsilon)[CELLS]),
+                    "guided": [" x ".join(self._columns(level)) for level in model.guided],
+                }
+            )
+        return Product(
+            table=stack_epsilons(plan.epsilons, tables), varied=("count",), facts={"levels": facts}
+        )
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        table, most = plan.table, plan.table.unit.max_records
+        guide = ""
+        if self.public is not None:
+            guide = _GUIDE.format(file=self.public["file"], sha256=self.public["sha256"])
+        facts = {
+            "table": table.name,
+            "columns": ", ".join(self.by),
+            "cells": table.cells(tuple(self.by)),
+            "levels": "; ".join(" x ".join(self._columns(level)) for level in _MEASURED),
+            "most": most,
+            "moved": most - 1,
+            "half": format_exact(self.share / 2),
+            "guide": guide,
+            "draws": DRAWS,
+            "seed": self.seed,
+        }
+        texts = {**_TEXTS, "privatisation": _BOUND + _LEVELS if most > 1 else _LEVELS}
+        texts["postprocessing"] += _GOALS[self.goal]
+        return {key: text.format(**facts) for key, text in texts.items()}
+
+    def _shape(self, table: Table) -> tuple[int, int, int]:
+        """How many places, periods and kinds there are."""
+        *places, period, kind = self.by
+        sizes = tuple(table.cells(names) for names in (tuple(places), (period,), (kind,)))
+        return sizes[0], sizes[1], sizes[2]
+
+    def _columns(self, level: tuple[int, ...]) -> tuple[str, ...]:
+        """The columns of a level of the map."""
+        groups = (tuple(self.by[:-2]), (self.by[-2],), (self.by[-1],))
+        return tuple(name for axis in level for name in groups[axis])
+
+    def _split(self, table: Table, epsilon: Fraction) -> dict[tuple[int, ...], Fraction]:
+        """The part of what is left of epsilon that each level gets, from public facts.
+
+        Cells get as much as noise under a bound of one record leaves to be seen of one: 1 / (1 + its
+        variance). Of the rest a level gets a part in proportion to the root of its cells, which makes the sum
+        of all noise least.
+        """
+        one = self._ask(table, KINDS, "", bound=1, epsilon=self._left(table, epsilon))
+        noise = one.standard_deviation / table.grid
+        cells = min(max(round(_SHARES / (1 + noise**2)), _LEAST), _LARGEST)
+        roots = {level: math.sqrt(table.cells(self._columns(level))) for level in _MEASURED[:-1]}
+        rest = sum(roots.values())
+        parts: dict[tuple[int, ...], int] = {
+            level: max(1, round((_SHARES - cells) * root / rest)) for level, root in roots.items()
+        }
+        parts[CELLS] = _SHARES - sum(parts.values())
+        return {level: Fraction(part, _SHARES) for level, part in parts.items()}
+
+    def _left(self, table: Table, epsilon: Fraction) -> Fraction:
+        """What is left of epsilon for the levels."""
+        return epsilon if table.unit.max_records == 1 else epsilon * (1 - self.share)
+
+    def _costs(self, table: Table, epsilon: Fraction) -> tuple[Cost, ...]:
+        """The cost of the first questions, and the most that the levels cost under any bound."""
+        if table.unit.max_records == 1:
+            return tuple(ask_cost(table, ask) for ask in self._levels(table, epsilon, "", bound=1))
+        first = tuple(ask_cost(table, ask) for ask in self._first_asks(table, epsilon, ""))
+        under = [
+            [ask_cost(table, ask) for ask in self._levels(table, epsilon, "", bound=cap)]
+            for cap in list_caps(table.unit.max_records)
+        ]
+        return (*first, *(max(costs, key=lambda cost: cost.rho) for costs in zip(*under, strict=True)))
+
+    def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
+        """The choice of the bound, and the number of records."""
+        half = epsilon * self.share / 2
+        caps = list_caps(table.unit.max_records)
+        cells = table.cells(tuple(self.by))
+        left = self._left(table, epsilon)
+        asks = (self._ask(table, CELLS, "", bound=cap, epsilon=left) for cap in caps)
+        noises = (_expected_noise(float(ask.scale)) / table.grid for ask in asks)
+        choice = CapChoice(
+            name=f"{label}bound on records",
+            columns=tuple(self.by),
+            caps=caps,
+            penalties=tuple(min(math.ceil(cells * noise), 2**61) for noise in noises),
+            epsilon=half,
+        )
+        total = Request(
+            name=f"{label}number of records",
+            counted=Marginal(tuple(self.by), sum_all(cells)),
+            noise="laplace",
+            scale=Fraction(1),
+        )
+        return choice, replace(total, scale=request_sensitivity(table, total) / half)
+
+    def _levels(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> tuple[Request, ...]:
+        """The requests for the counts of all levels under `bound`, for what is left of epsilon."""
+        left = self._left(table, epsilon)
+        split = self._split(table, epsilon)
+        return tuple(
+            self._ask(table, level, label, bound=bound, epsilon=left * split[level]) for level in _MEASURED
+        )
+
+    def _ask(
+        self, table: Table, level: tuple[int, ...], label: str, *, bound: int, epsilon: Fraction
+    ) -> Request:
+        """The request for the counts of a level, with the noise that `epsilon` asks for."""
+        by = tuple(self.by)
+        sums = None if level == CELLS else _sum_cells(self._shape(table), level)
+        probe = Request(
+            name=f"{label}counts of {' x '.join(self._columns(level))}",
+            counted=CappedMarginal(by, bound, sums) if table.unit.max_records > 1 else Marginal(by, sums),
+            noise="laplace",
+            scale=Fraction(1),
+        )
+        return replace(probe, scale=request_sensitivity(table, probe) / epsilon)
+
+    def _tabulate(self, table: Table, model: MapModel) -> pa.Table:
+        expected = (model.expected * model.factor).reshape(-1)
+        if self.goal == "pies":
+            counts = choose_pies(model, seed=self.seed).reshape(-1)
+        else:
+            counts = np.floor(expected + 0.5).astype(np.int64)
+        return pa.table(
+            {
+                **cell_columns(table, tuple(self.by)),
+                "count": to_arrow(counts),
+                "expected": to_arrow(np.round(expected, 3)),
+            }
+        )
+
+
+@lru_cache(maxsize=8)
+def _sum_cells(shape: tuple[int, int, int], level: tuple[int, ...]) -> Queries:
+    """The sums of cells that a level consists of."""
+    cells = math.prod(shape)
+    rows = math.prod(shape[axis] for axis in level)
+    rest = tuple(axis for axis in range(3) if axis not in level)
+    members = np.arange(cells).reshape(shape).transpose((*level, *rest)).reshape(-1)
+    starts = np.arange(rows + 1) * (cells // rows)
+    return Queries(cells=cells, grid=1, starts=starts, members=members, weights=np.ones(cells, np.int32))
+
+
+def _read(answer: Answer, level: tuple[int, ...], shape: tuple[int, int, int]) -> Noisy:
+    """The noisy counts of a level in records, and the scale of their noise."""
+    assert isinstance(answer, Measurement)
+    values, _ = in_records(answer)
+    sizes = tuple(shape[axis] for axis in level)
+    return values.reshape(sizes), float(answer.request.scale / answer.grid)
+
+
+def _expected_noise(scale: float) -> float:
+    """The expected absolute value of discrete Laplace noise."""
+    return 1 / math.sinh(min(1 / scale, 300.0))
+
+
+def _read_guide(path: str, table: Table, by: tuple[str, ...]) -> dict[str, Any]:
+    """The cells of a public table that have records, and how many."""
+    rows, record = open_public(path)
+    cells = locate_rows(table, by, [encode_public(table.column(name), rows) for name in by])
+    found, times = np.unique(cells[cells >= 0], return_counts=True)
+    if not found.size:
+        raise RecipeError(f"public table {record['file']!r} has no row in the domains of {' x '.join(by)}")
+    return {**record, "counts": pack_numbers(np.stack([np.diff(found, prepend=0), times]), "<i8")}
+
+
+def _unpack_guide(record: Mapping[str, Any], size: int) -> NDArray[np.float64]:
+    """The count of every cell in the public table."""
+    pairs = unpack_numbers(record, "counts", "<i8", most=_MOST_PACKED)
+    if pairs is None or pairs.size == 0 or pairs.size % 2:
+        raise RecipeError("the counts of the public file cannot be read; plan the recipe from its file again")
+    steps, times = pairs.reshape(2, -1)
+    cells = np.cumsum(steps)
+    if (steps[1:] < 1).any() or cells[0] < 0 or cells[-1] >= size or times.min() < 1 or times.max() > 2**40:
+        raise RecipeError(
+            "the counts of the public file do not fit the map; plan the recipe from its file again"
+        )
+    counts = np.zeros(size)
+    counts[cells] = times
+    return counts
+
+
+_TEXTS = {
+    "idea": (
+        "The release is a map of table `{table}` over {columns}, {cells:,} cells of which most may hold few "
+        "records or none. Sums of cells are stronger than cells, so that these are measured too: {levels}. "
+        "Every count is then drawn towards what the stronger ones predict, the more the noisier it is."
+    ),
+    "preprocessing": (
+        "An empty map with {cells:,} cells is laid out from the described domains alone, which costs "
+        "nothing.{guide}"
+    ),
+    "postprocessing": (
+        "Noisy counts of the same cells are averaged by how exact they are. Counts are taken for draws of "
+        "Poisson laws whose means vary around a prediction by a gamma law; how much they vary is weighed "
+        "by the likelihood of the noisy counts. Predictions of single columns are flat, those of pairs are "
+        "products, those of cells have the three pairs as their sums. What the bound cut off is made up "
+        "for by one factor, the noisy number of all records over that of the records that counted. The "
+        "column `expected` holds the expected counts."
+    ),
+}
+_BOUND = (
+    "A part of {half} of each epsilon chooses the bound c on the records of one individual, by the "
+    "exponential mechanism. Its score is minus the number of records cut off by c, of at most {most} per "
+    "individual, minus the sum over all cells of the noise to be expected, which is public. An individual "
+    "moves a score by at most {moved}. A part of {half} pays for the number of records, at the full bound "
+    "of {most}. The rest is divided among the levels by public facts. "
+)
+_LEVELS = (
+    "Each level ({levels}) is a histogram under the bound on records, with Laplace noise for its part of "
+    "epsilon; the parts add up."
+)
+_GUIDE = (
+    " The public table `{file}` (sha256 {sha256}), which is about nobody in the table, is counted over the "
+    "same cells. Whether it helps to predict a level is decided by the likelihood of the noisy counts, "
+    "which are paid for."
+)
+_GOALS = {
+    "pies": (
+        " In the column `count`, every place and period has the slices whose pie chart scores best on "
+        "average over {draws} maps drawn from the fitted laws with the public seed {seed}, or none: these "
+        "are no best guesses of single counts. All of it uses noisy counts and public facts only, so it "
+        "costs nothing; `measurements.parquet` keeps the counts as they were."
+    ),
+    "counts": (
+        " The column `count` holds the same, rounded. All of it uses noisy counts and public facts only, so "
+        "it costs nothing; `measurements.parquet` keeps the counts as they were."
+    ),
+}

@@ -1,0 +1,365 @@
+"""Sparse maps: charge, bounds, splits, guides, verification, and what is refused before anything is spent."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sfumato as sf
+import sfumato.noise
+from helpers.projects import write_project
+from sfumato.accounting import Spent, add_costs
+from sfumato.errors import RecipeError, SfumatoError, VerificationFailed
+from sfumato.questions import ask_cost
+from sfumato.recipes import CappedCounts, Map, parse_recipe
+from sfumato.recipes import base as follow_module
+from sfumato.recipes.map import CELLS, KINDS
+from sfumato.schema import parse_table
+
+SPEC = {
+    "source": "t.parquet",
+    "unit": "p",
+    "max_records": 6,
+    "columns": {
+        "place": {"range": [0, 9]},
+        "month": {"range": [1, 4]},
+        "kind": {"values": ["x", "y", "z"]},
+    },
+}
+BY = ("place", "month", "kind")
+RECIPE = Map(table="t", by=BY)
+
+
+def describe(**facts):
+    return parse_table("t", {**SPEC, **facts})
+
+
+def make_rows(people=600, *, heavy=40, seed=8):
+    """Most people have one record, some have many; half of all are in the first place."""
+    random = np.random.default_rng(seed)
+    records = np.where(np.arange(people) < heavy, 6, 1)
+    person = np.repeat(np.arange(people), records)
+    place = np.where(random.random(person.size) < 0.5, 0, random.integers(0, 10, person.size))
+    kinds = np.where(place == 0, random.integers(0, 2, person.size), random.integers(0, 3, person.size))
+    return pa.table(
+        {
+            "p": person,
+            "place": place,
+            "month": random.integers(1, 5, person.size),
+            "kind": np.array(["x", "y", "z"])[kinds],
+        }
+    )
+
+
+@pytest.fixture
+def lay(tmp_path):
+    """Writes a project and its table; returns the project file."""
+
+    def write(rows=None, *, budget=1000, **facts):
+        rows = make_rows() if rows is None else rows
+        return write_project(tmp_path, rows=rows, epsilon=budget, **{**SPEC, **facts})
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "bounding", "epsilon"),
+    [
+        ("add-remove", "truncate", "0.3"),
+        ("add-remove", "weight", [2, "0.1"]),
+        ("replace", "truncate", 4),
+        ("replace", "weight", "0.3"),
+    ],
+)
+def test_the_charge_is_epsilon_exactly_and_verifies(lay, neighbours, bounding, epsilon):
+    file = lay(neighbours=neighbours, bounding=bounding)
+    curator = sf.open(file)
+    release = curator.release(RECIPE, epsilon=epsilon, out=file.parent / "out")
+    whole = sum(map(Fraction, map(str, epsilon if isinstance(epsilon, list) else [epsilon])))
+    assert Fraction(release.certificate["total"]["epsilon"]) == whole
+    assert curator.budget().sums.epsilon == whole
+    assert sum(Fraction(each["epsilon"]) for each in release.certificate["measurements"]) == whole
+    assert not sf.verify(file.parent / "out", ledger=file.parent / "ledger.db").unchecked
+    assert curator.release(RECIPE, epsilon=epsilon).repeated
+    assert curator.budget().sums.epsilon == whole
+    assert release.table.num_rows == 120 * (2 if isinstance(epsilon, list) else 1)
+    assert release.table.column_names[-2:] == ["count", "expected"]
+    assert min(release.table["count"].to_pylist()) >= 0
+    assert min(release.table["expected"].to_pylist()) >= 0
+
+
+def asks_of(table, recipe, epsilon, bound):
+    return (*recipe._first_asks(table, epsilon, ""), *recipe._levels(table, epsilon, "", bound=bound))
+
+
+@given(
+    epsilon=st.fractions(Fraction(1, 90), 20, max_denominator=97),
+    share=st.fractions(Fraction(1, 90), Fraction(89, 90), max_denominator=97),
+    most=st.integers(2, 60),
+    neighbours=st.sampled_from(["add-remove", "replace"]),
+    bounding=st.sampled_from(["truncate", "weight"]),
+    data=st.data(),
+)
+@settings(max_examples=40, deadline=None)
+def test_costs_sum_to_epsilon_for_every_bound(epsilon, share, most, neighbours, bounding, data):
+    table = describe(max_records=most, neighbours=neighbours, bounding=bounding)
+    bound = data.draw(st.integers(1, most))
+    recipe = Map(table="t", by=BY, share=share)
+    choice, total, *levels = asks_of(table, recipe, epsilon, bound)
+    costs = [ask_cost(table, ask) for ask in (choice, total, *levels)]
+    assert sum(cost.epsilon for cost in costs) == epsilon
+    assert costs[0].epsilon == costs[1].epsilon == epsilon * share / 2
+    factor = 2 if neighbours == "replace" else 1
+    split = recipe._split(table, epsilon)
+    assert sum(split.values()) == 1
+    assert min(split.values()) > 0
+    for level, ask in zip((KINDS, (0, 1), (0, 2), (1, 2), CELLS), levels, strict=True):
+        assert ask.scale * epsilon * (1 - share) * split[level] == bound * table.grid * factor
+    plan = recipe.plan(table, epsilons=(epsilon,), delta=Fraction(0))
+    assert follow_module._within(add_costs(Spent(), costs), add_costs(Spent(), plan.costs))
+
+
+def test_cells_get_more_of_a_larger_epsilon():
+    table = describe()
+    shares = [RECIPE._split(table, Fraction(epsilon))[CELLS] for epsilon in ("0.01", 1, 2, 10, 1000)]
+    assert shares == sorted(shares)
+    assert shares[0] < Fraction(1, 10)
+    assert shares[-1] > Fraction(9, 10)
+
+
+def test_a_release_without_noise_is_the_table(lay, monkeypatch):
+    """The sums that are asked for are those of the map, and are put back where they belong."""
+    monkeypatch.setattr(sfumato.noise, "exponential_choice", lambda scores, *, rate: np.array([5]))
+    monkeypatch.setattr(sfumato.noise, "add_noise", lambda values, *, kind, scale: values.copy())
+    rows = make_rows()
+    release = sf.open(lay(rows)).release(Map(table="t", by=BY, goal="counts"), epsilon=100)
+    keys = zip(*(rows[name].to_pylist() for name in BY), strict=True)
+    truth = {}
+    for key in keys:
+        truth[key] = truth.get(key, 0) + 1
+    for row in release.table.to_pylist():
+        assert row["count"] == truth.get(tuple(row[name] for name in BY), 0)
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_all_levels_are_held_to_the_chosen_bound(lay, monkeypatch, index):
+    seen = []
+
+    def keep(values, *, kind, scale):
+        seen.append((values.copy(), scale))
+        return values.copy()
+
+    monkeypatch.setattr(sfumato.noise, "exponential_choice", lambda scores, *, rate: np.array([index]))
+    monkeypatch.setattr(sfumato.noise, "add_noise", keep)
+    release = sf.open(lay()).release(RECIPE, epsilon=1)
+    held = 560 + 40 * (index + 1)  # people with one record, and with six
+    assert [int(values.sum()) for values, _ in seen] == [560 + 240] + [held] * 5
+    assert [values.size for values, _ in seen] == [1, 3, 40, 30, 12, 120]
+    (facts,) = release.certificate["postprocessing"]["levels"]
+    assert facts["records"] == index + 1
+    assert float(facts["scaled_by"]) == pytest.approx(800 / held, abs=1e-6)
+
+
+def test_records_outside_a_domain_are_in_no_level(lay, monkeypatch):
+    seen = []
+    monkeypatch.setattr(sfumato.noise, "exponential_choice", lambda scores, *, rate: np.array([5]))
+    monkeypatch.setattr(
+        sfumato.noise,
+        "add_noise",
+        lambda values, *, kind, scale: seen.append(int(values.sum())) or values.copy(),
+    )
+    columns = {**SPEC["columns"], "place": {"range": [1, 9]}}
+    sf.open(lay(columns=columns)).release(RECIPE, epsilon=1)
+    assert len(set(seen)) == 1
+
+
+@pytest.mark.parametrize("unit", ["row", "p"])
+def test_with_one_record_each_there_is_no_bound_to_choose(lay, unit):
+    facts = {"unit": unit, **({"max_records": 1} if unit == "p" else {})}
+    spec = {key: value for key, value in SPEC.items() if key != "max_records"}
+    file = write_project(lay().parent, rows=make_rows(heavy=0), epsilon=10, **{**spec, **facts})
+    release = sf.open(file).release(RECIPE, epsilon=1, out=file.parent / "out")
+    assert len(release.certificate["measurements"]) == 5
+    assert Fraction(release.certificate["total"]["epsilon"]) == 1
+    sf.verify(file.parent / "out")
+
+
+def test_several_columns_make_a_place(lay):
+    rows = make_rows()
+    rows = rows.append_column("year", pa.array([2020 + i % 2 for i in range(rows.num_rows)]))
+    file = lay(rows, columns={**SPEC["columns"], "year": {"range": [2020, 2021]}})
+    release = sf.open(file).release(Map(table="t", by=("place", "year", "month", "kind")), epsilon=2)
+    assert release.table.column_names == ["place", "year", "month", "kind", "count", "expected"]
+    assert release.table.num_rows == 240
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def test_an_interrupted_release_is_resumed_under_its_charge(lay, monkeypatch):
+    file, calls = lay(), []
+
+    def interrupt(*values, **law):
+        calls.append(law)
+        if len(calls) == 3:
+            raise Interrupted
+        return original(*values, **law)
+
+    original = sfumato.noise.add_noise
+    curator = sf.open(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(sfumato.noise, "add_noise", interrupt)
+        with pytest.raises(Interrupted):
+            curator.release(RECIPE, epsilon=2, out=file.parent / "out")
+    assert curator.budget().sums.epsilon == 2
+    assert curator.resume(file.parent / "out").resumed
+    assert curator.budget().sums.epsilon == 2
+    sf.verify(file.parent / "out", ledger=file.parent / "ledger.db")
+
+
+@pytest.mark.parametrize("key", ["count", "expected"])
+def test_a_changed_number_fails_verification(lay, key):
+    file = lay()
+    sf.open(file).release(RECIPE, epsilon=2, out=file.parent / "out")
+    table = pq.read_table(file.parent / "out" / "table.parquet")
+    place = table.column_names.index(key)
+    values = table[key].to_pylist()
+    values[0] += 1
+    pq.write_table(
+        table.set_column(place, key, pa.array(values, table.schema.field(key).type)),
+        file.parent / "out" / "table.parquet",
+    )
+    with pytest.raises(VerificationFailed):
+        sf.verify(file.parent / "out")
+
+
+def test_a_guide_is_read_once_and_kept_in_the_certificate(lay):
+    file = lay()
+    pq.write_table(make_rows(seed=9).drop(["p"]), file.parent / "earlier.parquet")
+    curator = sf.open(file)
+    recipe = Map(table="t", by=BY, public=str(file.parent / "earlier.parquet"))
+    release = curator.release(recipe, epsilon=2, out=file.parent / "out")
+    (file.parent / "earlier.parquet").unlink()
+    sf.verify(file.parent / "out", ledger=file.parent / "ledger.db")
+    text = json.dumps(release.certificate)
+    assert '"counts"' in text
+    assert '"earlier.parquet"' in text
+    assert curator.budget().sums.epsilon == 2
+
+
+def test_a_guide_beside_the_recipe_file_is_found(tmp_path):
+    document = {"recipe": "map", "table": "t", "by": list(BY), "public": "earlier.csv", "epsilon": 1}
+    assert parse_recipe(document, folder=tmp_path).recipe.public == str(tmp_path / "earlier.csv")
+
+
+def write_guide(folder, rows):
+    path = folder / "guide.parquet"
+    pq.write_table(rows, path)
+    return str(path)
+
+
+def release(file, options):
+    return sf.open(file).release(Map(**options), epsilon=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "facts", "words"),
+    [
+        ({"by": ("place", "month")}, {}, "at least three columns"),
+        ({"goal": "best"}, {}, "pies or counts"),
+        ({"share": 1}, {}, "below 1"),
+        ({"seed": -1}, {}, "seed"),
+        ({"public": 7}, {}, "must name"),
+        ({}, {"place": {"range": [3, 3]}}, "one place only"),
+        ({}, {"month": {"range": [3, 3]}}, "one period only"),
+        ({}, {"kind": {"values": ["x"]}}, "one kind only"),
+        ({}, {"kind": {"values": []}}, "at least one value"),
+        ({}, {"place": {"range": [0, 10**6]}}, "more than 4,194,304"),
+        ({"by": ("place", "month", "sort")}, {}, "sort"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_spending(lay, options, facts, words):
+    file = lay(columns={**SPEC["columns"], **facts})
+    with pytest.raises(SfumatoError, match=words):
+        release(file, {"table": "t", "by": BY, **options})
+    # What charges opens the ledger first.
+    assert not (file.parent / "ledger.db").exists() or sf.open(file).budget().spent == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows.drop(["kind"]), "has no column 'kind'"),
+        (lambda rows: rows.rename_columns(["p", "spot", "month", "kind"]), "has no column 'place'"),
+        (lambda rows: rows.slice(0, 0), "no row in the domains"),
+        (lambda rows: rows.set_column(1, "place", pa.array([99] * rows.num_rows)), "no row in the domains"),
+    ],
+)
+def test_a_guide_that_does_not_fit_is_refused_before_spending(lay, change, words):
+    file = lay()
+    curator = sf.open(file)
+    recipe = Map(table="t", by=BY, public=write_guide(file.parent, change(make_rows())))
+    with pytest.raises(RecipeError, match=words):
+        curator.release(recipe, epsilon=1)
+    assert curator.budget().spent == 0
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "copy.parquet"])
+def test_the_records_are_no_guide(lay, name):
+    file = lay()
+    if name != "t.parquet":
+        (file.parent / name).hardlink_to(file.parent / "t.parquet")
+    curator = sf.open(file)
+    with pytest.raises(SfumatoError):
+        curator.release(Map(table="t", by=BY, public=str(file.parent / name)), epsilon=1)
+    assert curator.budget().spent == 0
+
+
+@pytest.mark.parametrize("counts", ["", "eJw=", 7])
+def test_a_guide_that_was_tampered_with_is_refused(lay, counts):
+    curator = sf.open(lay())
+    recipe = Map(table="t", by=BY, public={"file": "f", "sha256": "0" * 64, "counts": counts})
+    with pytest.raises(RecipeError, match="public file"):
+        curator.release(recipe, epsilon=1)
+    assert curator.budget().spent == 0
+
+
+@pytest.mark.slow
+def test_a_sparse_map_is_nearer_than_capped_counts(lay, seeded_noise):
+    """Over 4,800 cells with 900 records, of which the marginals are strong."""
+    random = np.random.default_rng(5)
+    place = np.minimum(random.geometric(0.02, 900) - 1, 99)
+    rows = pa.table(
+        {
+            "p": np.arange(900) // 2,
+            "place": place,
+            "month": random.integers(1, 13, 900),
+            "kind": np.array(["x", "y", "z", "w"])[(place + (random.random(900) < 0.2)) % 4],
+        }
+    )
+    columns = {
+        "place": {"range": [0, 99]},
+        "month": {"range": [1, 12]},
+        "kind": {"values": ["x", "y", "z", "w"]},
+    }
+    curator = sf.open(lay(rows, columns=columns))
+    truth = np.zeros((100, 12, 4))
+    np.add.at(
+        truth,
+        (
+            place,
+            rows["month"].to_numpy() - 1,
+            [("x", "y", "z", "w").index(k) for k in rows["kind"].to_pylist()],
+        ),
+        1,
+    )
+    ours = curator.release(Map(table="t", by=BY), epsilon=1).table["expected"].to_numpy()
+    theirs = curator.release(CappedCounts(table="t", by=BY, threshold=0), epsilon=1).table["count"].to_numpy()
+    wrong = [np.abs(each - truth.reshape(-1)).sum() for each in (ours, theirs)]
+    assert wrong[0] < 0.5 * wrong[1]
