@@ -18,6 +18,8 @@ from sfumato.inference import Domain
 from sfumato.inference.model import draw_places
 from sfumato.recipes.base import Options, column_labels
 from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
+from sfumato.recipes.repair import check_rules, settle_numbers
+from sfumato.recipes.rules import active_rules
 from sfumato.schema import Bins, Column, Table
 from sfumato.tables.arrays import label_array, to_arrow
 
@@ -52,8 +54,9 @@ class RowOptions(Options):
     ) -> Self:
         """The recipe with what it needs of its public table in place of the file's name.
 
-        So the plan alone states all that the release depends on.
+        So the plan alone states all that the release depends on. Rules that leave no row are refused.
         """
+        check_rules(table, columns)
         if not isinstance(self.public, str):
             return self
         return replace(self, public=read_public(self.public, table, columns, groups=identifiers_by))
@@ -64,46 +67,40 @@ def model_domain(table: Table, columns: Sequence[str]) -> Domain:
     return Domain({name: table.column(name).size for name in columns})
 
 
-def find_zeros(table: Table, columns: Sequence[str]) -> list[tuple[tuple[str, ...], NDArray[np.bool_]]]:
-    """The cells that the schema says no record can be in: columns and a mask over their cells."""
-    zeros = []
-    for rule in table.impossible:
-        if set(rule) <= set(columns):
-            mask = np.ones(1, np.bool_)
-            for name, labels in rule.items():
-                listed = np.array([label in labels for label in table.column(name).labels])
-                mask = np.logical_and.outer(mask, listed).reshape(-1)
-            zeros.append((tuple(rule), mask))
-    return zeros
-
-
 def build_rows(
     table: Table,
     columns: Sequence[str],
     codes: Mapping[str, NDArray[np.int64]],
     *,
     seed: int,
-    turn: int = 0,
+    places: Mapping[str, int] | None = None,
     public: WithinBins | None = None,
 ) -> pa.Table:
     """The rows that `codes` stand for, in the `columns` of `table`.
 
-    `seed` and `turn`, which tells the parts of a release apart, decide what is drawn.
+    `seed` decides what is drawn, for every column by its number, which `places` may give.
     Listed values, ranges and periods are released as they are, combinations as the columns they
     combine. A bin becomes a number within it: one of the values of `public` in that bin, if there are
     any, otherwise any number of it with equal chance. Numbers are whole if all edges of the column are.
     The first and the last bin may be wider than their neighbours only to catch the rest; where they
     are, numbers are drawn next to the neighbour, over its width. A binned column with
-    `outside = "other"` is released as text, the interval, because no number stands for `other`. Rows
-    that are built in several turns say which columns came before, so that none share their draws.
+    `outside = "other"` is released as text, the interval, because no number stands for `other`. Numbers
+    obey the rules of the table.
     """
+    turns = places or {name: place for place, name in enumerate(columns, start=1)}
+
+    def draw_numbers(name: str, drawn: NDArray[np.int64], turn: int = 0) -> NDArray[Any]:
+        chances = draw_places(drawn.size, seed=seed, turn=turn + turns[name])
+        return _place_in_bins(table.column(name), drawn, chances, (public or {}).get(name))
+
+    codes = dict(codes)
+    numbers = {name: draw_numbers(name, codes[name]) for name in columns if has_numbers(table.column(name))}
+    settle_numbers(table, columns, codes, numbers, draw_numbers, seed=seed)
     released: dict[str, pa.Array] = {}
-    for place, name in enumerate(columns, start=turn + 1):
+    for name in columns:
         column = table.column(name)
-        if has_numbers(column):
-            places = draw_places(codes[name].size, seed=seed, turn=place)
-            known = (public or {}).get(name)
-            released[name] = to_arrow(_place_in_bins(column, codes[name], places, known))
+        if name in numbers:
+            released[name] = to_arrow(numbers[name])
             continue
         for label_name, labels in column_labels(column).items():
             released[label_name] = label_array(codes[name].astype(np.int32), labels)
@@ -111,10 +108,16 @@ def build_rows(
 
 
 def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
-    """A sentence for the write-up about where numbers within bins come from, if there are any."""
+    """What the write-up says of numbers within bins and of rules, if there are any."""
+    ruled = len(active_rules(table, columns))
+    told = (
+        f"Rows obey {ruled} stated {'rule' if ruled == 1 else 'rules'}, by public knowledge. "
+        if ruled
+        else ""
+    )
     numbers = [name for name in columns if has_numbers(table.column(name))]
     if not numbers:
-        return ""
+        return told.rstrip()
     known = [name for name in numbers if name in (public or {})]
     drawn = [name for name in numbers if name not in known]
     parts = []
@@ -122,7 +125,7 @@ def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | Non
         parts.append(f"from the values of a public table ({', '.join(known)})")
     if drawn:
         parts.append(f"with equal chance ({', '.join(drawn)})")
-    return f"Numbers within bins are drawn {' or '.join(parts)}."
+    return f"{told}Numbers within bins are drawn {' or '.join(parts)}."
 
 
 def _place_in_bins(
