@@ -1,17 +1,19 @@
 """What rules mean for cells and rows: judged by values, apart from the code that keeps them."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sfumato as sf
-from sfumato.errors import RecipeError
+from helpers.projects import write_project
+from sfumato.errors import RecipeError, SchemaError
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Tree
 from sfumato.recipes.repair import check_rules, draw_obeying
 from sfumato.recipes.rows import build_rows
 from sfumato.recipes.rules import find_zeros, mask_rule
-from sfumato.schema import parse_table
+from sfumato.schema import parse_table, table_spec
 
 COLUMNS = {
     "age": {"bins": [0, 3, 10, 20, 40, 80]},
@@ -313,3 +315,89 @@ def test_a_column_of_one_value_may_be_in_a_rule():
     assert set(draw_rows(table, 100)["a"]) == {0, 1}
     with pytest.raises(RecipeError, match="leaves no row"):
         check_rules(make_table(impossible=["one = 'only'"], columns=columns), ("one", "a"))
+
+
+NULLS = {
+    "age": {"range": [0, 89]},
+    "income": {"bins": [0, 100, 500], "nullable": True},
+    "job": {"values": ["cook", "nurse"], "nullable": True},
+    "rooms": {"range": [1, 9], "nullable": True},
+    "fare": {"bins": [0, 2.5, 10], "nullable": True},
+    "tips": {"bins": [0, 0.5, 5]},
+    "paid": {"bins": [0, 3.5, 15], "nullable": True},
+}
+
+
+def test_missing_values_are_null_and_the_others_keep_their_type():
+    table = make_table(columns=NULLS)
+    codes = {name: np.arange(60) % table.column(name).size for name in NULLS}
+    rows = build_rows(table, tuple(NULLS), codes, seed=1)
+    kinds = {name: str(rows[name].type) for name in NULLS}
+    assert kinds["age"] == kinds["income"] == kinds["rooms"] == "int64"
+    assert kinds["fare"] == "double"
+    assert "string" in kinds["job"]
+    for name in ("income", "job", "rooms", "fare"):
+        missing = codes[name] == table.column(name).size - 1
+        assert missing.any()
+        assert [value is None for value in rows[name].to_pylist()] == missing.tolist()
+    assert set(rows["rooms"].drop_null().to_pylist()) == set(range(1, 10))
+    assert set(rows["job"].drop_null().to_pylist()) == {"cook", "nurse"}
+
+
+def test_rules_hold_among_missing_values():
+    table = make_table(
+        rules=["income is missing exactly when age < 15", "paid = fare + tips"],
+        impossible=["job is missing and rooms > 3"],
+        columns=NULLS,
+    )
+    check_rules(table, tuple(NULLS))
+    rows = draw_rows(table)
+    for age, income in zip(rows["age"], rows["income"], strict=True):
+        assert (income is None) == (age < 15)
+    for job, rooms in zip(rows["job"], rows["rooms"], strict=True):
+        assert job is not None or rooms is None or rooms <= 3
+    complete = 0
+    for fare, tips, paid in zip(rows["fare"], rows["tips"], rows["paid"], strict=True):
+        if fare is not None and paid is not None:
+            complete += 1
+            assert paid == fare + tips
+    assert complete > 500
+    assert None in rows["fare"]
+
+
+@pytest.mark.parametrize("kind", ["tree", "field-groups"])
+@pytest.mark.usefixtures("seeded_noise")
+def test_a_release_with_nulls_verifies(tmp_path, kind):
+    ages = np.arange(3000) % 90
+    incomes = [None if age < 15 else int(age) for age in ages]
+    rows = pa.table({"age": ages, "income": pa.array(incomes, pa.int64())})
+    columns = {"age": {"range": [0, 89]}, "income": {"bins": [0, 50, 100], "nullable": True}}
+    more = 'rules = ["income is missing exactly when age < 15"]'
+    project = write_project(tmp_path, columns, rows=rows, delta=1e-6, more=more)
+    grouped = FieldGroups(table="t", groups=[["age", "income"]])
+    recipe = {"tree": Tree(table="t"), "field-groups": grouped}[kind]
+    release = sf.open(project).release(recipe, epsilon=5, delta=1e-6, out=tmp_path / "out")
+    assert release.table["income"].type == pa.int64()
+    share = release.table["income"].null_count / release.table.num_rows
+    assert abs(share - 1 / 6) < 0.05
+    for row in release.table.to_pylist():
+        assert (row["income"] is None) == (row["age"] < 15)
+    sf.verify(tmp_path / "out", ledger=tmp_path / "ledger.db")
+
+
+def test_independent_columns_that_are_drawn_given_a_rule_shift_their_counts():
+    """As docs/synthesis.md says of rules beyond the model: 1/6 and 1/6 become 1/26."""
+    columns = {"young": {"range": [0, 5]}, "income": {"range": [0, 4], "nullable": True}}
+    table = make_table(rules=["income is missing exactly when young = 0"], columns=columns)
+    rows = draw_rows(table, 20_000)
+    assert rows["income"].count(None) / 20_000 == pytest.approx(1 / 26, abs=0.006)
+
+
+def test_a_nullable_column_is_described_and_refused_where_it_means_nothing():
+    table = make_table(columns=NULLS)
+    again = parse_table("t", table_spec(table, tuple(NULLS)))
+    assert again.columns == table.columns
+    assert table.column("rooms").labels[-1] == "NULL"
+    for spec in ({"bounds": [0, 1]}, {"range": [0, 1], "outside": "other"}):
+        with pytest.raises(SchemaError, match="nullable"):
+            make_table(columns={"x": {**spec, "nullable": True}})

@@ -125,14 +125,18 @@ def settle_numbers(
     if not moved:
         return
     repair = _Repair(table, active_rules(table, columns), codes)
-    held: Numbers = {name: numbers[name].astype(np.float64) for name in moved}
+
+    def known(name: str, values: NDArray[Any], coded: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.where(coded < repair.readings[name].base, values.astype(np.float64), np.nan)
+
+    held: Numbers = {name: known(name, numbers[name], codes[name]) for name in moved}
     repair.add_up(codes, held)
     broken = np.flatnonzero(repair.broken(codes, held))
     for turn in range(1, _PLACES + 1):
         if not broken.size:
             break
         some = {name: values[broken] for name, values in codes.items()}
-        trial = {name: redraw(name, some[name], _TURN * turn).astype(np.float64) for name in held}
+        trial = {name: known(name, redraw(name, some[name], _TURN * turn), some[name]) for name in held}
         repair.add_up(some, trial)
         good = ~repair.broken(some, trial)
         for name, values in trial.items():
@@ -146,7 +150,7 @@ def settle_numbers(
             held[name][broken] = values
     repair.copy(codes, held, seed=seed)
     for name, values in held.items():
-        numbers[name] = values.astype(numbers[name].dtype)
+        numbers[name] = np.nan_to_num(values, nan=0.0).astype(numbers[name].dtype)
 
 
 class _Repair:
@@ -261,7 +265,8 @@ class _Repair:
                 broken |= (given >= 0) & (given != codes[rule.columns[1]])
             elif rule.kind == "sum" and numbers is not None and rule.columns[0] in numbers:
                 sums = add_columns(boxes.low, rule.columns[1:])
-                broken |= np.isfinite(sums) & (sums != boxes.low[rule.columns[0]])
+                total = boxes.low[rule.columns[0]]
+                broken |= np.isfinite(sums) & np.isfinite(total) & (sums != total)
             else:
                 broken |= breaks(rule, boxes)
         return broken

@@ -21,7 +21,7 @@ from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public
 from sfumato.recipes.repair import check_rules, settle_numbers
 from sfumato.recipes.rules import active_rules
 from sfumato.schema import Bins, Column, Table
-from sfumato.tables.arrays import label_array, to_arrow
+from sfumato.tables.arrays import hide_values, label_array, to_arrow
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 
@@ -85,13 +85,15 @@ def build_rows(
     The first and the last bin may be wider than their neighbours only to catch the rest; where they
     are, numbers are drawn next to the neighbour, over its width. A binned column with
     `outside = "other"` is released as text, the interval, because no number stands for `other`. Numbers
-    obey the rules of the table.
+    obey the rules of the table. A missing value of a nullable column is NULL.
     """
     turns = places or {name: place for place, name in enumerate(columns, start=1)}
 
     def draw_numbers(name: str, drawn: NDArray[np.int64], turn: int = 0) -> NDArray[Any]:
         chances = draw_places(drawn.size, seed=seed, turn=turn + turns[name])
-        return _place_in_bins(table.column(name), drawn, chances, (public or {}).get(name))
+        column = table.column(name)
+        known = np.minimum(drawn, column.size - len(column.extras) - 1)
+        return _place_in_bins(column, known, chances, (public or {}).get(name))
 
     codes = dict(codes)
     numbers = {name: draw_numbers(name, codes[name]) for name in columns if has_numbers(table.column(name))}
@@ -99,12 +101,22 @@ def build_rows(
     released: dict[str, pa.Array] = {}
     for name in columns:
         column = table.column(name)
-        if name in numbers:
-            released[name] = to_arrow(numbers[name])
+        if name in numbers or column.nullable:
+            released[name] = _hide_missing(column, codes[name], numbers.get(name))
             continue
         for label_name, labels in column_labels(column).items():
             released[label_name] = label_array(codes[name].astype(np.int32), labels)
     return pa.table(released)
+
+
+def _hide_missing(column: Column, codes: NDArray[np.int64], numbers: NDArray[Any] | None) -> pa.Array:
+    """The numbers, or labels in their own type, with NULL where a value is missing."""
+    assert column.domain is not None
+    size = column.domain.size
+    if numbers is not None:
+        return hide_values(to_arrow(numbers), codes >= size)
+    labels = label_array(np.minimum(codes, size - 1).astype(np.int32), column.domain.labels)
+    return hide_values(labels, codes >= size)
 
 
 def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
