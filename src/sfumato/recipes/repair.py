@@ -238,7 +238,7 @@ class _Repair:
             if not bad.size:
                 continue
             if good.size:
-                places = draw_places(bad.size, seed=seed, turn=_TURN + turn)
+                places = draw_places(bad.size, seed=seed, turn=_TURN * (_PLACES + 1) + turn)
                 source = good[np.floor(places * good.size).astype(np.int64)]
                 for name in names:
                     codes[name][bad] = codes[name][source]

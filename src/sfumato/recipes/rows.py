@@ -81,7 +81,8 @@ def build_rows(
     `seed` decides what is drawn, for every column by its number, which `places` may give.
     Listed values, ranges and periods are released as they are, combinations as the columns they
     combine. A bin becomes a number within it: one of the values of `public` in that bin, if there are
-    any, otherwise any number of it with equal chance. Numbers are whole if all edges of the column are.
+    any, otherwise any number of it with equal chance, or along the column's smooth density. Numbers are
+    whole if all edges of the column are.
     The first and the last bin may be wider than their neighbours only to catch the rest; where they
     are, numbers are drawn next to the neighbour, over its width. A binned column with
     `outside = "other"` is released as text, the interval, because no number stands for `other`. Numbers
@@ -93,9 +94,16 @@ def build_rows(
         chances = draw_places(drawn.size, seed=seed, turn=turn + turns[name])
         column = table.column(name)
         known = np.minimum(drawn, column.size - len(column.extras) - 1)
+        if name in tilts:
+            chances = _tilt_places(chances, tilts[name][known])
         return _place_in_bins(column, known, chances, (public or {}).get(name))
 
     codes = dict(codes)
+    tilts = {
+        name: _find_tilts(table.column(name), codes[name])
+        for name in columns
+        if table.column(name).density == "smooth" and name not in (public or {})
+    }
     numbers = {name: draw_numbers(name, codes[name]) for name in columns if has_numbers(table.column(name))}
     settle_numbers(table, columns, codes, numbers, draw_numbers, seed=seed)
     released: dict[str, pa.Array] = {}
@@ -131,10 +139,13 @@ def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | Non
     if not numbers:
         return told.rstrip()
     known = [name for name in numbers if name in (public or {})]
-    drawn = [name for name in numbers if name not in known]
+    smooth = [name for name in numbers if name not in known and table.column(name).density == "smooth"]
+    drawn = [name for name in numbers if name not in (*known, *smooth)]
     parts = []
     if known:
         parts.append(f"from the values of a public table ({', '.join(known)})")
+    if smooth:
+        parts.append(f"along lines that follow the counts of neighbouring bins ({', '.join(smooth)})")
     if drawn:
         parts.append(f"with equal chance ({', '.join(drawn)})")
     return f"{told}Numbers within bins are drawn {' or '.join(parts)}."
@@ -166,6 +177,37 @@ def _place_in_bins(
     highest = np.where(last, ends[codes + 1], np.nextafter(ends[codes + 1], -np.inf))
     numbers = np.clip(numbers, ends[codes], highest)
     return numbers if public is None else _replace_known(numbers, codes, places, public)
+
+
+def _find_tilts(column: Column, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For every bin how its density rises, from -1 (to nothing at its upper end) to 1 (from nothing).
+
+    The density is a line within a bin that keeps the bin's count. Its slope is the smaller of those to the
+    densities of both neighbours, or none between a rise and a fall (the minmod limiter of finite volumes),
+    so that no bump appears that the counts do not have. An outer bin of which only a part is used stays
+    even: it holds the numbers of the rest, too, and a line would move them further from where they are.
+    """
+    assert isinstance(column.domain, Bins)
+    ends = np.array([float(edge) for edge in column.domain.edges])
+    low, width = _clip_outer_bins(ends)
+    bins = width.size
+    height = np.bincount(codes[codes < bins], minlength=bins) / width
+    if bins == 1:
+        return np.zeros(1)
+    slopes = np.diff(height) / np.diff(low + width / 2)
+    before, after = np.append(slopes[0], slopes), np.append(slopes, slopes[-1])
+    nearer = np.where(np.abs(before) < np.abs(after), before, after)
+    slope = np.where(before * after > 0, nearer, 0.0)
+    rise = np.divide(slope * width, 2 * height, out=np.zeros(bins), where=height > 0)
+    return np.where(width < np.diff(ends), 0.0, np.clip(rise, -1.0, 1.0))
+
+
+def _tilt_places(places: NDArray[np.float64], tilts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Places in [0, 1) with the density 1 + tilt (2 place - 1), from evenly spread ones."""
+    level = 1 - tilts
+    root = level + np.sqrt(level**2 + 4 * tilts * places)
+    tilted = np.divide(2 * places, root, out=np.zeros_like(places), where=root > 0)
+    return np.minimum(tilted, np.nextafter(1.0, 0.0))
 
 
 def _clip_outer_bins(ends: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

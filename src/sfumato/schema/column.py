@@ -32,7 +32,7 @@ _MOST_LISTED = 40
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
 _DOMAIN_KEYS = ("values", "values_file", "ranges", "bins", "period", "range")
 _OTHER_KEYS = ("from", "names", "outside", "bounds", "origin", "drafted_from_data", "accept_drafted")
-_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, "format", "decimal", "missing", "missing_label", "nullable")
+_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, "format", "decimal", "missing", "missing_label", "nullable", "density")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,9 @@ class Column:
 
     How values are written: `format` is that of dates in text (as in strptime, or "epoch" and "epoch_ms"),
     `decimal` the sign before decimals, `missing` lists what stands for no value, besides nothing.
+
+    `density` says how synthetic rows spread numbers within bins: `even`, or `smooth`, along lines that follow
+    the counts of neighbouring bins.
 
     A column of dates or moments may have a public range of `dates`, first and last, in place of a domain:
     statements group by the periods in it. With `private_bounds` nobody knows the bounds of its numbers:
@@ -66,6 +69,7 @@ class Column:
     missing: tuple[str, ...] = ()
     missing_label: str | None = None
     nullable: bool = False
+    density: Literal["even", "smooth"] = "even"
     dates: tuple[date, date] | None = None
 
     def __post_init__(self) -> None:
@@ -165,6 +169,8 @@ def column_spec(column: Column) -> dict[str, Any]:
         spec["missing_label"] = column.missing_label
     if column.nullable:
         spec["nullable"] = True
+    if column.density != "even":
+        spec["density"] = column.density
     if column.drafted:
         spec["drafted_from_data"] = True
         spec["accept_drafted"] = column.accepted
@@ -252,6 +258,10 @@ def _check_reading(column: Column) -> None:
         )
     if not all(isinstance(text, str) for text in column.missing):
         raise SchemaError("missing must be a list of texts, such as ['NA', '-9']")
+    if column.density not in ("even", "smooth"):
+        raise SchemaError("density must be 'even' or 'smooth'")
+    if column.density == "smooth" and not isinstance(column.domain, Bins):
+        raise SchemaError("density = 'smooth' is about numbers within bins; declare bins, or leave it out")
     label = column.missing_label
     if column.nullable and (column.domain is None or label is None or column.outside == "other"):
         raise SchemaError(
@@ -299,6 +309,7 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         missing=tuple(_require_list(spec.get("missing", []), "missing")),
         missing_label=spec.get("missing_label", NULL if nullable else None),
         nullable=nullable,
+        density=spec.get("density", "even"),
     )
 
 
