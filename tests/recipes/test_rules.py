@@ -11,8 +11,8 @@ from helpers.projects import write_project
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Tree
 from sfumato.recipes.repair import check_rules, draw_obeying
-from sfumato.recipes.rows import build_rows
-from sfumato.recipes.rules import find_zeros, mask_rule
+from sfumato.recipes.rows import build_rows, describe_bins
+from sfumato.recipes.rules import active_rules, find_zeros, mask_rule
 from sfumato.schema import parse_table, table_spec
 
 COLUMNS = {
@@ -287,6 +287,20 @@ def test_rules_change_no_price(lay_out, kind):
     ruled = sf.open(lay_out(unit=RULED)).check(RECIPES[kind], epsilon=1, delta=1e-6)
     assert ruled.plan.costs == plain.plan.costs
     assert ruled.plan.digest != plain.plan.digest
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.usefixtures("seeded_noise")
+def test_entries_of_values_are_what_they_were_before_there_were_rules(lay_out, kind):
+    """Models keep their cells empty; nothing is repaired, and no write-up speaks of rules."""
+    listed = 'unit = "row"\nimpossible = [{a = [0, 1, 2], c = ["z"]}]'
+    curator = sf.open(lay_out(unit=listed))
+    (table,) = (curator.check(RECIPES[kind], epsilon=1, delta=1e-6).plan.table,)
+    assert active_rules(table, tuple(table.columns)) == ()
+    assert "rule" not in describe_bins(table, tuple(table.columns), None)
+    rows = curator.release(RECIPES[kind], epsilon=1, delta=1e-6).table.to_pylist()
+    met = any(row["a"] < 3 and row["c"] == "z" for row in rows)
+    assert not met or kind == "field-groups"
 
 
 def test_contradicting_rules_cost_nothing(lay_out):

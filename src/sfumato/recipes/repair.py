@@ -94,7 +94,7 @@ def draw_obeying(
         if not broken.size or drawn >= _MOST_DRAWN * rows:
             break
         # Twice as many rows in every turn, since those that are left are the rarer to be replaced.
-        count = min(max(64, broken.size << turn), _MOST_DRAWN * rows)
+        count = min(max(64, broken.size << turn), _MOST_DRAWN * rows - drawn)
         drawn += count
         others = draw(count, turn)
         repair.settle_codes(others)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import reduce
 from itertools import product
 
@@ -19,8 +18,8 @@ from numpy.typing import NDArray
 from sfumato.inference import Domain, tree_cells
 from sfumato.inference.domain import Columns
 from sfumato.recipes.public import has_numbers
-from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table
-from sfumato.schema.rules import Combination, Comparison, Condition, Rule, has_order, list_tests
+from sfumato.schema import Bins, Column, IntegerRange, Period, Table
+from sfumato.schema.rules import Comparison, Condition, Rule, has_order, list_tests
 
 Codes = Mapping[str, NDArray[np.int64]]
 Numbers = dict[str, NDArray[np.float64]]
@@ -118,18 +117,12 @@ class Boxes:
 
 
 def active_rules(table: Table, columns: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules that speak of `columns` only, with the entries of values that never meet."""
-    entries = (_entry_rule(entry) for entry in table.impossible)
-    return tuple(rule for rule in (*table.rules, *entries) if set(rule.columns) <= set(columns))
+    """The rules that speak of `columns` only.
 
-
-def _entry_rule(entry: Mapping[str, tuple[Label, ...]]) -> Rule:
-    parts = tuple(
-        Comparison(name, "in", tuple(Fraction(each) if isinstance(each, int) else each for each in labels))
-        for name, labels in entry.items()
-    )
-    text = " and ".join(f"{name} in {list(labels)}" for name, labels in entry.items())
-    return Rule(kind="impossible", text=text, columns=tuple(entry), condition=Combination("and", parts))
+    Entries of values that never meet are not among them: models keep these cells empty, and releases from
+    before there were rules must follow from their measurements still.
+    """
+    return tuple(rule for rule in table.rules if set(rule.columns) <= set(columns))
 
 
 def find_zeros(table: Table, columns: Sequence[str], *, held: Sequence[Columns] = ()) -> Zeros:
@@ -150,9 +143,7 @@ def find_zeros(table: Table, columns: Sequence[str], *, held: Sequence[Columns] 
     cliques = [*held, *(names for names, _ in zeros)]
     allowed = max(_LARGEST_TREE, tree_cells(domain, held) if held else 0)
     ruled: dict[frozenset[str], tuple[Columns, NDArray[np.bool_]]] = {}
-    for rule in table.rules:
-        if not set(rule.columns) <= set(columns):
-            continue
+    for rule in active_rules(table, columns):
         cells = math.prod(table.column(name).size for name in rule.columns)
         if cells > LARGEST_MASK or tree_cells(domain, [*cliques, rule.columns]) > allowed:
             continue
