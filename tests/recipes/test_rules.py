@@ -197,9 +197,10 @@ def test_a_value_is_missing_exactly_when_it_should_be():
     assert 0.1 < missing.mean() < 0.9
 
 
-def test_of_a_missing_value_a_comparison_says_nothing():
+@pytest.mark.parametrize("test", ["x < 2", "x >= 2", "x = 1", "x != 1", "x in (0, 3)"])
+def test_of_a_missing_value_a_comparison_says_nothing(test):
     columns = {"x": {"range": [0, 3], "missing_label": "none"}, "y": {"range": [0, 1]}}
-    table = make_table(impossible=["x < 2 and y = 1", "not x < 2 and y = 0"], columns=columns)
+    table = make_table(impossible=[f"{test} and y = 1", f"not {test} and y = 0"], columns=columns)
     ((_, mask),) = find_zeros(table, ("x", "y"))
     assert mask.reshape(5, 2)[4].tolist() == [False, False]
 
@@ -320,6 +321,22 @@ def test_a_rule_too_large_for_the_model_holds_all_the_same():
     x, y, z = values(draw_rows(table, 2000), "x", "y", "z")
     assert not ((x > 100) & (y > 100)).any()
     assert (z == x + y).all()
+
+
+def test_rows_that_are_drawn_anew_keep_what_no_rule_speaks_of():
+    """Whole rows of the model take the place of broken ones, so that other columns still go with theirs."""
+    columns = {name: {"range": [0, 9]} for name in ("x", "y", "twin")}
+    table = make_table(impossible=["x < 5 and y < 5"], columns=columns)
+
+    def draw(rows, turn):
+        generator = np.random.default_rng((9, turn))
+        x = generator.integers(0, 10, rows)
+        return {"x": x, "y": generator.integers(0, 10, rows), "twin": x.copy()}
+
+    codes = draw_obeying(table, tuple(columns), draw, rows=4000, seed=0)
+    assert not ((codes["x"] < 5) & (codes["y"] < 5)).any()
+    assert (codes["x"] == codes["twin"]).all()
+    assert np.mean(codes["x"] < 5) == pytest.approx(1 / 3, abs=0.04), "as the model is, given the rule"
 
 
 def test_a_column_of_one_value_may_be_in_a_rule():
