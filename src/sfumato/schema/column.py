@@ -27,6 +27,18 @@ OTHER = "other"
 NULL = "NULL"
 """The label of missing values of a nullable column, where labels are shown."""
 
+DATE_FORMATS = (
+    "%d.%m.%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%Y/%m/%d",
+    "%d-%b-%y",
+    "%m/%d/%Y %I:%M:%S %p",
+    "epoch",
+    "epoch_ms",
+)
+"""How dates are often written, besides as in 2025-12-31."""
+
 _MOST_VALUES = 2_000_000
 _MOST_LISTED = 40
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
