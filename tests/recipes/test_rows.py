@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.errors import RecipeError
+from sfumato.errors import RecipeError, SchemaError
 from sfumato.inference.model import assign_identifiers
 from sfumato.recipes.base import released_names
 from sfumato.recipes.public import public_identifiers, public_values, read_public
 from sfumato.recipes.rows import build_rows, model_domain
-from sfumato.schema import parse_table
+from sfumato.schema import parse_table, table_spec
 
 COLUMNS = {
     "place": {"values": ["n", "s"]},
@@ -146,3 +146,71 @@ def test_many_rows_are_quick():
     public = (groups[:100_000], np.arange(100_000) // 20)
     found = assign_identifiers(groups, most=20, seed=0, public=public)
     assert np.bincount(found).max() <= 20
+
+
+def binned(edges, density, **more):
+    columns = {"x": {"bins": edges, "density": density, **more}}
+    return parse_table("t", {"source": "t.csv", "unit": "row", "columns": columns})
+
+
+def spread(edges, counts, density="smooth", **more):
+    codes = np.repeat(np.arange(len(counts)), counts)
+    numbers = build_rows(binned(edges, density, **more), ("x",), {"x": codes}, seed=5)["x"].to_numpy()
+    return codes, numbers
+
+
+def test_a_smooth_density_keeps_counts_and_follows_its_neighbours():
+    edges, counts = [0, 0.5, 1, 1.5, 2.25], [40_000, 30_000, 20_000, 15_000]
+    codes, numbers = spread(edges, counts)
+    assert (np.minimum(np.searchsorted(edges, numbers, side="right") - 1, 3) == codes).all()
+    # Densities are 80, 60, 40 and 20 thousand. That of the second bin falls by 20 within it, a sixth to each
+    # side of its middle; a line with the tilt a has its mean at 1/2 + a/6 of the bin.
+    second = numbers[codes == 1]
+    assert np.mean((second - 0.5) / 0.5) == pytest.approx(1 / 2 - 1 / 36, abs=0.01)
+    _, even = spread(edges, counts, "even")
+    assert np.mean((even[codes == 1] - 0.5) / 0.5) == pytest.approx(1 / 2, abs=0.01)
+
+
+def test_no_bump_appears_that_the_counts_do_not_have():
+    for counts in ([10_000, 30_000, 10_000], [30_000, 10_000, 30_000], [20_000, 20_000, 20_000]):
+        codes, numbers = spread([0, 0.5, 1, 1.5], counts)
+        assert np.mean((numbers[codes == 1] - 0.5) / 0.5) == pytest.approx(1 / 2, abs=0.015)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=50)
+def test_a_smooth_density_stays_in_its_bins_whatever_the_counts(counts):
+    edges = [0, 1, 4, 6, 20, 21, 50][: len(counts) + 1]
+    codes, numbers = spread(edges, counts)
+    assert (np.minimum(np.searchsorted(edges, numbers, side="right") - 1, len(counts) - 1) == codes).all()
+
+
+def test_a_smooth_density_is_nearer_to_one_that_falls():
+    truth = np.floor(np.random.default_rng(1).exponential(10, 50_000))  # whole, as numbers of whole bins are
+    edges = [0, 5, 10, 20, 40]  # of the last one only a part is used
+    truth = truth[truth <= 40]
+    counts = np.bincount(np.minimum(np.searchsorted(edges, truth, side="right") - 1, 3))
+    levels = (np.arange(500) + 0.5) / 500
+    away = {
+        density: np.abs(
+            np.quantile(spread(edges, counts, density)[1], levels) - np.quantile(truth, levels)
+        ).mean()
+        for density in ("even", "smooth")
+    }
+    assert away["smooth"] < 0.85 * away["even"]
+
+
+def test_an_outer_bin_that_is_used_in_part_stays_even():
+    codes, numbers = spread([0, 0.5, 1, 9], [40_000, 30_000, 20_000])
+    assert np.mean((numbers[codes == 2] - 1) / 0.5) == pytest.approx(1 / 2, abs=0.015)
+
+
+def test_a_density_is_about_bins_alone():
+    with pytest.raises(SchemaError, match="within bins"):
+        parse_table(
+            "t", {"source": "t", "unit": "row", "columns": {"x": {"range": [0, 3], "density": "smooth"}}}
+        )
+    with pytest.raises(SchemaError, match="'even' or 'smooth'"):
+        binned([0, 1], "round")
+    table = binned([0, 1, 2], "smooth")
+    assert parse_table("t", table_spec(table, ("x",))).columns == table.columns

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sfumato.errors import SchemaError
-from sfumato.recipes.rows import find_zeros
+from sfumato.recipes.rules import find_zeros
 from sfumato.schema import parse_table, table_spec
 
 SPEC = {

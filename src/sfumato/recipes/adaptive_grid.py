@@ -34,13 +34,9 @@ from sfumato.recipes.base import (
 )
 from sfumato.recipes.granularity import Pool, Rounds, parse_norms, stated_norm
 from sfumato.recipes.public import public_identifiers
-from sfumato.recipes.rows import (
-    RowOptions,
-    build_rows,
-    describe_bins,
-    find_zeros,
-    model_domain,
-)
+from sfumato.recipes.repair import draw_obeying, turn_seed
+from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
+from sfumato.recipes.rules import find_zeros
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
@@ -240,18 +236,25 @@ class AdaptiveGrid(RowOptions):
                 f"adaptive-grid: {' x '.join(large)} has {domain.cells(large):,} cells, more than "
                 f"{_MOST_CELLS:,}; use coarser domains or fewer columns"
             )
-        build_tree(domain, self.marginals, limit=LARGEST_TREE)
+        zeros = find_zeros(table, self.columns, held=self.marginals)
+        build_tree(domain, [*self.marginals, *(names for names, _ in zeros)], limit=LARGEST_TREE)
 
     def _fit(self, table: Table, pool: Pool, progress: Callable[[str], None]) -> Model:
         domain = model_domain(table, self.columns)
-        zeros = find_zeros(table, self.columns)
+        zeros = find_zeros(table, self.columns, held=self.marginals)
         noisy = pool.measurements()
         return quantise(
             estimate(domain, noisy, total=pool.total, seed=self.seed, zeros=zeros, progress=progress)
         )
 
     def _draw(self, table: Table, model: Model) -> pa.Table:
-        codes = model.sample(int(model.total) if self.rows is None else self.rows, seed=self.seed)
+        codes = draw_obeying(
+            table,
+            self.columns,
+            lambda count, turn: model.sample(count, seed=turn_seed(self.seed, turn)),
+            rows=int(model.total) if self.rows is None else self.rows,
+            seed=self.seed,
+        )
         rows = build_rows(table, self.columns, codes, seed=self.seed, public=self.within_bins)
         if self.identifiers is False:
             return rows

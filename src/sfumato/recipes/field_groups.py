@@ -37,6 +37,7 @@ from sfumato.recipes.base import (
     stack_epsilons,
 )
 from sfumato.recipes.cell_counts import finish_counts
+from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins
 
 if TYPE_CHECKING:
@@ -209,20 +210,27 @@ class FieldGroups(RowOptions):
         count = self.rows
         if count is None:
             count = min(max(0, round(_estimate_total(measurements))), _MOST_ROWS)
-        public = self.within_bins
-        parts: dict[str, pa.ChunkedArray] = {}
-        empty = []
-        for turn, measurement in enumerate(measurements):
-            group = measurement.request.columns
-            cells, counts = self._cut(plan.table, measurement)
-            if not counts.any():
-                empty.append(list(group))
-            codes = _draw_group(plan.table, group, cells, counts, count=count, seed=self.seed, turn=turn)
-            rows = build_rows(plan.table, group, codes, seed=self.seed, turn=len(parts), public=public)
-            parts |= dict(zip(rows.column_names, rows.columns, strict=True))
-        names = released_names(plan.table, self._find_columns(plan.table))
+        groups = [measurement.request.columns for measurement in measurements]
+        passed = [self._cut(plan.table, measurement) for measurement in measurements]
+        empty = [list(group) for group, (_, counts) in zip(groups, passed, strict=True) if not counts.any()]
+
+        def draw(rows: int, turn: int) -> dict[str, NDArray[np.int64]]:
+            codes: dict[str, NDArray[np.int64]] = {}
+            seed = turn_seed(self.seed, turn)
+            for place, (group, (cells, counts)) in enumerate(zip(groups, passed, strict=True)):
+                codes |= _draw_group(plan.table, group, cells, counts, count=rows, seed=seed, turn=place)
+            return codes
+
+        columns = tuple(name for group in groups for name in group)
+        codes = draw_obeying(plan.table, columns, draw, rows=count, seed=self.seed)
+        places: dict[str, int] = {}
+        released = 0
+        for group in groups:
+            places |= {name: released + place for place, name in enumerate(group, start=1)}
+            released += len(released_names(plan.table, group))
+        table = build_rows(plan.table, columns, codes, seed=self.seed, places=places, public=self.within_bins)
         facts = {"rows": count, **({"nothing_passed": empty} if empty else {})}
-        return pa.table({name: parts[name] for name in names}), facts
+        return table.select(released_names(plan.table, self._find_columns(plan.table))), facts
 
     def _cut(
         self, table: Table, measurement: Measurement

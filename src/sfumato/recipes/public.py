@@ -170,7 +170,7 @@ def unpack_numbers(record: Mapping[str, Any], key: str, kind: str, *, most: int)
 
 def has_numbers(column: Column) -> bool:
     """Whether rows hold a number within a bin of `column`."""
-    return isinstance(column.domain, Bins) and not column.extras
+    return isinstance(column.domain, Bins) and (column.nullable or not column.extras)
 
 
 def _look_up(values: pa.Array, labels: tuple[int | str, ...]) -> NDArray[np.int64]:

@@ -18,8 +18,10 @@ from sfumato.inference import Domain
 from sfumato.inference.model import draw_places
 from sfumato.recipes.base import Options, column_labels
 from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
+from sfumato.recipes.repair import check_rules, settle_numbers
+from sfumato.recipes.rules import active_rules
 from sfumato.schema import Bins, Column, Table
-from sfumato.tables.arrays import label_array, to_arrow
+from sfumato.tables.arrays import hide_values, label_array, to_arrow
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
 
@@ -52,8 +54,9 @@ class RowOptions(Options):
     ) -> Self:
         """The recipe with what it needs of its public table in place of the file's name.
 
-        So the plan alone states all that the release depends on.
+        So the plan alone states all that the release depends on. Rules that leave no row are refused.
         """
+        check_rules(table, columns)
         if not isinstance(self.public, str):
             return self
         return replace(self, public=read_public(self.public, table, columns, groups=identifiers_by))
@@ -64,65 +67,88 @@ def model_domain(table: Table, columns: Sequence[str]) -> Domain:
     return Domain({name: table.column(name).size for name in columns})
 
 
-def find_zeros(table: Table, columns: Sequence[str]) -> list[tuple[tuple[str, ...], NDArray[np.bool_]]]:
-    """The cells that the schema says no record can be in: columns and a mask over their cells."""
-    zeros = []
-    for rule in table.impossible:
-        if set(rule) <= set(columns):
-            mask = np.ones(1, np.bool_)
-            for name, labels in rule.items():
-                listed = np.array([label in labels for label in table.column(name).labels])
-                mask = np.logical_and.outer(mask, listed).reshape(-1)
-            zeros.append((tuple(rule), mask))
-    return zeros
-
-
 def build_rows(
     table: Table,
     columns: Sequence[str],
     codes: Mapping[str, NDArray[np.int64]],
     *,
     seed: int,
-    turn: int = 0,
+    places: Mapping[str, int] | None = None,
     public: WithinBins | None = None,
 ) -> pa.Table:
     """The rows that `codes` stand for, in the `columns` of `table`.
 
-    `seed` and `turn`, which tells the parts of a release apart, decide what is drawn.
+    `seed` decides what is drawn, for every column by its number, which `places` may give.
     Listed values, ranges and periods are released as they are, combinations as the columns they
     combine. A bin becomes a number within it: one of the values of `public` in that bin, if there are
-    any, otherwise any number of it with equal chance. Numbers are whole if all edges of the column are.
+    any, otherwise any number of it with equal chance, or along the column's smooth density. Numbers are
+    whole if all edges of the column are.
     The first and the last bin may be wider than their neighbours only to catch the rest; where they
     are, numbers are drawn next to the neighbour, over its width. A binned column with
-    `outside = "other"` is released as text, the interval, because no number stands for `other`. Rows
-    that are built in several turns say which columns came before, so that none share their draws.
+    `outside = "other"` is released as text, the interval, because no number stands for `other`. Numbers
+    obey the rules of the table. A missing value of a nullable column is NULL.
     """
-    released: dict[str, pa.Array] = {}
-    for place, name in enumerate(columns, start=turn + 1):
+    turns = places or {name: place for place, name in enumerate(columns, start=1)}
+
+    def draw_numbers(name: str, drawn: NDArray[np.int64], turn: int = 0) -> NDArray[Any]:
+        chances = draw_places(drawn.size, seed=seed, turn=turn + turns[name])
         column = table.column(name)
-        if has_numbers(column):
-            places = draw_places(codes[name].size, seed=seed, turn=place)
-            known = (public or {}).get(name)
-            released[name] = to_arrow(_place_in_bins(column, codes[name], places, known))
+        known = np.minimum(drawn, column.size - len(column.extras) - 1)
+        if name in tilts:
+            chances = _tilt_places(chances, tilts[name][known])
+        return _place_in_bins(column, known, chances, (public or {}).get(name))
+
+    codes = dict(codes)
+    tilts = {
+        name: _find_tilts(table.column(name), codes[name])
+        for name in columns
+        if table.column(name).density == "smooth" and name not in (public or {})
+    }
+    numbers = {name: draw_numbers(name, codes[name]) for name in columns if has_numbers(table.column(name))}
+    settle_numbers(table, columns, codes, numbers, draw_numbers, seed=seed)
+    released: dict[str, pa.Array] = {}
+    for name in columns:
+        column = table.column(name)
+        if name in numbers or column.nullable:
+            released[name] = _hide_missing(column, codes[name], numbers.get(name))
             continue
         for label_name, labels in column_labels(column).items():
             released[label_name] = label_array(codes[name].astype(np.int32), labels)
     return pa.table(released)
 
 
+def _hide_missing(column: Column, codes: NDArray[np.int64], numbers: NDArray[Any] | None) -> pa.Array:
+    """The numbers, or labels in their own type, with NULL where a value is missing."""
+    assert column.domain is not None
+    size = column.domain.size
+    if numbers is not None:
+        return hide_values(to_arrow(numbers), codes >= size)
+    labels = label_array(np.minimum(codes, size - 1).astype(np.int32), column.domain.labels)
+    return hide_values(labels, codes >= size)
+
+
 def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
-    """A sentence for the write-up about where numbers within bins come from, if there are any."""
+    """What the write-up says of numbers within bins and of rules, if there are any."""
+    ruled = len(active_rules(table, columns))
+    told = (
+        f"Rows obey {ruled} stated {'rule' if ruled == 1 else 'rules'}, by public knowledge. "
+        if ruled
+        else ""
+    )
     numbers = [name for name in columns if has_numbers(table.column(name))]
     if not numbers:
-        return ""
+        return told.rstrip()
     known = [name for name in numbers if name in (public or {})]
-    drawn = [name for name in numbers if name not in known]
+    smooth = [name for name in numbers if name not in known and table.column(name).density == "smooth"]
+    drawn = [name for name in numbers if name not in (*known, *smooth)]
     parts = []
     if known:
         parts.append(f"from the values of a public table ({', '.join(known)})")
+    if smooth:
+        parts.append(f"along lines that follow the counts of neighbouring bins ({', '.join(smooth)})")
     if drawn:
         parts.append(f"with equal chance ({', '.join(drawn)})")
-    return f"Numbers within bins are drawn {' or '.join(parts)}."
+    return f"{told}Numbers within bins are drawn {' or '.join(parts)}."
 
 
 def _place_in_bins(
@@ -151,6 +177,37 @@ def _place_in_bins(
     highest = np.where(last, ends[codes + 1], np.nextafter(ends[codes + 1], -np.inf))
     numbers = np.clip(numbers, ends[codes], highest)
     return numbers if public is None else _replace_known(numbers, codes, places, public)
+
+
+def _find_tilts(column: Column, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """For every bin how its density rises, from -1 (to nothing at its upper end) to 1 (from nothing).
+
+    The density is a line within a bin that keeps the bin's count. Its slope is the smaller of those to the
+    densities of both neighbours, or none between a rise and a fall (the minmod limiter of finite volumes),
+    so that no bump appears that the counts do not have. An outer bin of which only a part is used stays
+    even: it holds the numbers of the rest, too, and a line would move them further from where they are.
+    """
+    assert isinstance(column.domain, Bins)
+    ends = np.array([float(edge) for edge in column.domain.edges])
+    low, width = _clip_outer_bins(ends)
+    bins = width.size
+    height = np.bincount(codes[codes < bins], minlength=bins) / width
+    if bins == 1:
+        return np.zeros(1)
+    slopes = np.diff(height) / np.diff(low + width / 2)
+    before, after = np.append(slopes[0], slopes), np.append(slopes, slopes[-1])
+    nearer = np.where(np.abs(before) < np.abs(after), before, after)
+    slope = np.where(before * after > 0, nearer, 0.0)
+    rise = np.divide(slope * width, 2 * height, out=np.zeros(bins), where=height > 0)
+    return np.where(width < np.diff(ends), 0.0, np.clip(rise, -1.0, 1.0))
+
+
+def _tilt_places(places: NDArray[np.float64], tilts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Places in [0, 1) with the density 1 + tilt (2 place - 1), from evenly spread ones."""
+    level = 1 - tilts
+    root = level + np.sqrt(level**2 + 4 * tilts * places)
+    tilted = np.divide(2 * places, root, out=np.zeros_like(places), where=root > 0)
+    return np.minimum(tilted, np.nextafter(1.0, 0.0))
 
 
 def _clip_outer_bins(ends: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

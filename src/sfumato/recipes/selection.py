@@ -61,7 +61,9 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, find_zeros, model_domain
+from sfumato.recipes.repair import draw_obeying, turn_seed
+from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
+from sfumato.recipes.rules import find_zeros
 
 if TYPE_CHECKING:
     from sfumato.schema import Table
@@ -146,9 +148,8 @@ class Selection(RowOptions):
             model.seed = self.seed
             models[format_exact(epsilon)] = model
             count = min(round(model.total), _MOST_ROWS) if self.rows is None else self.rows
-            codes = model.sample(count, seed=self.seed)
-            if whole is None:
-                codes = fitting.compression.expand(codes, seed=self.seed)
+            compression = fitting.compression if whole is None else None
+            codes = self._draw(plan.table, columns, model, compression, rows=count)
             tables.append(build_rows(plan.table, columns, codes, seed=self.seed, public=self.within_bins))
             sizes = fitting.domain
             facts.append(
@@ -171,6 +172,18 @@ class Selection(RowOptions):
         facts = {"columns": ", ".join(columns), "bins": describe_bins(plan.table, columns, self.within_bins)}
         texts = {**self.texts, "postprocessing": _POSTPROCESSING}
         return {key: text.format(**facts) for key, text in texts.items()}
+
+    def _draw(
+        self, table: Table, columns: Columns, model: Model, compression: Compression | None, *, rows: int
+    ) -> dict[str, NDArray[np.int64]]:
+        """The codes of rows that obey the rules; `compression` is that of a model over joined values."""
+
+        def draw(count: int, turn: int) -> dict[str, NDArray[np.int64]]:
+            seed = turn_seed(self.seed, turn)
+            codes = model.sample(count, seed=seed)
+            return codes if compression is None else compression.expand(codes, seed=seed)
+
+        return draw_obeying(table, columns, draw, rows=rows, seed=self.seed)
 
     def _find_columns(self, table: Table) -> Columns:
         """The columns of the rows: those that are listed, or all that have a domain."""

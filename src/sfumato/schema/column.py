@@ -24,6 +24,9 @@ Policy = Literal["drop", "clamp", "other"]
 OTHER = "other"
 """The label of values that are not in the domain, where `outside` says so."""
 
+NULL = "NULL"
+"""The label of missing values of a nullable column, where labels are shown."""
+
 DATE_FORMATS = (
     "%d.%m.%Y",
     "%m/%d/%Y",
@@ -41,7 +44,7 @@ _MOST_LISTED = 40
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")
 _DOMAIN_KEYS = ("values", "values_file", "ranges", "bins", "period", "range")
 _OTHER_KEYS = ("from", "names", "outside", "bounds", "origin", "drafted_from_data", "accept_drafted")
-_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, "format", "decimal", "missing", "missing_label")
+_KEYS = (*_OTHER_KEYS, *_DOMAIN_KEYS, "format", "decimal", "missing", "missing_label", "nullable", "density")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +53,14 @@ class Column:
 
     `outside` says what happens to a record whose value is not in the domain: `drop` it, `clamp` the
     number to the nearest end, or count it under `other`. A missing value has no nearest end, so
-    under `clamp` it is dropped. With `missing_label` it is a value of its own, under that label.
+    under `clamp` it is dropped. With `missing_label` it is a value of its own, under that label; where a
+    column is `nullable`, synthetic rows hold NULL in its place, and other values keep their type.
 
     How values are written: `format` is that of dates in text (as in strptime, or "epoch" and "epoch_ms"),
     `decimal` the sign before decimals, `missing` lists what stands for no value, besides nothing.
+
+    `density` says how synthetic rows spread numbers within bins: `even`, or `smooth`, along lines that follow
+    the counts of neighbouring bins.
 
     A column of dates or moments may have a public range of `dates`, first and last, in place of a domain:
     statements group by the periods in it. With `private_bounds` nobody knows the bounds of its numbers:
@@ -73,6 +80,8 @@ class Column:
     decimal: Literal[".", ","] = "."
     missing: tuple[str, ...] = ()
     missing_label: str | None = None
+    nullable: bool = False
+    density: Literal["even", "smooth"] = "even"
     dates: tuple[date, date] | None = None
 
     def __post_init__(self) -> None:
@@ -170,6 +179,10 @@ def column_spec(column: Column) -> dict[str, Any]:
         spec["missing"] = list(column.missing)
     if column.missing_label is not None:
         spec["missing_label"] = column.missing_label
+    if column.nullable:
+        spec["nullable"] = True
+    if column.density != "even":
+        spec["density"] = column.density
     if column.drafted:
         spec["drafted_from_data"] = True
         spec["accept_drafted"] = column.accepted
@@ -257,7 +270,16 @@ def _check_reading(column: Column) -> None:
         )
     if not all(isinstance(text, str) for text in column.missing):
         raise SchemaError("missing must be a list of texts, such as ['NA', '-9']")
+    if column.density not in ("even", "smooth"):
+        raise SchemaError("density must be 'even' or 'smooth'")
+    if column.density == "smooth" and not isinstance(column.domain, Bins):
+        raise SchemaError("density = 'smooth' is about numbers within bins; declare bins, or leave it out")
     label = column.missing_label
+    if column.nullable and (column.domain is None or label is None or column.outside == "other"):
+        raise SchemaError(
+            "nullable needs a column with a domain over one stored column, and outside = 'drop' or 'clamp': "
+            "`other` is neither a value nor missing"
+        )
     if label is None:
         return
     if column.domain is None or isinstance(column.domain, Tuples) or not isinstance(label, str) or not label:
@@ -280,6 +302,7 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         origin = f"{path.name} (sha256 {sha256})"
         spec = {**spec, "values_file": values}
     dates = _parse_dates(spec)
+    nullable = _flag(spec, "nullable")
     if dates is not None:
         spec = {key: value for key, value in spec.items() if key != "range"}
     return Column(
@@ -296,7 +319,9 @@ def _parse_column(name: str, spec: Mapping[str, Any], folder: Path | None) -> Co
         format=spec.get("format"),
         decimal=spec.get("decimal", "."),
         missing=tuple(_require_list(spec.get("missing", []), "missing")),
-        missing_label=spec.get("missing_label"),
+        missing_label=spec.get("missing_label", NULL if nullable else None),
+        nullable=nullable,
+        density=spec.get("density", "even"),
     )
 
 

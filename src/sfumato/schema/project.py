@@ -198,6 +198,10 @@ def _refuse_private_files(tables: Mapping[str, Any], folder: Path) -> None:
         columns = spec.get("columns")
         listed = columns.values() if isinstance(columns, dict) else ()
         named = [each.get("values_file") for each in listed if isinstance(each, dict)]
+        rules = spec.get("rules")
+        named += [
+            each.get("file") for each in (rules if isinstance(rules, list) else ()) if isinstance(each, dict)
+        ]
         files = [folder / each for each in (*named, spec.get("parameters")) if isinstance(each, str)]
         if _is_public(spec):
             files += list_files(str(spec.get("source")), folder)

@@ -17,6 +17,7 @@ from sfumato.errors import SchemaError
 from sfumato.exact import parse_whole
 from sfumato.schema.column import Column, column_spec, parse_column, refuse_unknown_keys
 from sfumato.schema.contest import read_parameters
+from sfumato.schema.rules import Rule, parse_impossible, parse_rule, rule_spec
 
 if TYPE_CHECKING:
     from sfumato.schema.domain import Label
@@ -42,6 +43,7 @@ _KEYS = (
     "parameters",
     "columns",
     "impossible",
+    "rules",
     "public",
     "encoding",
     "text_limit",
@@ -126,6 +128,7 @@ class Table:
     `bounding` says how an individual's records are bounded by `max_records`: `truncate` keeps at most
     that many, `weight` keeps all and gives each the weight min(1, max_records / records). `impossible`
     lists what no record can be, by public knowledge: each entry gives columns values that never meet.
+    `rules` are conditions that no record meets, and what holds for every record.
 
     A text file is in `encoding`. Texts longer than `text_limit` characters are cut there. What was read is
     kept, `sealed` in memory or in a private file, for the next question. With a `reference`, the individual
@@ -138,6 +141,7 @@ class Table:
     columns: Mapping[str, Column] = field(default_factory=dict)
     bounding: Bounding = "truncate"
     impossible: tuple[Mapping[str, tuple[Label, ...]], ...] = ()
+    rules: tuple[Rule, ...] = ()
     encoding: str = "utf-8"
     text_limit: int = 1000
     sealed: Literal["memory", "file"] = "memory"
@@ -243,13 +247,15 @@ def parse_table(
     if not isinstance(source, str) or not source or source == "TODO":
         raise SchemaError(f"{where}: source must name a Parquet, CSV or CSV.gz file, or a table by its URL")
     check_location(source, where=f"{where}: source")
+    impossible, rules = _parse_rules(spec, columns, folder=folder, where=where)
     return Table(
         name=name,
         source=source,
         unit=unit,
         columns=columns,
         bounding=spec.get("bounding", "truncate"),
-        impossible=_parse_impossible(spec.get("impossible", []), columns, where=where),
+        impossible=impossible,
+        rules=rules,
         encoding=spec.get("encoding", "utf-8"),
         text_limit=spec.get("text_limit", 1000),
         sealed=spec.get("sealed", "memory"),
@@ -268,11 +274,14 @@ def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:
 
 def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     """The description that reads back as `table` with the named columns only."""
-    impossible = [
+    impossible: list[Any] = [
         {name: list(labels) for name, labels in rule.items()}
         for rule in table.impossible
         if set(rule) <= set(columns)
     ]
+    kept = [rule for rule in table.rules if set(rule.columns) <= set(columns)]
+    impossible += [rule.text for rule in kept if rule.kind == "impossible"]
+    rules = [rule_spec(rule) for rule in kept if rule.kind != "impossible"]
     return {
         "source": public_location(table.source),
         "unit": table.unit.column or "row",
@@ -281,6 +290,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
         "bounding": table.bounding,
         "columns": {name: column_spec(table.columns[name]) for name in columns},
         **({"impossible": impossible} if impossible else {}),
+        **({"rules": rules} if rules else {}),
         **({"encoding": table.encoding} if table.encoding != "utf-8" else {}),
         **({"text_limit": table.text_limit} if table.text_limit != 1000 else {}),
         **({} if table.reference is None else {"references": _reference_spec(table.reference)}),
@@ -367,27 +377,39 @@ def public_location(location: str) -> str:
     return f"postgresql://{host}{parts.path}" + (f"?{query}" if query else "")
 
 
-def _parse_impossible(
-    value: object, columns: Mapping[str, Column], *, where: str
-) -> tuple[dict[str, tuple[Label, ...]], ...]:
-    """What no record can be: entries that give at least two columns values of their domains."""
-    rules = []
-    for entry in value if isinstance(value, list) else [value]:
-        if not isinstance(entry, dict) or len(entry) < 2:
-            raise SchemaError(
-                f"{where}: impossible must list entries that name at least two columns, such as "
-                "{age = [0, 1], job = ['teacher']}"
-            )
-        rule: dict[str, tuple[Label, ...]] = {}
-        for name, listed in entry.items():
-            labels = tuple(listed) if isinstance(listed, list) else (listed,)
-            if name not in columns or columns[name].domain is None:
-                raise SchemaError(f"{where}: impossible names {name!r}, which is no column with a domain")
-            if not labels or not set(labels) <= set(columns[name].labels):
-                raise SchemaError(f"{where}: impossible gives {name!r} a value that is not in its domain")
-            rule[name] = labels
-        rules.append(rule)
-    return tuple(rules)
+def _parse_rules(
+    spec: Mapping[str, Any], columns: Mapping[str, Column], *, folder: Path | None, where: str
+) -> tuple[tuple[dict[str, tuple[Label, ...]], ...], tuple[Rule, ...]]:
+    """What `impossible` and `rules` say: entries of values that never meet, and everything else."""
+    given, stated = spec.get("impossible", []), spec.get("rules", [])
+    listed = given if isinstance(given, list) else [given]
+    if not isinstance(stated, list):
+        raise SchemaError(f"{where}: rules must be a list of texts")
+    try:
+        rules = [parse_impossible(each, columns) for each in listed if isinstance(each, str)]
+        rules += [parse_rule(each, columns, folder=folder) for each in stated]
+    except SchemaError as error:
+        raise SchemaError(f"{where}: {error}") from None
+    entries = [each for each in listed if not isinstance(each, str)]
+    return tuple(_parse_entry(each, columns, where=where) for each in entries), tuple(rules)
+
+
+def _parse_entry(entry: object, columns: Mapping[str, Column], *, where: str) -> dict[str, tuple[Label, ...]]:
+    """What no record can be: at least two columns with values of their domains."""
+    if not isinstance(entry, dict) or len(entry) < 2:
+        raise SchemaError(
+            f"{where}: impossible must list conditions such as 'age < 15 and income > 0', or entries that "
+            "name at least two columns, such as {age = [0, 1], job = ['teacher']}"
+        )
+    rule: dict[str, tuple[Label, ...]] = {}
+    for name, listed in entry.items():
+        labels = tuple(listed) if isinstance(listed, list) else (listed,)
+        if name not in columns or columns[name].domain is None:
+            raise SchemaError(f"{where}: impossible names {name!r}, which is no column with a domain")
+        if not labels or not set(labels) <= set(columns[name].labels):
+            raise SchemaError(f"{where}: impossible gives {name!r} a value that is not in its domain")
+        rule[name] = labels
+    return rule
 
 
 def _parse_reference(

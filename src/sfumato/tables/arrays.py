@@ -61,6 +61,22 @@ def label_array(codes: NDArray[np.int32], labels: tuple[int | str, ...]) -> pa.A
     )
 
 
+def hide_values(column: pa.Array, hidden: NDArray[np.bool_]) -> pa.Array:
+    """The array with NULL where `hidden` is true.
+
+    >>> hide_values(to_arrow(np.array([1, 2], np.int64)), np.array([True, False])).to_pylist()
+    [None, 2]
+    """
+    if not hidden.any():
+        return column
+    seen = pa.py_buffer(np.packbits(~hidden, bitorder="little"))
+    inner = column.indices if pa.types.is_dictionary(column.type) else column
+    buffers = [seen, *inner.buffers()[1:]]
+    if inner is column:
+        return pa.Array.from_buffers(column.type, len(column), buffers)
+    return pa.DictionaryArray.from_buffers(column.type, len(column), buffers, column.dictionary)
+
+
 def _text_array(texts: list[str]) -> pa.Array:
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([0, *(len(text) for text in encoded)], dtype=np.int32)
