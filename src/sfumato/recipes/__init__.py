@@ -23,6 +23,7 @@ from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.related import Related
 from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Quantiles",
     "Recipe",
     "RecipeFile",
+    "Related",
     "Tree",
     "UserCounts",
     "find_part",

@@ -21,6 +21,7 @@ from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.related import Related
 from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
 
@@ -37,6 +38,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "logistic": Logistic,
     "network": Network,
     "quantiles": Quantiles,
+    "related": Related,
     "tree": Tree,
     "user-counts": UserCounts,
 }

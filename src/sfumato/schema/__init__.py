@@ -7,6 +7,7 @@ A `domain` says which values there are, a `column` where they are stored and how
 from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refuse_unknown_keys, suggest_name
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
+from sfumato.schema.family import Family, relate_tables
 from sfumato.schema.part import Part, split_people
 from sfumato.schema.project import (
     Project,
@@ -25,6 +26,7 @@ __all__ = [
     "Bins",
     "Column",
     "Domain",
+    "Family",
     "IntegerRange",
     "Label",
     "Parameters",
@@ -49,6 +51,7 @@ __all__ = [
     "read_toml",
     "refuse_private_file",
     "refuse_unknown_keys",
+    "relate_tables",
     "split_people",
     "suggest_name",
     "table_spec",
