@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/related.py --tables DIR      taxis and their trips, places and their incidents
 
 DIR holds chicago_taxi/trips.parquet and stlouis/incidents.parquet. `related` spends epsilon once on both
-tables. Alone, each table gets half of it by `adaptive`, at the same bound on records, and every child is given
-to a parent by chance: nothing else is known. Figures are L1 distances between true and synthetic
+tables. Alone, each table gets half of it by `adaptive`, at the same bound on records, and every child is
+given to a parent by chance: nothing else is known. Figures are L1 distances between true and synthetic
 shares, from 0 to 2: of the numbers of children, and means over all pairs of columns, one of the parent
 and one of the child, and one of a child and one of the next.
 """
@@ -62,7 +62,12 @@ def write_project(folder: Path, task: dict, tables: Path) -> None:
         rows = duckdb.sql(task[name].format(dir=tables)).to_arrow_table()
         pq.write_table(rows, folder / f"{name}.parquet")
     lines = ["[budget]", "epsilon = 1000", f"delta = {DELTA}", "[tables.parents]"]
-    lines += ['source = "parents.parquet"', 'unit = "id"', "max_records = 1", *describe("parents", task["above"])]
+    lines += [
+        'source = "parents.parquet"',
+        'unit = "id"',
+        "max_records = 1",
+        *describe("parents", task["above"]),
+    ]
     lines += ["[tables.children]", 'source = "children.parquet"', f"max_records = {task['most']}"]
     lines += ['references = {parent = "parents.id"}', *describe("children", task["below"])]
     (folder / "sfumato.toml").write_text("\n".join(lines))
@@ -130,6 +135,11 @@ def alone(curator: sf.Curator, epsilon: float) -> tuple[pa.Table, pa.Table]:
     return parents.append_column("id", pa.array(ids)), children.append_column("parent", pa.array(given))
 
 
+def _line(name: str, epsilon: float, label: str, figures: list[float], digits: int) -> str:
+    columns = (f"{value:{width}.{digits}f}" for value, width in zip(figures, (8, 14, 12), strict=True))
+    return f"{name:8}{epsilon:8g}  {label:9}{''.join(columns)}"
+
+
 def main() -> int:
     """Prints the figures of every table and epsilon."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -140,13 +150,15 @@ def main() -> int:
         print("benchmarks/related.py: no tables; give --tables DIR", file=sys.stderr)
         return 0
     head = f"{'':8}{'epsilon':>8}  {'':9}{'number':>8}{'parent-child':>14}{'child-next':>12}{'CPU s':>8}"
-    print(head)
+    print(head, flush=True)
     for name, task in {"taxis": TAXIS, "places": PLACES}.items():
         with tempfile.TemporaryDirectory() as kept:
             folder = Path(kept)
             write_project(folder, task, options.tables)
             curator = sf.open(folder / "sfumato.toml")
-            true = measure(task, *(pq.read_table(folder / f"{each}.parquet") for each in ("parents", "children")))
+            true = measure(
+                task, *(pq.read_table(folder / f"{each}.parquet") for each in ("parents", "children"))
+            )
             for epsilon in options.epsilons:
                 begun = time.process_time()
                 recipe = Related(table="children", order=task["order"])
@@ -158,8 +170,8 @@ def main() -> int:
                 rows = [("related", together, spent), ("alone", apart, time.process_time() - begun)]
                 ratios = [two / one for one, two in zip(together, apart, strict=True)]
                 for label, figures, seconds in rows:
-                    print(f"{name:8}{epsilon:8g}  {label:9}{figures[0]:8.3f}{figures[1]:14.3f}{figures[2]:12.3f}{seconds:8.1f}")
-                print(f"{name:8}{epsilon:8g}  {'ratio':9}{ratios[0]:8.2f}{ratios[1]:14.2f}{ratios[2]:12.2f}", flush=True)
+                    print(_line(name, epsilon, label, figures, 3), f"{seconds:7.1f}")
+                print(_line(name, epsilon, "ratio", ratios, 2), flush=True)
     return 0
 
 

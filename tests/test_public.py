@@ -38,6 +38,7 @@ PUBLIC = {
             "FieldGroups",
             "AdaptiveGrid",
             "Adaptive",
+            "Related",
             "Tree",
             "Linear",
             "Logistic",

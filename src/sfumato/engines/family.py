@@ -89,12 +89,13 @@ def _link_query(table: Table, family: Family, chosen: str) -> str:
     order = "" if family.order is None else f"{quote_name(family.order)} ASC NULLS LAST, "
     # Without an order of their own, and among equals, siblings stand by a digest that nobody else moves.
     order += f"hash({', '.join([unit, *codes])}), {', '.join(codes)}"
-    before = ", ".join(f"lag({name}) OVER (PARTITION BY u ORDER BY place) AS {name}_before" for name in own)
+    lag = "lag({0}) OVER (PARTITION BY u ORDER BY place) AS {0}_before"
+    before = ", ".join(lag.format(name) for name in own)
     relations = {
         "placed": f"SELECT {unit} AS u, {listed}, row_number() OVER (PARTITION BY {unit} ORDER BY {order}) "
         f'AS place FROM "sealed children" WHERE {held}',
-        "kept": f"SELECT u, {', '.join(own)}, count(*) OVER (PARTITION BY u) AS n, {before} FROM placed "
-        f"WHERE place <= {most}",
+        "kept": f"SELECT u, place, {', '.join(own)}, count(*) OVER (PARTITION BY u) AS n, {before} "
+        f"FROM placed WHERE place <= {most}",
     }
     columns = [f"u AS {unit}"]
     source = "kept"
@@ -107,6 +108,8 @@ def _link_query(table: Table, family: Family, chosen: str) -> str:
         ]
         source = "heads LEFT JOIN kept ON kept.u = heads.u"
     columns.append("coalesce(n, 0) AS n")
+    later = quote_name(code_name(family.later))
+    columns.append(f"CAST(CASE WHEN place > 1 THEN 1 ELSE 0 END AS UTINYINT) AS {later}")
     for suffix, name_of in (("", family.of_child), ("_before", family.of_previous)):
         for code, name in zip(own, family.columns, strict=True):
             column = table.column(name_of(name))

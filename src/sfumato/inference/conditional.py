@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sfumato.errors import RecipeError
 from sfumato.inference.kernels import find_steps, marginalise
 from sfumato.inference.model import draw_scattered, number_cells
 
@@ -29,11 +30,18 @@ _BLOCK = 2**22  # cells of one clique that are held at a time, for all rows toge
 class Conditional:
     """Draws the columns that are not `known` of rows of a model, given those that are.
 
-    `excluded` has codes that no drawn row may have, by column.
+    `excluded` has codes that no drawn row may have, by column. `void` has, for known columns, codes that
+    stand for no value: what a value tells is then what it tells among values, and a void tells nothing. Where
+    many columns are void together, each would tell the same once more.
     """
 
     def __init__(
-        self, model: Model, known: Columns, *, excluded: Mapping[str, NDArray[np.int64]] | None = None
+        self,
+        model: Model,
+        known: Columns,
+        *,
+        excluded: Mapping[str, NDArray[np.int64]] | None = None,
+        void: Mapping[str, NDArray[np.int64]] | None = None,
     ) -> None:
         self._domain = model.domain
         unknown = set(model.domain) - set(known)
@@ -52,9 +60,21 @@ class Conditional:
                     drawn=drawn,
                     shared=shared,
                     above=places[model.tree.parents[place]] if shared else -1,
-                    table=self._condition(model, place, given, drawn, excluded or {}),
+                    table=self._condition(model, place, given, drawn, excluded or {}, void or {}),
                 )
             )
+
+    def weigh(self, columns: Columns, factors: NDArray[np.float64]) -> None:
+        """Makes cells of `columns`, which one clique holds, likelier by `factors`, shaped as their sizes."""
+        for part in self._parts:
+            names = part.given + part.drawn
+            if set(columns) <= set(names):
+                turned = factors.transpose([columns.index(name) for name in names if name in columns])
+                shape = [self._domain[name] if name in columns else 1 for name in names]
+                wide = part.table.reshape(self._domain.shape(names))
+                wide *= turned.reshape(shape)
+                return
+        raise RecipeError(f"no clique of the model holds {' x '.join(columns)} and something that is drawn")
 
     def sample(self, known: Mapping[str, NDArray[np.int64]], *, seed: int) -> dict[str, NDArray[np.int64]]:
         """Codes of the unknown columns, one for each row of `known`; the same seed gives the same."""
@@ -66,9 +86,7 @@ class Conditional:
             group = np.unique(group, return_inverse=True)[1].astype(np.int64)
         order = np.argsort(group, kind="stable")
         # Strata of random numbers along rows that know the same, so that chance moves shares little.
-        places = {
-            number: draw_scattered(rows, seed=seed, turn=number) for number in range(len(self._parts))
-        }
+        places = {number: draw_scattered(rows, seed=seed, turn=number) for number in range(len(self._parts))}
         result = {name: np.empty(rows, np.int64) for part in self._parts for name in part.drawn}
         largest = max((part.table.shape[1] for part in self._parts), default=1)
         sorted_group = group[order]
@@ -95,6 +113,7 @@ class Conditional:
         given: Columns,
         drawn: Columns,
         excluded: Mapping[str, NDArray[np.int64]],
+        void: Mapping[str, NDArray[np.int64]],
     ) -> NDArray[np.float64]:
         """p(clique) over p(separator), with a row for every cell of what is given."""
         domain, clique = model.domain, model.tree.cliques[place]
@@ -105,7 +124,7 @@ class Conditional:
             shape = [domain[name] if name in separator else 1 for name in clique]
             mass = mass.reshape(shape)
             table = np.divide(table, mass, out=np.ones(table.shape), where=mass > 0)
-        table = table.copy()
+        table = _silence(table.copy(), clique, void)
         for axis, name in enumerate(clique):
             if name in excluded and name in drawn:
                 np.moveaxis(table, axis, 0)[excluded[name]] = 0.0
@@ -148,9 +167,9 @@ class Conditional:
         if not fresh:
             return
         shaped = table.reshape(table.shape[0], *self._domain.shape(part.drawn))
-        turned = shaped.transpose(
-            [0, *(1 + part.drawn.index(name) for name in part.shared + fresh)]
-        ).reshape(table.shape[0], math.prod(self._domain.shape(part.shared)), -1)
+        turned = shaped.transpose([0, *(1 + part.drawn.index(name) for name in part.shared + fresh)]).reshape(
+            table.shape[0], math.prod(self._domain.shape(part.shared)), -1
+        )
         cell = number_cells(drawn, part.shared, self._domain) if part.shared else np.zeros(which.size, int)
         running = np.cumsum(turned, axis=2)
         mass = running[:, :, -1:]
@@ -170,6 +189,23 @@ class _Part:
     shared: Columns
     above: int
     table: NDArray[np.float64]
+
+
+def _silence(
+    table: NDArray[np.float64], clique: Columns, void: Mapping[str, NDArray[np.int64]]
+) -> NDArray[np.float64]:
+    """The table in which values of columns with voids tell what they tell among values, voids nothing."""
+    axes = tuple(axis for axis, name in enumerate(clique) if name in void and void[name].size)
+    if not axes:
+        return table
+    valued = table.copy()
+    empty = np.zeros(table.shape, np.bool_)
+    for axis in axes:
+        np.moveaxis(valued, axis, 0)[void[clique[axis]]] = 0.0
+        np.moveaxis(empty, axis, 0)[void[clique[axis]]] = True
+    every, some = (each.sum(axis=axes, keepdims=True) for each in (table, valued))
+    told = np.divide(table * every, some, out=np.ones(table.shape), where=some > 0)
+    return np.asarray(np.where(empty, every, told), np.float64)
 
 
 def _search(

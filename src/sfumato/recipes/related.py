@@ -21,7 +21,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import format_exact
 from sfumato.inference.conditional import Conditional
 from sfumato.inference.files import quantise
-from sfumato.inference.model import draw_places
+from sfumato.inference.model import draw_places, number_cells
 from sfumato.recipes.adaptive import Adaptive
 from sfumato.recipes.base import (
     Conversation,
@@ -49,14 +49,22 @@ _MODEL_CELLS = 2**18  # every child is drawn from slices of the model's tables
 _MOST_COUNTED = 2**27
 _MOST_ROWS = 2**24  # of either table
 
+# How children are drawn anew until they agree with the model; none of it touches what is charged.
+_COMPARED = 2**14  # children that are drawn to be compared
+_TURNS = 5
+_STEP = 0.5
+_PRIOR = 1.0  # parents, added to both sides so that rare cells are left as they are
+_MOST_FACTOR = 4.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related(RowOptions):
     """Synthetic rows of a table of children and of the table of their parents, which it refers to.
 
-    `table` names the children. Of a table without references, rows are sequences of records of one individual.
-    `columns` are those of the children, `parent_columns` those of the parents, by default all that have a
-    domain. `order` names the column by which siblings follow each other. `rows` is the number of parents.
+    `table` names the children. Of a table without references, rows are sequences of records of one
+    individual. `columns` are those of the children, `parent_columns` those of the parents, by default all
+    that have a domain. `order` names the column by which siblings follow each other. `rows` is the number of
+    parents.
 
     Privacy: an individual with n records of a parent and a child counts 1 / n in each, so it adds at most one
     record to any marginal; all choices and measurements together cost at most the Gaussian privacy that
@@ -110,7 +118,7 @@ class Related(RowOptions):
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
-        """Parents and children of a model of what was chosen and measured, for one epsilon after the other."""
+        """Parents and children of a model of what was measured, for one epsilon after the other."""
         family = plan.table.family
         assert family is not None
         domain = model_domain(plan.table, tuple(plan.table.columns))
@@ -125,7 +133,8 @@ class Related(RowOptions):
             assert fitting.model is not None
             model = quantise(fitting.model)
             progress("drawing children")
-            above, below = self._draw(family, model, fitting.compression)
+            measured = tuple(dict.fromkeys(noisy.columns for noisy in fitting.noisy))
+            above, below = self._draw(_Drawing(family, model, fitting.compression, measured))
             parents.append(above)
             children.append(below)
             facts.append(
@@ -187,28 +196,33 @@ class Related(RowOptions):
         above = [*map(family.of_parent, family.parent_columns), family.number]
         own = [family.of_child(name) for name in family.columns]
         before = [family.of_previous(name) for name in family.columns]
-        pairs = [*combinations(above, 2), *product(above, own), *combinations(own, 2), *product(own, before)]
-        workload = [{"columns": list(pair)} for pair in pairs]
+        wanted: list[tuple[str, ...]] = [*combinations(above, 2), *product(above, own)]
+        wanted += [*combinations(own, 2), *product(own, before)]
+        wanted += [(family.number, family.later, name) for name in own]
+        if family.order in family.columns and family.order is not None:
+            ordered = family.of_previous(family.order), family.of_child(family.order)
+            wanted.append((family.number, *ordered))
+        workload = [{"columns": list(columns)} for columns in wanted]
         return Adaptive(table=family.child.name, workload=workload, model_cells=_MODEL_CELLS)
 
-    def _draw(self, family: Family, model: Model, compression: Compression) -> tuple[pa.Table, pa.Table]:
-        """Both tables: parents, then the first child of each, the second, and so on."""
+    def _draw(self, drawing: _Drawing) -> tuple[pa.Table, pa.Table]:
+        """Both tables: parents, and their children with keys that fit."""
+        family, model = drawing.family, drawing.model
         count = min(round(model.total), _MOST_ROWS) if self.rows is None else self.rows
-        codes = compression.expand(model.sample(count, seed=self.seed), seed=self.seed)
+        codes = drawing.compression.expand(model.sample(count, seed=self.seed), seed=self.seed)
         numbers = _draw_numbers(family, codes[family.number], seed=self.seed)
         ends = np.cumsum(numbers)
         kept = int(np.searchsorted(ends, _MOST_ROWS, side="right"))
         above = [*map(family.of_parent, family.parent_columns), family.number]
         codes = {name: codes[name][:kept] for name in above}
         numbers, ends = numbers[:kept], ends[:kept]
-        drawn = self._draw_children(family, model, compression, codes, numbers)
+        drawn = drawing.draw_children(codes, numbers, seed=self.seed)
         keys = np.arange(1, kept + 1)
         child, reference = family.child, family.child.reference
-        names = {family.of_child(name): name for name in family.columns}
         rows = build_rows(
             child,
             family.columns,
-            {names[name]: column for name, column in drawn.items()},
+            {name: drawn[family.of_child(name)] for name in family.columns},
             seed=self.seed,
             public=self.within_bins,
         )
@@ -231,43 +245,116 @@ class Related(RowOptions):
             heads |= {name: built[name] for name in built.column_names}
         return pa.table(heads), rows
 
-    def _draw_children(
+
+class _Drawing:
+    """Children given their parents, drawn from a model of both, and drawn anew until they agree with it.
+
+    The model does not know how what is known hangs together: a parent's columns with those of the child
+    before, or these among each other. What several of them say is then counted several times. So children are
+    drawn, their marginals compared with the model's, and what comes too often made rarer.
+    """
+
+    def __init__(
         self,
         family: Family,
         model: Model,
         compression: Compression,
-        codes: Mapping[str, NDArray[np.int64]],
-        numbers: NDArray[np.int64],
-    ) -> dict[str, NDArray[np.int64]]:
-        """The codes of all children, those of one parent together and in their order."""
-        own = [family.of_child(name) for name in family.columns]
-        before = [family.of_previous(name) for name in family.columns]
-        sizes = {each: family.child.column(name).size for each, name in zip(own, family.columns, strict=True)}
-        absent = {name: sizes[name] for name in own} if family.parent is not None else {}
-        conditional = Conditional(
+        measured: tuple[tuple[str, ...], ...],
+    ) -> None:
+        self.family, self.model, self.compression = family, model, compression
+        self._own = [family.of_child(name) for name in family.columns]
+        self._before = [family.of_previous(name) for name in family.columns]
+        sizes = [family.child.column(name).size for name in family.columns]
+        self._sizes = dict(zip(self._own, sizes, strict=True))
+        known = {*model.domain} - {*self._own}
+        absent = zip(self._own, sizes, strict=True) if family.parent is not None else ()
+        before = zip(self._before, sizes, strict=True)
+        self._absent = {name: _alone(compression, name, size) for name, size in absent}
+        self._conditional = Conditional(
             model,
-            (*codes, *before),
-            excluded={name: _alone(compression, name, code) for name, code in absent.items()},
+            model.domain.order(known),
+            excluded=self._absent,
+            void={name: _alone(compression, name, size) for name, size in before},
         )
-        known = {name: _compress(compression, name, column) for name, column in codes.items()}
+        self._compared = [columns for columns in measured if set(columns) & {*self._own}]
+
+    def draw_children(
+        self, codes: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64], *, seed: int
+    ) -> dict[str, NDArray[np.int64]]:
+        """The codes of all children, those of one parent together and in their order.
+
+        `codes` are those of the parents and of their `numbers` of children.
+        """
+        every = max(1, -(-int(numbers.sum()) // _COMPARED))
+        some = {name: column[::every] for name, column in codes.items()}
+        for _ in range(_TURNS):
+            self._adjust(some, numbers[::every], self._draw(some, numbers[::every], seed=seed))
+        return self._draw(codes, numbers, seed=seed)
+
+    def _draw(
+        self, codes: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64], *, seed: int
+    ) -> dict[str, NDArray[np.int64]]:
+        """The first child of every parent that has one, then the second, and so on."""
+        known = {name: self._compress(name, column) for name, column in codes.items()}
         starts = np.cumsum(numbers) - numbers
-        drawn = {name: np.empty(int(numbers.sum()), np.int64) for name in own}
+        drawn = {name: np.empty(int(numbers.sum()), np.int64) for name in self._own}
         for place in range(int(numbers.max(initial=0))):
             some = np.flatnonzero(numbers > place)
             given = {name: column[some] for name, column in known.items()}
-            for earlier, name in zip(before, own, strict=True):
+            given[self.family.later] = np.full(some.size, min(place, 1))
+            for earlier, name in zip(self._before, self._own, strict=True):
                 # The last code of the column stands for none before.
-                last = drawn[name][starts[some] + place - 1] if place else np.full(some.size, sizes[name])
-                given[earlier] = _compress(compression, earlier, last)
-            seed = (self.seed << 16) + place + 1
-            fresh = compression.expand(conditional.sample(given, seed=seed), seed=seed)
-            for turn, name in enumerate(own):
+                size = self._sizes[name]
+                last = drawn[name][starts[some] + place - 1] if place else np.full(some.size, size)
+                given[earlier] = self._compress(earlier, last)
+            turn = (seed << 16) + place + 1
+            fresh = self.compression.expand(self._conditional.sample(given, seed=turn), seed=turn)
+            for number, name in enumerate(self._own):
                 column = fresh[name]
-                odd = np.flatnonzero(column >= sizes[name])  # joined with what is rare, and drawn from it
-                even = draw_places(odd.size, seed=seed, turn=2**17 + turn)
-                column[odd] = np.floor(even * sizes[name]).astype(np.int64)
+                odd = np.flatnonzero(
+                    column >= self._sizes[name]
+                )  # joined with what is rare, and drawn from it
+                even = draw_places(odd.size, seed=turn, turn=2**17 + number)
+                column[odd] = np.floor(even * self._sizes[name]).astype(np.int64)
                 drawn[name][starts[some] + place] = column
         return drawn
+
+    def _adjust(
+        self,
+        codes: Mapping[str, NDArray[np.int64]],
+        numbers: NDArray[np.int64],
+        drawn: Mapping[str, NDArray[np.int64]],
+    ) -> None:
+        """Makes likelier what was drawn more rarely than the model has it, and the reverse."""
+        domain = self.model.domain
+        first = np.zeros(int(numbers.sum()), np.bool_)
+        first[(np.cumsum(numbers) - numbers)[numbers > 0]] = True
+        rows = {name: self._compress(name, np.repeat(column, numbers)) for name, column in codes.items()}
+        rows[self.family.later] = (~first).astype(np.int64)
+        for earlier, name in zip(self._before, self._own, strict=True):
+            rows[name] = self._compress(name, drawn[name])
+            shifted = np.where(first, self._sizes[name], np.roll(drawn[name], 1))
+            rows[earlier] = self._compress(earlier, shifted)
+        weights = np.repeat(1.0 / np.maximum(numbers, 1), numbers)  # as records were counted
+        scale = float((numbers > 0).sum())
+        for columns in self._compared:
+            cells = number_cells(rows, columns, domain)
+            found = np.bincount(cells, weights=weights, minlength=domain.cells(columns))
+            wanted = self.model.marginal(columns).copy()
+            for axis, name in enumerate(columns):
+                if name in self._absent:
+                    np.moveaxis(wanted, axis, 0)[self._absent[name]] = 0.0
+            mass = float(wanted.sum())
+            if mass > 0:
+                ratio = (wanted * (scale / mass) + _PRIOR) / (found.reshape(wanted.shape) + _PRIOR)
+                factors = np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR) ** _STEP
+                self._conditional.weigh(columns, factors)
+                # The next marginal is compared as if children had been drawn so already.
+                weights = weights * factors.reshape(-1)[cells]
+
+    def _compress(self, name: str, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        maps = self.compression.maps
+        return maps[name][codes] if name in maps else codes
 
 
 def _choose_columns(given: Sequence[str] | None, table: Table, *, least: int = 1) -> tuple[str, ...]:
@@ -288,10 +375,6 @@ def _draw_numbers(family: Family, codes: NDArray[np.int64], *, seed: int) -> NDA
     steps = np.array([*family.steps, family.child.unit.max_records + 1])
     places = draw_places(codes.size, seed=seed, turn=2**18)
     return np.asarray(steps[codes] + np.floor(places * np.diff(steps)[codes]), np.int64)
-
-
-def _compress(compression: Compression, name: str, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    return compression.maps[name][codes] if name in compression.maps else codes
 
 
 def _alone(compression: Compression, name: str, code: int) -> NDArray[np.int64]:
@@ -315,8 +398,8 @@ _TEXTS: Mapping[str, Any] = {
         "drawn from it, then every child given its parent and the one before."
     ),
     "preprocessing": (
-        "What the rows should be good for is fixed: pairs of columns of a parent, of a parent and a child, of "
-        "a child, and of a child and the one before. No record is touched, so the step costs nothing."
+        "What the rows should be good for is fixed: pairs of columns of a parent, of a parent and a child, "
+        "of a child, and of a child and the one before. No record is touched, so the step costs nothing."
     ),
     "bounding": (
         "Contributions are bounded by code, not by assumption. Of each `{unit}`, the first {most} records of "

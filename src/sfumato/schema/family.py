@@ -54,6 +54,11 @@ class Family:
         """The column that holds the number of children."""
         return f"number of {self.child.name}"
 
+    @property
+    def later(self) -> str:
+        """The column that tells a first child, or none, from those after it."""
+        return f"later {self.child.name}"
+
     def of_parent(self, name: str) -> str:
         """What a column of the parent is called beside those of a child."""
         assert self.parent is not None
@@ -97,6 +102,7 @@ def relate_tables(family: Family) -> Table:
         columns[family.of_parent(name)] = _code_column(family.of_parent(name), parent.column(name))
     steps = IntegerRange(0, len(family.steps) - 1)
     columns[family.number] = Column(name=family.number, stored=(family.number,), domain=steps)
+    columns[family.later] = Column(name=family.later, stored=(family.later,), domain=IntegerRange(0, 1))
     for name in family.columns:
         # Without a table of parents nobody is known to have no child.
         absent = int(parent is not None)
