@@ -170,6 +170,7 @@ class Related(RowOptions):
             "grid": plan.table.grid,
             "orphans": _ORPHANS if family.parent is not None else "",
             "bins": bins,
+            "exchanged": _EXCHANGED if plan.table.unit.neighbours == "replace" else "",
         }
         return {key: text.format(**facts).strip() for key, text in _TEXTS.items()}
 
@@ -390,6 +391,11 @@ _ORPHANS = (
     "but one of a parent that has several."
 )
 
+_EXCHANGED = (
+    "Here neighbours exchange one individual for another: the counts move by v - w with v, w >= 0, at most "
+    "twice as far in L1 and sqrt(2) times in L2."
+)
+
 _TEXTS: Mapping[str, Any] = {
     "idea": (
         "The release is a table of synthetic rows of `{child}`, each of one {parent}. A graphical model has "
@@ -406,6 +412,12 @@ _TEXTS: Mapping[str, Any] = {
         "`{child}` whose values the domains hold are kept, in the order of {order}. An individual with n "
         "records counts with the weight 1/n in each, rounded down to a multiple of 1/{grid}. {orphans} The "
         "rule looks at the rows of one individual at a time and never at anybody else's."
+    ),
+    "sensitivity": (
+        "Let D and D' be tables that differ by one individual, added or removed with all its rows in both "
+        "tables. Its n records have weights that add up to at most one whole, {grid} units of 1/{grid}, and "
+        "each is in one cell; so it adds a vector v >= 0 to the counts of any marginal, whose L1 norm, and "
+        "so its L2 norm, is at most one. The records of everybody else stay as they are. {exchanged}"
     ),
     "privatisation": (
         "First every single column is measured with Gaussian noise. Then, in rounds, a pair is chosen by the "
