@@ -260,6 +260,33 @@ def test_sequences_need_no_parents(tmp_path: Path) -> None:
     assert max(map(homes.count, set(homes))) <= 3
 
 
+@pytest.mark.slow
+def test_children_keep_the_order_that_they_are_released_with(tmp_path: Path) -> None:
+    text = PROJECT + "[tables.people.columns.line]\nrange = [0, 5]\n"
+    generator = np.random.default_rng(3)
+    people = [(home, int(line), 30, "yes") for home in range(300) for line in generator.integers(6, size=3)]
+    project = write(tmp_path, [(home, 0) for home in range(300)], people, text=text)
+    release = sf.open(project).release(Related(table="people", order="line"), epsilon="20", delta="1e-6")
+    rows = release.table.to_pylist()
+    pairs = [(one["line"], two["line"]) for one, two in pairwise(rows) if two["place"] > 1]
+    assert len(pairs) > 300
+    assert all(one <= two for one, two in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("homes", [0, 1, 12])
+def test_noise_that_drowns_everything_leaves_rows_that_fit(tmp_path: Path, homes: int) -> None:
+    project = write(tmp_path, *make_homes(homes))
+    curator = sf.open(project)
+    for epsilon in ("0.01", "0.3", "3"):
+        release = curator.release(
+            Related(table="people", order="line", rows=40), epsilon=epsilon, delta="1e-6"
+        )
+        assert release.parents is not None
+        assert release.parents.num_rows == 40
+        assert set(release.table["home"].to_pylist()) <= set(range(1, 41))
+
+
 def test_what_cannot_be_is_refused_before_the_charge(tmp_path: Path) -> None:
     project = write(tmp_path, HOMES, PEOPLE)
     curator = sf.open(project)

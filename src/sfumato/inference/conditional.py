@@ -204,7 +204,7 @@ def _silence(
         np.moveaxis(valued, axis, 0)[void[clique[axis]]] = 0.0
         np.moveaxis(empty, axis, 0)[void[clique[axis]]] = True
     every, some = (each.sum(axis=axes, keepdims=True) for each in (table, valued))
-    told = np.divide(table * every, some, out=np.ones(table.shape), where=some > 0)
+    told = np.divide(table * every, some, out=np.zeros(table.shape), where=some > 0)
     return np.asarray(np.where(empty, every, told), np.float64)
 
 

@@ -299,10 +299,11 @@ class _Drawing:
         known = {name: self._compress(name, column) for name, column in codes.items()}
         starts = np.cumsum(numbers) - numbers
         drawn = {name: np.empty(int(numbers.sum()), np.int64) for name in self._own}
+        later = self.family.later
         for place in range(int(numbers.max(initial=0))):
             some = np.flatnonzero(numbers > place)
             given = {name: column[some] for name, column in known.items()}
-            given[self.family.later] = np.full(some.size, min(place, 1))
+            given[later] = self._compress(later, np.full(some.size, min(place, 1)))
             for earlier, name in zip(self._before, self._own, strict=True):
                 # The last code of the column stands for none before.
                 size = self._sizes[name]
@@ -331,7 +332,7 @@ class _Drawing:
         first = np.zeros(int(numbers.sum()), np.bool_)
         first[(np.cumsum(numbers) - numbers)[numbers > 0]] = True
         rows = {name: self._compress(name, np.repeat(column, numbers)) for name, column in codes.items()}
-        rows[self.family.later] = (~first).astype(np.int64)
+        rows[self.family.later] = self._compress(self.family.later, (~first).astype(np.int64))
         for earlier, name in zip(self._before, self._own, strict=True):
             rows[name] = self._compress(name, drawn[name])
             shifted = np.where(first, self._sizes[name], np.roll(drawn[name], 1))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sfumato.errors import RecipeError
 from sfumato.schema.column import Column
-from sfumato.schema.domain import IntegerRange
+from sfumato.schema.domain import IntegerRange, Tuples, Values
 from sfumato.schema.table import Table, cap_unit
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ MOST_CHILDREN = 2**12
 """The most children of one parent that are told apart by their number."""
 
 _EXACT = 16  # numbers of children up to which each has a bin of its own
+_MOST_ORDERED = 2**7  # values of a column that orders siblings, up to which no row breaks the order
 _FINE = 8  # above, a bin is as wide as an eighth of where it begins
 
 
@@ -124,6 +125,7 @@ def relate_tables(family: Family) -> Table:
             for rule in parent.impossible
             if set(rule) <= set(family.parent_columns)
         ]
+    impossible += _list_unordered(family, columns)
     return replace(
         child,
         unit=cap_unit(child.unit, 1),
@@ -132,6 +134,26 @@ def relate_tables(family: Family) -> Table:
         impossible=tuple(impossible),
         family=family,
     )
+
+
+def _list_unordered(family: Family, columns: Mapping[str, Column]) -> list[dict[str, tuple[Label, ...]]]:
+    """That no child is before the one it follows, where the column that orders them is asked about.
+
+    True by construction, so it is no knowledge about anybody. Only where codes ascend as values do.
+    """
+    name = family.order
+    if name is None or name not in family.columns:
+        return []
+    column = family.child.column(name)
+    labels = column.labels if isinstance(column.domain, Values) else ()
+    ascends = list(labels) == sorted(labels) and not any(isinstance(each, str) for each in labels)
+    if column.extras or isinstance(column.domain, Tuples) or not ascends or column.size > _MOST_ORDERED:
+        return []
+    own, before = (columns[each].labels for each in (family.of_child(name), family.of_previous(name)))
+    return [
+        {family.of_previous(name): (before[code],), family.of_child(name): own[:code]}
+        for code in range(1, column.size)
+    ]
 
 
 def _refuse_unfit(family: Family) -> None:
