@@ -145,6 +145,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=Path, help="the folder of the tables")
     parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 4.0])
+    parser.add_argument("--only", choices=("taxis", "places"), help="one of the two")
     options = parser.parse_args()
     if options.tables is None or not options.tables.is_dir():
         print("benchmarks/related.py: no tables; give --tables DIR", file=sys.stderr)
@@ -152,6 +153,8 @@ def main() -> int:
     head = f"{'':8}{'epsilon':>8}  {'':9}{'number':>8}{'parent-child':>14}{'child-next':>12}{'CPU s':>8}"
     print(head, flush=True)
     for name, task in {"taxis": TAXIS, "places": PLACES}.items():
+        if options.only not in (None, name):
+            continue
         with tempfile.TemporaryDirectory() as kept:
             folder = Path(kept)
             write_project(folder, task, options.tables)
