@@ -333,3 +333,11 @@ def test_columns_are_drawn_as_the_model_has_them_given_the_others() -> None:
             assert np.abs(shares - expected.reshape(-1)).max() < 0.02
     barred = Conditional(model, ("a", "d"), excluded={"b": np.array([1])})
     assert 1 not in barred.sample({"a": np.zeros(500, int), "d": np.zeros(500, int)}, seed=0)["b"]
+
+
+def test_counts_of_parents_are_not_taken_for_counts_of_records(
+    released: tuple[sf.Curator, sf.Release, Path],
+) -> None:
+    curator, _, _ = released
+    with pytest.raises(sf.errors.SfumatoError, match="FREE"):
+        curator.sql("DP-SELECT FREE COUNT(*) FROM people")
