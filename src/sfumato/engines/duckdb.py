@@ -49,6 +49,7 @@ from sfumato.engines.encode import (
     sql_kind,
     value_list,
 )
+from sfumato.engines.family import check_order, family_names, link_records
 from sfumato.engines.moments import MomentTally
 from sfumato.engines.outcomes import OutcomeTally, make_tally
 from sfumato.engines.parts import restrict_sealed
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
         Outcomes,
         Residuals,
     )
+    from sfumato.schema.family import Family
     from sfumato.schema.part import Part
 
 _BATCH_ROWS = 2**20
@@ -110,6 +112,7 @@ class DuckDBEngine(CountingEngine):
         self._bounded: tuple[Table, tuple[str, ...], Sealed, BoundedCodes] | None = None
         self._whole: tuple[Table, Table] | None = None
         self._parts: dict[Part, tuple[Sealed, Sealed]] = {}
+        self._linked: tuple[Family, Sealed, Sealed | None, Sealed] | None = None
 
     def snapshot(self, table: Table) -> AbstractContextManager[None]:
         """Files have none: that a file did not change while it was read is seen by its version."""
@@ -118,6 +121,9 @@ class DuckDBEngine(CountingEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
+        if table.family is not None:
+            self._check_family(table, table.family)
+            return
         source, stored = self._find(table), self._open(table, frozenset()).columns
         columns = check_columns(
             table,
@@ -375,6 +381,8 @@ class DuckDBEngine(CountingEngine):
         """
         if table.part is not None:
             return self._seal_part(table, table.part, names)
+        if table.family is not None:
+            return self._seal_family(table, table.family)
         with self._sealing:
             facts = self._facts(table)
             kept_in = self._folder / ".sfumato" / digest(table.name)[:16] if table.sealed == "file" else None
@@ -393,6 +401,37 @@ class DuckDBEngine(CountingEngine):
                         save_sealed(sealed, kept_in, facts=facts)
             self._sealed[table.name] = (facts, sealed)
             return sealed
+
+    def _check_family(self, table: Table, family: Family) -> None:
+        """Checks both tables of a family, and links them without a record."""
+        self.check(family.child, tuple((name,) for name in family.columns))
+        if family.parent is not None:
+            self.check(family.parent, tuple((name,) for name in family.parent_columns))
+        check_order(family, self._open(family.child, frozenset()).columns)
+        with self._sealing:
+            tables = [
+                None if each is None else seal_fetched(each, self._open(each, names), names, rows=False)
+                for each, names in family_names(family)
+            ]
+        try:
+            assert tables[0] is not None
+            link_records(table, tables[0], tables[1])
+        except duckdb.Error as error:
+            raise SourceError(
+                f"{_name(table)} cannot be joined with its parents: {str(error).splitlines()[0][:200]}"
+            ) from None
+
+    def _seal_family(self, table: Table, family: Family) -> Sealed:
+        """The records of a family, linked anew if one of its tables was read anew."""
+        with self._sealing:
+            child, parent = (
+                None if each is None else self._seal(each, names) for each, names in family_names(family)
+            )
+            assert child is not None
+            known = self._linked
+            if known is None or known[0] is not family or known[1] is not child or known[2] is not parent:
+                self._linked = known = (family, child, parent, link_records(table, child, parent))
+            return known[3]
 
     def _seal_part(self, table: Table, part: Part, names: frozenset[str]) -> Sealed:
         """The sealed table without the people of other parts; that of every part is kept."""

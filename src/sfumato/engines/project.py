@@ -62,6 +62,10 @@ class ProjectEngine(DuckDBEngine):
                 f"table {table.name!r}: recipes count a table with references from files only; make a view "
                 "on the server that has the unit column"
             )
+        if table.family is not None and any(self._find_server(each) for each in list_chain(table)):
+            raise SourceError(
+                f"table {table.name!r}: related counts tables in files only; export it, and its parents too"
+            )
         (super().check if server is None else server.check)(table, marginals)
 
     def version(self, table: Table | PublicTable, *, secret: bytes) -> str:

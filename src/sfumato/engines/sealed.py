@@ -205,8 +205,18 @@ def seal_table(
         records = store.finish(encoded.schema)
     if table.unit.column is None:
         return Sealed(names, 0, records, records.slice(0, 0), records.num_rows, (store,))
+    return divide_records(records, names=names, most=table.unit.max_records, kept=(store,))
+
+
+def divide_records(
+    records: pa.Table, *, names: frozenset[str], most: int, kept: tuple[_Store, ...] = ()
+) -> Sealed:
+    """Encoded records with UNIT in two parts: of individuals with at most `most` records, and the others.
+
+    `names` are the columns that were asked for, `kept` is what must live as long as the records.
+    """
     numbers, individuals = _number_values(records[UNIT])
-    crowded = np.bincount(numbers, minlength=individuals) > table.unit.max_records
+    crowded = np.bincount(numbers, minlength=individuals) > most
     inside, crowd = _Store(), _Store()
     start = 0
     for batch in records.to_batches():
@@ -222,11 +232,11 @@ def seal_table(
     part_of = whole if UNIT in names else whole.remove(whole.get_field_index(UNIT))
     return Sealed(
         names,
-        table.unit.max_records,
+        most,
         inside.finish(part_of),
         crowd.finish(whole),
         individuals,
-        (store, inside, crowd),
+        (*kept, inside, crowd),
     )
 
 

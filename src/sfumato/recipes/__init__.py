@@ -24,6 +24,7 @@ from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.map import Map
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.related import Related
 from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Quantiles",
     "Recipe",
     "RecipeFile",
+    "Related",
     "Tree",
     "UserCounts",
     "find_part",

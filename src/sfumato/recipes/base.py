@@ -37,7 +37,7 @@ from sfumato.questions import (
 from sfumato.schema import Column, Label, Part, Table, Tuples, table_spec
 from sfumato.tables.arrays import label_array, to_arrow
 
-EXTRA_FILES = ("model.json", "model.parquet")
+EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27
 
 

@@ -22,6 +22,7 @@ from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.map import Map
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.related import Related
 from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
 
@@ -39,6 +40,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "map": Map,
     "network": Network,
     "quantiles": Quantiles,
+    "related": Related,
     "tree": Tree,
     "user-counts": UserCounts,
 }

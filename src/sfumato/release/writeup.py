@@ -60,8 +60,11 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
         f"epsilon {epsilon} at delta {delta}" for delta, epsilon in total["epsilon_at_delta"].items()
     )
     pure = f"**epsilon = {total['epsilon']}** (pure), " if total["epsilon"] is not None else ""
+    unit = plan.table.unit
+    whole = f"{unit.column}, with all its records, {unit.neighbours}"
+    protected = unit.describe() if plan.table.family is None else whole
     return (
-        f"What is protected: one individual ({plan.table.unit.describe()}). "
+        f"What is protected: one individual ({protected}). "
         f"What this release spends: {pure}rho = {_up(total['rho'])}; {readings}."
     )
 

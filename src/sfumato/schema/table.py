@@ -21,6 +21,7 @@ from sfumato.schema.rules import Rule, parse_impossible, parse_rule, rule_spec
 
 if TYPE_CHECKING:
     from sfumato.schema.domain import Label
+    from sfumato.schema.family import Family
     from sfumato.schema.part import Part
 
 Neighbours = Literal["add-remove", "replace"]
@@ -148,6 +149,8 @@ class Table:
     reference: Reference | None = None
     part: Part | None = None
     """The part of its people that is asked; None for all of them. No part of its description."""
+    family: Family | None = None
+    """The family whose records these are; then its description is that of the family's tables."""
 
     def __post_init__(self) -> None:
         if self.sealed not in ("memory", "file"):
@@ -273,7 +276,12 @@ def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:
 
 
 def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
-    """The description that reads back as `table` with the named columns only."""
+    """The description that reads back as `table` with the named columns only.
+
+    That of a family's records is the description of its table of children, with that of the parents inside.
+    """
+    if table.family is not None:
+        return _family_spec(table.family)
     impossible: list[Any] = [
         {name: list(labels) for name, labels in rule.items()}
         for rule in table.impossible
@@ -297,11 +305,20 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _reference_spec(reference: Reference) -> dict[str, Any]:
+def _reference_spec(reference: Reference, columns: tuple[str, ...] = ()) -> dict[str, Any]:
     """A reference with the description of the table it leads to, so that it reads back by itself."""
     parent = reference.table
-    facts = {"table": parent.name, "key": reference.key, **table_spec(parent, ())}
+    facts = {"table": parent.name, "key": reference.key, **table_spec(parent, columns)}
     return {reference.column: facts}
+
+
+def _family_spec(family: Family) -> dict[str, Any]:
+    child = family.child
+    ordered = (family.order,) if family.order in child.columns and family.order is not None else ()
+    spec = table_spec(child, tuple(dict.fromkeys((*family.columns, *ordered))))
+    if child.reference is not None:
+        spec["references"] = _reference_spec(child.reference, family.parent_columns)
+    return spec
 
 
 def cap_records(table: Table, most: int) -> Table:
