@@ -241,7 +241,10 @@ class Related(RowOptions):
                 family.parent_columns,
                 {name: codes[family.of_parent(name)] for name in family.parent_columns},
                 seed=self.seed,
-                turn=len(family.columns),
+                places={
+                    name: place
+                    for place, name in enumerate(family.parent_columns, start=len(family.columns) + 1)
+                },
             )
             heads |= {name: built[name] for name in built.column_names}
         return pa.table(heads), rows

@@ -159,6 +159,11 @@ def _list_unordered(family: Family, columns: Mapping[str, Column]) -> list[dict[
 def _refuse_unfit(family: Family) -> None:
     child, parent = family.child, family.parent
     where = f"related: table {child.name!r}"
+    if child.rules or (parent is not None and parent.rules):
+        raise RecipeError(
+            f"{where}, or that of its parents, has rules; of rules related keeps impossible combinations of "
+            "labels alone: remove the others, or release the tables one by one"
+        )
     if child.unit.column is None:
         raise RecipeError(
             f'{where} has unit = "row", so its records have no parent; declare references = '
