@@ -20,6 +20,7 @@ from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.questions import check_question, request_cost, request_grid, request_size
 from sfumato.recipes import (
+    FILE_KEYS,
     Plan,
     Recipe,
     parse_epsilons,
@@ -514,7 +515,7 @@ class Curator:
         if epsilon is None:
             raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
         table: Table = self._project.table(recipe.table)
-        for key in ("public", "asked"):
+        for key in FILE_KEYS:
             # A file that a recipe is about to read as public must not be the records under another name.
             named = getattr(recipe, key, None)
             if isinstance(named, str):

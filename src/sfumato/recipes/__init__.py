@@ -5,6 +5,7 @@ from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.additive import Additive
 from sfumato.recipes.base import (
     EXTRA_FILES,
+    FILE_KEYS,
     MOST_ANSWERS,
     Conversation,
     Plan,
@@ -19,6 +20,7 @@ from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
+from sfumato.recipes.hierarchy import Hierarchy
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.network import Network
@@ -27,6 +29,7 @@ from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
     "EXTRA_FILES",
+    "FILE_KEYS",
     "MOST_ANSWERS",
     "Adaptive",
     "AdaptiveGrid",
@@ -36,6 +39,7 @@ __all__ = [
     "Clusters",
     "Conversation",
     "FieldGroups",
+    "Hierarchy",
     "Linear",
     "Logistic",
     "Network",

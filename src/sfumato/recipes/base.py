@@ -40,6 +40,9 @@ from sfumato.tables.arrays import label_array, to_arrow
 EXTRA_FILES = ("model.json", "model.parquet")
 MOST_ANSWERS = 2**27
 
+FILE_KEYS = ("public", "asked", "tree")
+"""The options of recipes that may name a file, which is read as public."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Product:

@@ -13,10 +13,11 @@ from sfumato.exact import parse_delta
 from sfumato.recipes.adaptive import Adaptive, Tree
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.additive import Additive
-from sfumato.recipes.base import Recipe, parse_epsilons
+from sfumato.recipes.base import FILE_KEYS, Recipe, parse_epsilons
 from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
+from sfumato.recipes.hierarchy import Hierarchy
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.network import Network
@@ -33,6 +34,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "cell-counts": CellCounts,
     "clusters": Clusters,
     "field-groups": FieldGroups,
+    "hierarchy": Hierarchy,
     "linear": Linear,
     "logistic": Logistic,
     "network": Network,
@@ -76,7 +78,7 @@ def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> 
         raise RecipeError(f"{kind}: table must name a table of the project file")
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))
-    for key in ("public", "asked"):
+    for key in FILE_KEYS:
         if folder is not None and isinstance(keys.get(key), str):
             keys[key] = str(folder / keys[key])
     known = tuple(each.name for each in fields(RECIPES[kind]))  # type: ignore[arg-type]

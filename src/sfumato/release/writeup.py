@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.exact import format_exact, round_up
 from sfumato.questions import Answer, Ask, Request, ask_cost, request_grid, request_size
+from sfumato.recipes import FILE_KEYS
 
 if TYPE_CHECKING:
     from sfumato.recipes import Plan
@@ -112,7 +113,7 @@ def _public_facts(plan: Plan) -> str:
 def _public_files(plan: Plan) -> list[str]:
     """The files that were read as public, with their digests, and what nobody can check of them."""
     recipe = plan.recipe.to_record()
-    read = [recipe[key] for key in ("public", "asked") if isinstance(recipe.get(key), Mapping)]
+    read = [recipe[key] for key in FILE_KEYS if isinstance(recipe.get(key), Mapping)]
     files = [f"`{each['file']}` (sha256 {each['sha256']})" for each in read]
     origins = [plan.table.columns[name].origin for name in plan.columns]
     files += [origin for origin in origins if _DIGEST.search(origin)]
