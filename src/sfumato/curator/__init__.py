@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
 from sfumato.curator.conversation import Conversation, Steps
 from sfumato.curator.door import Bill, Charged, open_charge
+from sfumato.curator.series import Series, find_series
 from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
@@ -173,7 +174,9 @@ class Curator:
         self._check_plan(plan)
         report = self.budget()
         answered = begun = False
-        if self.has_ledger():
+        if self.has_ledger() and plan.series:
+            answered, begun = find_series(plan, self._ledger())
+        elif self.has_ledger():
             ledger = self._ledger()
             version = self._engine.version(plan.table, secret=ledger.secret)
             answered = ledger.find_answer(plan_digest=plan.digest, table_version=version) is not None
@@ -434,6 +437,8 @@ class Curator:
                 check_folder(out, force=force, keep=keep)
             if plan.stepwise:
                 release = self._answer_steps(plan, bill, progress=progress)
+            elif plan.series:
+                release = self._answer_series(plan, bill, progress=progress)
             else:
                 with open_charge(
                     bill,
@@ -494,6 +499,21 @@ class Curator:
             packed=lambda: pack_measurements(answers),
         )
         return replace(release, repeated=not steps.charged)
+
+    def _answer_series(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
+        """The release of a series: every period found again, finished, or answered now."""
+        series = Series(
+            plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
+        )
+        answers, product = series.run()
+        release = build_release(
+            plan,
+            answers,
+            product,
+            ledger=describe_entry(series.entries[0]),
+            packed=lambda: pack_measurements(answers),
+        )
+        return replace(release, repeated=not series.charged, resumed=series.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
         for request in plan.requests:

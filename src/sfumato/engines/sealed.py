@@ -236,7 +236,7 @@ def save_sealed(sealed: Sealed, folder: Path, *, facts: str) -> None:
     Both files state what they are, and that they belong together: whoever reads while another writes finds
     out if they do not.
     """
-    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=_make_private(folder.parent)))
+    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=make_private(folder.parent)))
     about = {
         "facts": facts,
         "names": sorted(sealed.names),
@@ -367,7 +367,8 @@ def _find_invalid(column: pa.Array, start: int = 0) -> NDArray[np.int64]:
     return np.empty(0, np.int64)
 
 
-def _make_private(folder: Path) -> Path:
+def make_private(folder: Path) -> Path:
+    """The folder, made if it is not there, which only its owner may enter and nobody commits."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # records are never to be committed

@@ -25,6 +25,7 @@ from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.running import Running
 from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Quantiles",
     "Recipe",
     "RecipeFile",
+    "Running",
     "Tree",
     "UserCounts",
     "find_part",

@@ -22,6 +22,7 @@ from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.running import Running
 from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
 
@@ -39,6 +40,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "logistic": Logistic,
     "network": Network,
     "quantiles": Quantiles,
+    "running": Running,
     "tree": Tree,
     "user-counts": UserCounts,
 }
