@@ -86,6 +86,14 @@ def test_levels_add_up_and_the_budget_is_spent_exactly(curator, tmp_path, noise)
     assert curator.release(recipe, epsilon=1, delta=1e-6).repeated
 
 
+@pytest.mark.parametrize("tree", [None, TREE])
+def test_a_tree_need_not_be_crossed_and_one_level_need_not_have_a_tree(curator, tmp_path, tree):
+    recipe = Hierarchy(table="t", column="tract", tree=tree)
+    release = curator.release(recipe, epsilon=1, out=tmp_path / "o")
+    assert len({row["level"] for row in release.table.to_pylist()}) == (2 if tree is None else 4)
+    assert not sf.verify(tmp_path / "o", ledger=curator.ledger_path).unchecked
+
+
 def test_much_epsilon_gives_the_truth_at_every_level(curator):
     release = curator.release(RECIPE, epsilon=90)
     truth = make_people().to_pandas()

@@ -24,6 +24,7 @@ from sfumato.recipes import (
     FILE_KEYS,
     Plan,
     Recipe,
+    Running,
     parse_epsilons,
     read_recipe,
     refuse_large_answers,
@@ -191,6 +192,7 @@ class Curator:
         epsilon: object = None,
         delta: object = None,
         out: Path | str | None = None,
+        through: str | int | None = None,
         force: bool = False,
         asked_by: str | None = None,
         at_most: Fraction | None = None,
@@ -198,9 +200,9 @@ class Curator:
     ) -> Release:
         """The release of `recipe`, written to the folder `out` if one is given.
 
-        `epsilon` (a number or several) and `delta` take the place of those in a recipe file. With `force`, a
-        release in `out` is replaced. `asked_by` and `at_most` are as for `sql`; `progress` is called with
-        each stage.
+        `epsilon` (a number or several) and `delta` take the place of those in a recipe file, and so does
+        `through`, the last period of a series to release. With `force`, a release in `out` is replaced.
+        `asked_by` and `at_most` are as for `sql`; `progress` is called with each stage.
 
         Privacy: every measurement is charged before a record is read, and the noise covers the
         sensitivity that follows from the table's description. The same plan on an unchanged table
@@ -211,7 +213,7 @@ class Curator:
         >>> curator = sfumato.open("sfumato.toml")  # doctest: +SKIP
         >>> curator.release("monthly.toml", epsilon=1.0, out="out/")  # doctest: +SKIP
         """
-        plan = self._plan(recipe, epsilon=epsilon, delta=delta)
+        plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
         return self._release(
             plan, bill, out=None if out is None else Path(out), force=force, progress=progress
@@ -526,12 +528,23 @@ class Curator:
         begun = read_note(out)
         return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
-    def _plan(self, recipe: Recipe | Path | str, *, epsilon: object, delta: object) -> Plan:
+    def _plan(
+        self,
+        recipe: Recipe | Path | str,
+        *,
+        epsilon: object,
+        delta: object,
+        through: str | int | None = None,
+    ) -> Plan:
         if isinstance(recipe, (str, Path)):
             file = read_recipe(recipe)
             recipe = file.recipe
             epsilon = file.epsilons if epsilon is None else epsilon
             delta = file.delta if delta is None else delta
+        if through is not None:
+            if not isinstance(recipe, Running):
+                raise RecipeError(f"recipe {recipe.kind!r} is no series, so it has no period to end with")
+            recipe = replace(recipe, through=through)
         if epsilon is None:
             raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
         table: Table = self._project.table(recipe.table)

@@ -81,8 +81,8 @@ def find_arrivals(
 ) -> pa.Table:
     """What arrives in `period` and counts, from the relation `encoded` of all records with every code.
 
-    Privacy: of an individual, at most max_records count in the periods of the log and this one together; which
-    of them follows from its own records and its own part of the log alone.
+    Privacy: of an individual, at most max_records count in the periods of the log and in this one together;
+    which of them follows from its own records and its own part of the log alone.
     """
     columns = question.columns
     cell = cell_code(table, columns, columns[1:])

@@ -1,10 +1,11 @@
 """Counts and running totals from noisy weighted sums of all arrivals: a factorisation of running totals.
 
 The matrix A of running totals (ones up to the diagonal) is L R, where row t of R has the weights of the sums
-that are measured. With w the weights, x the arrivals and z independent noise, y = R x + z is measured, and L y =
-A x + L z are the totals. The square root of A has the weights binom(2k, k) / 4^k: then L = R, and the noise of
-every total is about ln(periods) / pi, where that of independent counts is the root of the number of periods
-(Henzinger, Upadhyay and Upadhyay 2023). Weights here are whole numbers, and L follows from them as they are.
+that are measured. With x the arrivals and z independent noise, y = R x + z is measured, and L y = A x + L z
+are the totals. The square root of A has the weights binom(2k, k) / 4^k: then L = R, and the noise of a total
+is about ln(periods) / pi, where that of independent counts is the root of the number of periods
+(Fichtenberger, Henzinger and Upadhyay 2023). Weights here are whole numbers, and L follows from them as they
+are.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def estimate_sums(noisy_sums: Floats, weights: Floats, deviation: float, *, answ
     """Estimates of sum over k of answer[k] x (arrivals k periods before), for every period and cell.
 
     `noisy_sums` has a row per period, `deviation` is that of their noise, `answer` a weight for every lag:
-    1, 0, 0, ... for the counts of periods, 1, 1, 1, ... for running totals. What reaches back before the first
-    period counts what there is.
+    1, 0, 0, ... for the counts of periods, 1, 1, 1, ... for running totals. What would reach back before the
+    first period counts what there is.
 
     >>> sums = np.array([[2.0], [4.0]])  # 2 and 3 arrived; weights 1 and 1/2
     >>> estimate_sums(sums, np.array([1.0, 0.5]), 1.0, answer=np.ones(2)).values.ravel().tolist()

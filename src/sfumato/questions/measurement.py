@@ -212,9 +212,7 @@ def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, fl
                 found.append((reach / measurement.grid, int(counts.sum(dtype=object)) / measurement.grid))
             continue
         weight = _weight_of_cells(request.queries)
-        if weight is None or isinstance(
-            request.counted, Residuals | Outcomes | Gradients | RunningSums
-        ):
+        if weight is None or isinstance(request.counted, Residuals | Outcomes | Gradients | RunningSums):
             continue
         if request.threshold is not None:
             width = _reach_of_passing(request, table.cells(request.columns))

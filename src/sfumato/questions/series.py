@@ -82,8 +82,8 @@ class RunningSums:
         period = table.column(self.columns[0])
         if period.extras or period.size != self.horizon:
             raise RecipeError(
-                f"column {period.name!r} counts periods in their order, and nothing else: remove missing_label "
-                "and outside = 'other'"
+                f"column {period.name!r} counts periods in their order, and nothing else: remove "
+                "missing_label and outside = 'other'"
             )
         if table.bounding != "truncate":
             raise RecipeError(

@@ -40,6 +40,9 @@ from sfumato.tables.arrays import label_array, to_arrow
 EXTRA_FILES = ("model.json", "model.parquet")
 MOST_ANSWERS = 2**27
 
+# How a table is read, and from where: what may change from one period of a series to the next.
+_READING = ("source", "encoding", "text_limit")
+
 FILE_KEYS = ("public", "asked", "tree")
 """The options of recipes that may name a file, which is read as public."""
 
@@ -194,12 +197,13 @@ class Plan:
     def period_record(self, period: int) -> dict[str, Any]:
         """What is asked of one period of a series, as a plain record, whatever else is released of it."""
         (request,) = self.requests
+        spec = table_spec(self.table, self.columns)
         kept = ("recipe", "table", "period", "by", "late")
         asked = {key: value for key, value in request.to_record().items() if key != "series"}
         facts = {key: value for key, value in request.counted.facts()["series"].items() if key != "periods"}
         return {
             "recipe": {key: value for key, value in self.recipe.to_record().items() if key in kept},
-            "table": {self.table.name: table_spec(self.table, self.columns)},
+            "table": {self.table.name: {key: spec[key] for key in spec if key not in _READING}},
             "request": {**asked, "series": facts},
             "period": period,
         }

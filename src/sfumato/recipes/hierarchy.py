@@ -76,7 +76,7 @@ class Hierarchy(Options):
     def __post_init__(self) -> None:
         if not isinstance(self.column, str) or not self.column:
             raise RecipeError("hierarchy: column must name the column of the finest places or kinds")
-        if self.by != () and not is_column_list(self.by):
+        if self.by not in ((), []) and not is_column_list(self.by):
             raise RecipeError("hierarchy: by must list columns that the tree is crossed with, none twice")
         if self.column in self.by:
             raise RecipeError(f"hierarchy: {self.column!r} is the column of the tree, so it is not in by")

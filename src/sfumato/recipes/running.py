@@ -25,6 +25,7 @@ from sfumato.questions import (
     request_sensitivity,
 )
 from sfumato.recipes.base import (
+    MOST_ANSWERS,
     Conversation,
     Options,
     Plan,
@@ -64,7 +65,7 @@ class Running(Options):
     kind: ClassVar[str] = "running"
 
     period: str
-    through: str | int
+    through: str | int | None = None
     by: Sequence[str] = ()
     windows: Sequence[int] = ()
     change: bool = False
@@ -73,15 +74,19 @@ class Running(Options):
     def __post_init__(self) -> None:
         if not isinstance(self.period, str) or not self.period:
             raise RecipeError("running: period must name the column whose values are the periods, in order")
-        if isinstance(self.through, bool) or not isinstance(self.through, (str, int)):
-            raise RecipeError("running: through must be the last period to release now, a value of its column")
-        if self.by != () and not is_column_list(self.by):
+        if isinstance(self.through, bool) or not isinstance(self.through, (str, int, type(None))):
+            raise RecipeError(
+                "running: through must be the last period to release now, a value of its column"
+            )
+        if self.by not in ((), []) and not is_column_list(self.by):
             raise RecipeError("running: by must list columns, none twice")
         if self.period in self.by:
             raise RecipeError(f"running: {self.period!r} is the column of the periods, so it is not in by")
         if not isinstance(self.windows, (list, tuple)) or len(self.windows) > _MOST_WINDOWS:
             raise RecipeError(f"running: windows must list at most {_MOST_WINDOWS} numbers of periods")
-        windows = [parse_whole(each, name="running: windows", low=2, high=MOST_PERIODS) for each in self.windows]
+        windows = [
+            parse_whole(each, name="running: windows", low=2, high=MOST_PERIODS) for each in self.windows
+        ]
         if len(set(windows)) != len(windows):
             raise RecipeError("running: windows lists a number twice")
         if not isinstance(self.change, bool):
@@ -89,6 +94,11 @@ class Running(Options):
         if self.late not in ("drop", "carry"):
             raise RecipeError("running: late must be 'drop' or 'carry'")
         self._keep(by=tuple(self.by), windows=tuple(windows))
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; of what is not given, nothing."""
+        record = Options.to_record(self)
+        return {key: value for key, value in record.items() if value is not None}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One request for all periods up to `through`, at the cost of the whole horizon."""
@@ -101,7 +111,11 @@ class Running(Options):
                 f"running: {self.period!r} has {column.size:,} periods, and a series at most {MOST_PERIODS:,}"
             )
         columns = (self.period, *self.by)
-        table.cells(columns)
+        if table.cells(columns) > MOST_ANSWERS:
+            raise RecipeError(
+                f"running: {' x '.join(columns)} has {table.cells(columns):,} cells in all periods, more "
+                f"than {MOST_ANSWERS:,}; use fewer columns or fewer periods"
+            )
         question = RunningSums(
             columns=columns,
             weights=root_weights(column.size, grid=SERIES_GRID),
@@ -131,8 +145,7 @@ class Running(Options):
         weights = np.array(question.weights) / SERIES_GRID
         size, cells = sums.size, sums.shape[1]
         columns = {
-            name: labels.slice(0, size)
-            for name, labels in cell_columns(plan.table, question.columns).items()
+            name: labels.slice(0, size) for name, labels in cell_columns(plan.table, question.columns).items()
         }
         facts = {}
         for name, lags in self._answers(question.periods).items():
@@ -165,6 +178,7 @@ class Running(Options):
             "most": most,
             "norm": f"{_norm(question):.6f}",
             "late": _LATE[self.late],
+            "exchanged": _EXCHANGED if unit.neighbours == "replace" else "",
         }
         return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
 
@@ -184,8 +198,13 @@ class Running(Options):
         return answers
 
 
-def _place(column: Column, through: str | int) -> int:
+def _place(column: Column, through: str | int | None) -> int:
     """How many periods there are up to `through`."""
+    if through is None:
+        raise RecipeError(
+            "running: say through which period to release now, such as through = '2025-03' or --through; a "
+            "period that is released once is never counted again, so release it when its records are there"
+        )
     labels = [str(label) for label in column.labels]
     if str(through) not in labels:
         raise RecipeError(
@@ -230,41 +249,49 @@ _LATE = {
 
 _DESCRIBED = {
     "idea": (
-        "The release is a series: the number of records of table `{table}` in every `{period}` so far{by}, and "
-        "their running totals. {periods} of {horizon} periods are released; the charge is for all {horizon}, so "
-        "that the others cost nothing more. An earlier release of this series has the same numbers for its "
-        "periods."
+        "The release is a series: the number of records of table `{table}` in every `{period}` so far{by}, "
+        "and their running totals. {periods} of {horizon} periods are released; the charge is for all "
+        "{horizon}, so that the others cost nothing more. An earlier release of this series has the same "
+        "numbers for its periods."
     ),
     "preprocessing": (
         "Periods and cells are laid out from the described domains alone, which costs nothing; a period "
-        "without records is zeros with noise. A record counts in its own period if it is in the table when that "
-        "period is first released. {late}."
+        "without records is zeros with noise. A record counts in its own period if it is in the table when "
+        "that period is first released. {late}."
     ),
     "bounding": (
-        "Contributions are bounded by code, over all periods together: an individual counts with {most} in the "
-        "whole series. What has counted is kept in a private file beside the project, under a keyed digest of "
-        "each individual, and every period counts only what the individual has left; of more, the first in the "
-        "order of a digest of that individual and the record's own codes. The rule looks at one individual's "
-        "records at a time and never at anybody else's. A period that was released is never read again."
+        "Contributions are bounded by code, over all periods together: an individual counts with {most} in "
+        "the whole series. What has counted is kept in a private file beside the project, under a keyed "
+        "digest of each individual, and every period counts only what the individual has left; of more, the "
+        "first in the order of a digest of that individual and the record's own codes. The rule looks at one "
+        "individual's records at a time and never at anybody else's. A period that was released is never "
+        "read again."
     ),
     "sensitivity": (
-        "Let two histories of the table differ by one individual, with all records that it ever had in any of "
-        "its states. A sum is measured for every period and cell: of what arrived k periods before, each record "
-        "counts with the weight w(k), the same for all periods, a whole multiple of 1/2^20. One record of the "
-        "individual adds w(0), w(1), ... to the sums of its cell from its period on, a vector whose L2 norm is "
-        "at most {norm}, the root of the sum of all squares of the weights, computed in whole numbers. The "
-        "individual has {most} in all periods together, so that the sums of all periods, released and to come, "
-        "move by at most that many times as much, by the triangle inequality. Others count as before. That "
-        "holds for every choice of later tables, also on seeing earlier releases (docs/proofs/running.md)."
+        "Let two histories of the table differ by one individual, with all records that it ever had in any "
+        "of its states. A sum is measured for every period and cell: of what arrived k periods before, each "
+        "record counts with the weight w(k), the same for all periods, a whole multiple of 1/2^20. One "
+        "record of the individual adds w(0), w(1), ... to the sums of its cell from its period on, a vector "
+        "whose L2 norm is at most {norm}, the root of the sum of all squares of the weights, computed in "
+        "whole numbers. The individual has {most} in all periods together, so that the sums of all periods, "
+        "released and to come, move by at most that many times as much, by the triangle inequality. Others "
+        "count as before. That holds for every choice of later tables, also on seeing earlier releases "
+        "(docs/proofs/running.md).{exchanged}"
     ),
     "privatisation": (
-        "The weights are those of the square root of the matrix of running totals, which spreads the noise of a "
-        "total over few sums. Every sum gets noise of its own, when its period is first released, and once."
+        "The weights are those of the square root of the matrix of running totals, which spreads the noise "
+        "of a total over few sums. Every sum gets noise of its own, when its period is first released, and "
+        "once."
     ),
     "postprocessing": (
-        "Counts, totals, sums over windows and changes are the combinations of the noisy sums that are unbiased, "
-        "rounded, and not below zero except for changes. Each is rounded by itself, so that they need not add up "
-        "exactly. Intervals hold the number of records that counted with 95 %, given the noise. All of it uses "
-        "noisy sums only, so it costs nothing."
+        "Counts, totals, sums over windows and changes are the combinations of the noisy sums that are "
+        "unbiased, rounded, and not below zero except for changes. Each is rounded by itself, so that they "
+        "need not add up exactly. Intervals hold the number of records that counted with 95 %, given the "
+        "noise. All of it uses noisy sums only, so it costs nothing."
     ),
 }
+
+_EXCHANGED = (
+    " Here neighbours exchange one individual for another: neither has negative entries, nor have the "
+    "weights, so that the distance is at most sqrt(2) times as large."
+)
