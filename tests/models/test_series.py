@@ -30,7 +30,7 @@ def test_weights_are_the_square_root_of_running_totals():
 
 
 def test_the_noise_of_a_year_of_daily_totals_stays_below_three():
-    """Independent noise on counts reaches 19.1, a binary tree 8.9, and Honaker's estimates of it 6.9."""
+    """Independent noise on counts reaches 19.1, a binary tree 8.5, and Honaker's estimates from it 6.6."""
     assert worst_total(365) < 2.945
     assert worst_total(12) < 1.86
     assert worst_total(1) == 1
