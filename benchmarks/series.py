@@ -1,13 +1,14 @@
 """How far the noise of running totals and of levels reaches, beside other mechanisms at the same cost.
 
-Run with `.venv/bin/python benchmarks/series.py`. Every mechanism has the noise that makes one record cost rho =
-1/2, as unit Gaussian noise on one count would. The first part has the worst standard deviation of a running
-total: of independent counts, of a binary tree, of Honaker's estimates from it, of OpenDP's consistent tree (in an
-environment of its own, `.bench/series`), and of the recipe `running`, whose figure is also measured from draws. The
-second has levels that add up: noise alone, OpenDP's consistent tree, and what `hierarchy` makes of its levels.
+Run with `.venv/bin/python benchmarks/series.py`. Every mechanism has the noise that makes one record cost
+rho = 1/2, as unit Gaussian noise on one count would. The first part has the worst standard deviation of a
+running total: of independent counts, of a binary tree, of Honaker's estimates from it, of OpenDP's
+consistent tree (in an environment of its own, `.bench/series`), and of the recipe `running`, whose figure
+is also measured from draws. The second has levels that add up: noise alone, OpenDP's consistent tree, and
+what `hierarchy` makes of its levels.
 
-OpenDP's tree answers all periods at once, at the end: it is the nearest that it has to either. Tumult Analytics
-has neither running totals nor levels that add up, so it is not here.
+OpenDP's tree answers all periods at once, at the end: it is the nearest that it has to either. Tumult
+Analytics has neither running totals nor levels that add up, so it is not here.
 """
 
 from __future__ import annotations

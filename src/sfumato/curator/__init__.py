@@ -79,7 +79,7 @@ class Check:
         return {
             "recipe": plan.recipe.kind,
             "table": table.name,
-            "unit": unit.column or "row",
+            "unit": unit.name,
             "max_records": unit.max_records,
             "neighbours": unit.neighbours,
             "bounding": table.bounding,

@@ -121,6 +121,8 @@ class DuckDBEngine(CountingEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
+        if table.unit.period is not None:
+            marginals = (*marginals, (table.unit.period,))
         source, stored = self._find(table), self._open(table, frozenset()).columns
         columns = check_columns(
             table,
@@ -315,6 +317,11 @@ class DuckDBEngine(CountingEngine):
 
     def column_types(self, table: Table) -> dict[str, pa.DataType]:
         """The types of the stored columns that a query may name, as statements see them; reads no record."""
+        if table.unit.period is not None:
+            raise UnsupportedQuery(
+                f"table {table.name!r} protects {table.unit.name}, and statements are answered for whole "
+                "individuals only; use a recipe, or describe the table with another unit in a project of its own"
+            )
         kept = frozenset(name.lower() for name in self.describe(table))
         schema = clean_schema(self._open(table, kept).schema)
         return {field.name: field.type for field in schema}

@@ -169,6 +169,8 @@ def needed_columns(table: Table, names: frozenset[str], stored: Iterable[str]) -
         for part in column.stored
     }
     unit = {table.unit.column} if table.unit.column is not None else set()
+    if table.unit.period is not None:
+        unit |= set(table.columns[table.unit.period].stored)
     return frozenset(name for name in stored if name in described | unit or name.lower() in names)
 
 
@@ -407,7 +409,15 @@ def _encoding_query(
     if table.unit.column is None:
         return f"SELECT {', '.join(selected) or '1::UTINYINT AS one'} FROM stored"
     unit = quote_name(table.unit.column)
-    selected.append(f"{unit} AS {quote_name(UNIT)}")
+    individual = unit
+    if table.unit.period is not None:
+        # Who, and the code of when: whatever is asked sees each of these pairs as an individual. A code has no
+        # U+001F, so that the last one separates them.
+        when = table.columns[table.unit.period]
+        create_list_type(connection, when, "listed of unit")
+        code = encode_column(when, stored, list_type="listed of unit")
+        individual = f"concat(CAST({unit} AS VARCHAR), chr(31), coalesce(CAST({code} AS VARCHAR), ''))"
+    selected.append(f"{individual} AS {quote_name(UNIT)}")
     return f"SELECT {', '.join(selected)} FROM stored WHERE {unit} IS NOT NULL"
 
 

@@ -271,7 +271,7 @@ def request_cost(table: Table, request: Request) -> Cost:
         sensitivity=request_sensitivity(table, request),
         norm="L1" if request.noise == "laplace" else "L2",
         neighbours=table.unit.neighbours,
-        unit=table.unit.column or "row",
+        unit=table.unit.name,
     )
 
 
@@ -283,5 +283,5 @@ def ask_cost(table: Table, ask: Ask) -> Cost:
         kind="exponential",
         scale=ask.epsilon,
         neighbours=table.unit.neighbours,
-        unit=table.unit.column or "row",
+        unit=table.unit.name,
     )

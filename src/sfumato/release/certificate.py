@@ -56,7 +56,7 @@ def build_certificate(
     return {
         "format": FORMAT,
         "unit": {
-            "column": table.unit.column or "row",
+            "column": table.unit.name,
             "max_records": table.unit.max_records,
             "neighbours": table.unit.neighbours,
             "bounding": table.bounding,

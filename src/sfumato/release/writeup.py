@@ -61,8 +61,16 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
         f"epsilon {epsilon} at delta {delta}" for delta, epsilon in total["epsilon_at_delta"].items()
     )
     pure = f"**epsilon = {total['epsilon']}** (pure), " if total["epsilon"] is not None else ""
+    unit = plan.table.unit
+    protected = f"one individual ({unit.describe()})"
+    if unit.period is not None:
+        protected = (
+            f"**what one `{unit.column}` did in one `{unit.period}`, and not all that it did** "
+            f"({unit.describe()}). Whoever has records in k values of `{unit.period}` is protected as by k times "
+            "the epsilon"
+        )
     return (
-        f"What is protected: one individual ({plan.table.unit.describe()}). "
+        f"What is protected: {protected}. "
         f"What this release spends: {pure}rho = {_up(total['rho'])}; {readings}."
     )
 
@@ -81,6 +89,8 @@ def _bounding(table: Table) -> str:
             f"Of an individual with more than {unit.max_records} records, {unit.max_records} are kept, "
             "in the order of a digest of that individual's identifier and the record's own codes"
         )
+    if unit.period is not None:
+        how += f". Here an individual is one `{unit.column}` in one `{unit.period}`"
     whose = ""
     if table.reference is not None:
         names = (
