@@ -20,8 +20,8 @@ import sys
 import time
 
 import numpy as np
-from peers import peer_python
 
+from peers import peer_python
 from sfumato.models.hierarchy import Level, fit_levels
 from sfumato.models.series import estimate_sums, root_weights
 from sfumato.noise import discrete_gaussian
@@ -138,9 +138,7 @@ def print_levels():
             for row, values in enumerate((levels[place].values, sums[place], fitted[place].counts)):
                 errors[row, place] += ((values - exact) ** 2).mean() / runs
     roots = np.sqrt(errors)
-    print(
-        f"\nroot mean square error by level, {leaves:,} leaves, one record at rho = 1/2 in all levels together"
-    )
+    print(f"\nroot mean square error by level, {leaves:,} leaves, one record at rho = 1/2 in all levels")
     print(f"{'nodes':>8} {'alone':>8} {'OpenDP':>8} {'hierarchy':>10} {'alone/ours':>11} {'OpenDP/ours':>12}")
     for place, exact in enumerate(truth):
         alone, peer, ours = roots[:, place]
@@ -148,8 +146,8 @@ def print_levels():
             f"{exact.size:8,} {alone:8.2f} {peer:8.2f} {ours:10.2f} {alone / ours:11.2f} {peer / ours:12.2f}"
         )
     print(
-        f"OpenDP certifies its tree in L1 steps: noise {scale:.2f} per node, ours {sigma:.2f}. Seconds of one "
-        f"tree: OpenDP with its noise {peer_seconds:.4f}, fitting ours {seconds:.4f}"
+        f"OpenDP certifies its tree in L1 steps: noise {scale:.2f} per node, ours {sigma:.2f}. Seconds of "
+        f"one tree: OpenDP with its noise {peer_seconds:.4f}, fitting ours {seconds:.4f}"
     )
 
 

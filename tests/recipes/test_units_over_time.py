@@ -1,4 +1,4 @@
-"""A person's month as the unit: bounded by pairs, named in every output, refused where it is not understood."""
+"""A person's month as the unit: bounded by pairs, named in every output, refused by others."""
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +46,7 @@ def lay_out(folder, rows, *, unit=PAIR):
     ],
 )
 def test_every_month_of_a_person_is_bounded_by_itself(tmp_path, recipe):
-    curator = lay_out(tmp_path, EVE + [("ann|1", 1, "a"), ("ann", 11, "a"), (None, 3, "a")])
+    curator = lay_out(tmp_path, [*EVE, ("ann|1", 1, "a"), ("ann", 11, "a"), (None, 3, "a")])
     release = curator.release(recipe, epsilon=10**7, delta=1e-6, out=tmp_path / "out")
     months = {}
     for row in release.table.to_pylist():

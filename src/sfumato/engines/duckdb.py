@@ -320,7 +320,7 @@ class DuckDBEngine(CountingEngine):
         if table.unit.period is not None:
             raise UnsupportedQuery(
                 f"table {table.name!r} protects {table.unit.name}, and statements are answered for whole "
-                "individuals only; use a recipe, or describe the table with another unit in a project of its own"
+                "individuals only; use a recipe, or describe the table with another unit in another project"
             )
         kept = frozenset(name.lower() for name in self.describe(table))
         schema = clean_schema(self._open(table, kept).schema)

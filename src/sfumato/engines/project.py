@@ -59,8 +59,8 @@ class ProjectEngine(DuckDBEngine):
         server = self._find_server(table)
         if server is not None and table.unit.period is not None:
             raise SourceError(
-                f"table {table.name!r}: a unit over time is counted from files only; make a view on the server "
-                "whose unit column names who and when together"
+                f"table {table.name!r}: a unit over time is counted from files only; make a view on the "
+                "server whose unit column names who and when together"
             )
         if server is not None and table.reference is not None:
             raise SourceError(

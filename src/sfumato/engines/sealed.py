@@ -411,8 +411,8 @@ def _encoding_query(
     unit = quote_name(table.unit.column)
     individual = unit
     if table.unit.period is not None:
-        # Who, and the code of when: whatever is asked sees each of these pairs as an individual. A code has no
-        # U+001F, so that the last one separates them.
+        # Who, and the code of when: whatever is asked sees each of these pairs as an individual. A code has
+        # no U+001F, so that the last one separates them.
         when = table.columns[table.unit.period]
         create_list_type(connection, when, "listed of unit")
         code = encode_column(when, stored, list_type="listed of unit")

@@ -66,8 +66,8 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
     if unit.period is not None:
         protected = (
             f"**what one `{unit.column}` did in one `{unit.period}`, and not all that it did** "
-            f"({unit.describe()}). Whoever has records in k values of `{unit.period}` is protected as by k times "
-            "the epsilon"
+            f"({unit.describe()}). Whoever has records in k values of `{unit.period}` is protected as by k "
+            "times the epsilon"
         )
     return (
         f"What is protected: {protected}. "
