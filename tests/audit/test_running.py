@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato.accounting import mu_to_delta
-from sfumato.audit.noise_off import RecordingNoise
+from sfumato.audit.neighbours import list_individuals
+from sfumato.audit.noise_off import RecordingNoise, compare_neighbours
+from sfumato.audit.targets import Harness, RecipeTarget
 from sfumato.curator import Curator
 from sfumato.engines import duckdb as engine
 from sfumato.errors import RecipeError
@@ -123,6 +125,25 @@ def test_histories_that_are_read_again_would_be_noticed(tmp_path, monkeypatch):
     )  # fmt: skip
     moved, _ = measure(tmp_path / "today", "always today", late="drop")
     assert np.linalg.norm(moved - exact) > float(cost.sensitivity)
+
+
+@pytest.mark.slow
+def test_the_audit_of_recipes_sees_all_periods_as_one_answer(tmp_path, monkeypatch):
+    (tmp_path / "sfumato.toml").write_text(PROJECT.format(neighbours="add-remove"))
+    recipe = Running(table="t", period="day", through=2)
+    target = RecipeTarget(recipe=recipe, epsilons=(Fraction(1),), delta=Fraction(1, 10**6))
+    harness = Harness(read_project(tmp_path / "sfumato.toml"), target, tmp_path)
+    people = list_individuals(harness.fields, harness.table, thorough=False)
+    people = [person for person in people if "in one cell" in person.what]
+
+    def find():
+        found = compare_neighbours(harness, thorough=False, progress=lambda _: None, people=people)
+        return " / ".join(each.text for each in found.findings if each.violated)
+
+    assert find() == ""
+    plain = RunningSums.contribution
+    monkeypatch.setattr(RunningSums, "contribution", lambda *given: plain(*given) / 2)
+    assert "over 3 answers, declared" in find()
 
 
 def test_the_norm_is_that_of_all_weights():

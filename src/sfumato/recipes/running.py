@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sfumato.accounting import discrete_gaussian_sigma
 from sfumato.errors import RecipeError
-from sfumato.exact import NORMAL_95, parse_whole, round_up
+from sfumato.exact import NORMAL_95, format_exact, parse_whole, round_up
 from sfumato.models.series import Estimate, estimate_sums, root_weights
 from sfumato.questions import (
     MOST_PERIODS,
@@ -176,7 +176,7 @@ class Running(Options):
             "horizon": question.horizon,
             "by": f" for every combination of {', '.join(self.by)}" if self.by else "",
             "most": most,
-            "norm": f"{_norm(question):.6f}",
+            "norm": format_exact(round_up(_norm(question), places=6)),
             "late": _LATE[self.late],
             "exchanged": _EXCHANGED if unit.neighbours == "replace" else "",
         }
