@@ -12,6 +12,8 @@ from helpers.cli import run_main as run
 
 COMMANDS = (
     "init",
+    "describe",
+    "export",
     "groups",
     "check",
     "release",

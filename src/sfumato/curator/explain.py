@@ -79,6 +79,7 @@ def explain_plans(
         admitted=admitted,
         stored=stored,
         free=None if free is None else {name: each.width for name, each in derived.items()},
+        costs=costs,
     )
     return Answer(table=pa.table({"plan": text.splitlines()}), explanation=text, price=price, notes=notes)
 
