@@ -57,6 +57,11 @@ class ProjectEngine(DuckDBEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error about public facts, as the engine of the table's place does."""
         server = self._find_server(table)
+        if server is not None and table.unit.period is not None:
+            raise SourceError(
+                f"table {table.name!r}: a unit over time is counted from files only; make a view on the "
+                "server whose unit column names who and when together"
+            )
         if server is not None and table.reference is not None:
             raise SourceError(
                 f"table {table.name!r}: recipes count a table with references from files only; make a view "

@@ -31,6 +31,7 @@ from sfumato.questions.gradients import Gradients
 from sfumato.questions.moments import Moments
 from sfumato.questions.outcomes import Outcomes
 from sfumato.questions.residuals import Residuals
+from sfumato.questions.series import RunningSums
 
 if TYPE_CHECKING:
     from sfumato.schema import Part, Table
@@ -256,7 +257,7 @@ def check_question(table: Table, question: Question) -> None:
         raise RecipeError(
             f"choice {question.name!r}: every row is an individual, so there is no bound to choose"
         )
-    if isinstance(question, Residuals | Outcomes | Gradients):
+    if isinstance(question, Residuals | Outcomes | Gradients | RunningSums):
         question.check(table)
     if isinstance(question, Moments):
         sizes = [table.column(name).size for name in question.columns]

@@ -5,6 +5,7 @@ from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.additive import Additive
 from sfumato.recipes.base import (
     EXTRA_FILES,
+    FILE_KEYS,
     MOST_ANSWERS,
     Conversation,
     Plan,
@@ -19,16 +20,19 @@ from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
 from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
+from sfumato.recipes.hierarchy import Hierarchy
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.map import Map
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
 from sfumato.recipes.related import Related
+from sfumato.recipes.running import Running
 from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
     "EXTRA_FILES",
+    "FILE_KEYS",
     "MOST_ANSWERS",
     "Adaptive",
     "AdaptiveGrid",
@@ -38,6 +42,7 @@ __all__ = [
     "Clusters",
     "Conversation",
     "FieldGroups",
+    "Hierarchy",
     "Linear",
     "Logistic",
     "Map",
@@ -48,6 +53,7 @@ __all__ = [
     "Recipe",
     "RecipeFile",
     "Related",
+    "Running",
     "Tree",
     "UserCounts",
     "find_part",

@@ -40,6 +40,12 @@ from sfumato.tables.arrays import label_array, to_arrow
 EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27
 
+# How a table is read, and from where: what may change from one period of a series to the next.
+_READING = ("source", "encoding", "text_limit")
+
+FILE_KEYS = ("public", "asked", "tree")
+"""The options of recipes that may name a file, which is read as public."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Product:
@@ -124,7 +130,8 @@ class Plan:
     marginals whose counts it may ask about, `clipped` those it may ask about with a norm, or a bound on
     records, of its own only. With `parts`, what is charged is what each of these disjoint parts of the people
     may be asked for, beside what is asked of everybody. If it is `stepwise`, the allowance is the most that
-    may be spent, and every batch is charged by itself before it is answered.
+    may be spent, and every batch is charged by itself before it is answered. If it is a `series`, its one
+    request is answered period by period, under one charge for all periods to come.
     """
 
     recipe: Recipe
@@ -138,6 +145,7 @@ class Plan:
     clipped: tuple[tuple[str, ...], ...] = ()
     parts: tuple[Part, ...] = ()
     stepwise: bool = False
+    series: bool = False
 
     def __post_init__(self) -> None:
         for one, other in combinations(self.parts, 2):
@@ -184,6 +192,20 @@ class Plan:
             "recipe": {"recipe": self.recipe.kind},
             "table": {self.table.name: table_spec(self.table, self.columns)},
             "requests": [ask.to_record() for ask in asks],
+        }
+
+    def period_record(self, period: int) -> dict[str, Any]:
+        """What is asked of one period of a series, as a plain record, whatever else is released of it."""
+        (request,) = self.requests
+        spec = table_spec(self.table, self.columns)
+        kept = ("recipe", "table", "period", "by", "late")
+        asked = {key: value for key, value in request.to_record().items() if key != "series"}
+        facts = {key: value for key, value in request.counted.facts()["series"].items() if key != "periods"}
+        return {
+            "recipe": {key: value for key, value in self.recipe.to_record().items() if key in kept},
+            "table": {self.table.name: {key: spec[key] for key in spec if key not in _READING}},
+            "request": {**asked, "series": facts},
+            "period": period,
         }
 
     def to_record(self) -> dict[str, Any]:

@@ -451,7 +451,7 @@ def allow_gaussian(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
         raise RecipeError(
             f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
         )
-    return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.column or "row")
+    return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.name)
 
 
 _POSTPROCESSING = (

@@ -23,6 +23,7 @@ from sfumato.questions import (
     Moments,
     Outcomes,
     Request,
+    RunningSums,
     ask_cost,
     note_total,
     total_in_records,
@@ -55,7 +56,7 @@ def build_certificate(
     return {
         "format": FORMAT,
         "unit": {
-            "column": table.unit.column or "row",
+            "column": table.unit.name,
             "max_records": table.unit.max_records,
             "neighbours": table.unit.neighbours,
             "bounding": table.bounding,
@@ -106,7 +107,7 @@ def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
 def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
     cost = ask_cost(table, ask)
     if isinstance(ask, Request):
-        sized = isinstance(ask.counted, Moments | Outcomes | Gradients)
+        sized = isinstance(ask.counted, Moments | Outcomes | Gradients | RunningSums)
         cells = ask.counted.size(table) if sized else table.cells(ask.columns)
         facts: dict[str, Any] = {"columns": list(ask.columns), "cells": cells}
         for key, fact in ask.counted.facts().items():

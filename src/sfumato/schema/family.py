@@ -164,6 +164,11 @@ def _refuse_unfit(family: Family) -> None:
             f"{where}, or that of its parents, has rules; of rules related keeps impossible combinations of "
             "labels alone: remove the others, or release the tables one by one"
         )
+    if child.unit.period is not None:
+        raise RecipeError(
+            f"{where} protects what an individual did in one period; siblings are all records of one: name "
+            "the column of individuals alone as unit"
+        )
     if child.unit.column is None:
         raise RecipeError(
             f'{where} has unit = "row", so its records have no parent; declare references = '
