@@ -73,6 +73,10 @@ class Options:
     kind: ClassVar[str]
     record_keys: ClassVar[tuple[str, ...]] = ()
     """The order in which certificates state the options, where it is not that of the fields."""
+    unstated: ClassVar[Mapping[str, Any]] = {}
+    """What options are that a record does not state, because an earlier version wrote it."""
+    drawn_by: ClassVar[tuple[str, ...]] = ()
+    """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
 
     table: str
 
@@ -124,7 +128,8 @@ class Plan:
     marginals whose counts it may ask about, `clipped` those it may ask about with a norm, or a bound on
     records, of its own only. With `parts`, what is charged is what each of these disjoint parts of the people
     may be asked for, beside what is asked of everybody. If it is `stepwise`, the allowance is the most that
-    may be spent, and every batch is charged by itself before it is answered.
+    may be spent, and every batch is charged by itself before it is answered. `earlier` is what an earlier
+    version made of the same recipe file: where its answers are stored, they are the answers.
     """
 
     recipe: Recipe
@@ -138,6 +143,7 @@ class Plan:
     clipped: tuple[tuple[str, ...], ...] = ()
     parts: tuple[Part, ...] = ()
     stepwise: bool = False
+    earlier: Plan | None = None
 
     def __post_init__(self) -> None:
         for one, other in combinations(self.parts, 2):
@@ -205,6 +211,14 @@ class Plan:
     def digest(self) -> str:
         """The SHA-256 of the plan's record: equal plans have equal digests."""
         return digest(self.to_record())
+
+    @property
+    def asked_digest(self) -> str:
+        """The digest of what is asked: plans that differ in what is drawn from the answers have the same."""
+        record = self.to_record()
+        for key in getattr(self.recipe, "drawn_by", ()):
+            record["recipe"].pop(key, None)
+        return digest(record)
 
 
 def follow_recipe(
