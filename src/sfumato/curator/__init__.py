@@ -12,7 +12,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.accounting import Amount, Budget, BudgetReport, Entry, Ledger, Spent, admits, find_store, locate_ledger
+from sfumato.accounting import (
+    Amount,
+    Budget,
+    BudgetReport,
+    Entry,
+    Ledger,
+    Spent,
+    admits,
+    find_store,
+    locate_ledger,
+)
 from sfumato.curator.conversation import Conversation, Steps
 from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.engines import Engine, find_files, open_engine

@@ -142,11 +142,9 @@ class _Answering:
         before, scores = self._true_scores, []
         self._true_scores = {}
         for each in choice.candidates:
-            key = (choice.part, id(each))  # the candidate is kept beside its score, so that no other has its id
-            known = before.get(key) or (
-                each,
-                each.score(self._sum(each, choice.part, true_counts)),
-            )
+            # The candidate is kept beside its score, so that no other has its id.
+            key = (choice.part, id(each))
+            known = before.get(key) or (each, each.score(self._sum(each, choice.part, true_counts)))
             self._true_scores[key] = known
             scores.append(known[1])
         return scores

@@ -21,7 +21,7 @@ import numpy as np
 
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_whole
-from sfumato.inference import LARGEST_TREE, Domain, tree_cells
+from sfumato.inference import LARGEST_TREE, Domain, Growth, tree_cells
 from sfumato.inference.domain import Columns
 from sfumato.questions import Answer, Ask, Choice, Chosen
 from sfumato.recipes.base import Plan, is_column_list
@@ -46,6 +46,7 @@ _MANY = 2**12  # candidates beyond which those compete that the model nearly hol
 _EARLIER_ROUNDS = 12  # per column, by rule 1
 _LAST = {1: 16, 2: 8}  # rounds that the noise of late rounds leaves budget for, by rule
 _LARGEST_MARGINAL = 2**18
+_COMBINATIONS = 2**14  # triples from which only pairs are the default workload
 _COUNTED = 2**25  # cells of all marginals together from which only pairs are the default workload
 _MOST_WEIGHT = 10**6
 
@@ -58,8 +59,9 @@ _LARGEST_PAIR = 2**20
 class Adaptive(Selection):
     """Synthetic rows of a graphical model whose marginals are chosen privately, one after the other.
 
-    `workload` says what the rows should be good for: all combinations of so many columns, 1 to 4, or a
-    list of {columns = [...], weight = n}. By default it is 3, or 2 where that would be too many cells.
+    `workload` says what the rows should be good for: all combinations of so many columns, 1 to 4, a list
+    of {columns = [...], weight = n}, or {target = column}, for predicting a column from the others. By
+    default it is 3, or 2 where that would be too many cells.
     `model_cells` bounds the model. `public` names a table for values within bins. `rule` says how the
     budget is divided: 2 by how many records there are in a cell, 1 as versions before 0.3 did.
 
@@ -86,8 +88,8 @@ class Adaptive(Selection):
             "so the step costs nothing."
         ),
         "privatisation": (
-            "First every single column is measured with Gaussian noise{{again}}. Then, in rounds, a marginal is "
-            "chosen by the exponential mechanism: its score is the L1 distance between its counts and the "
+            "First every single column is measured with Gaussian noise{{again}}. Then, in rounds, a marginal "
+            "is chosen by the exponential mechanism: its score is the L1 distance between its counts and the "
             "model's, less what noise alone would add, times its weight in the workload; one individual "
             "moves it by at most its contribution times the weight. The marginal is measured with Gaussian "
             "noise and the model is fitted anew. When a measurement moves the model by no more than noise "
@@ -188,7 +190,11 @@ class Adaptive(Selection):
         return fitting
 
     def _find_workload(self, domain: Domain) -> dict[Columns, int]:
-        columns = tuple(domain)
+        columns, target = tuple(domain), None
+        if isinstance(self.workload, Mapping):
+            target = self.workload["target"]
+            if target not in domain:
+                raise RecipeError("adaptive: the workload's target is a column that the rows do not have")
         if isinstance(self.workload, tuple):
             stated: dict[Columns, int] = {}
             for each in self.workload:
@@ -197,11 +203,16 @@ class Adaptive(Selection):
                     raise RecipeError("adaptive: the workload names a column that the rows do not have")
                 stated[names] = stated.get(names, 0) + each["weight"]
             return stated
-        if self.workload is not None:
+        if isinstance(self.workload, int):
             return all_subsets(columns, self.workload)
-        triples = all_subsets(columns, 3)
+        triples, pairs = (
+            {each: 1 for each in all_subsets(columns, size) if target is None or target in each}
+            for size in (3, 2)
+        )
+        if len(triples) > _COMBINATIONS:
+            return pairs
         cells = sum(domain.cells(each) for each in self._candidates(domain, triples))
-        return triples if cells <= _COUNTED else all_subsets(columns, 2)
+        return triples if cells <= _COUNTED else pairs
 
     def _candidates(self, domain: Domain, workload: Mapping[Columns, int]) -> list[Columns]:
         parts = {(name,): None for name in domain} | dict.fromkeys(close_downwards(domain, workload))
@@ -286,13 +297,15 @@ def close_downwards(domain: Domain, workload: Mapping[Columns, int]) -> dict[Col
     return {columns: sum(shares[name] for name in columns) for columns in parts}
 
 
-def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | None:
-    """A number of columns, or a tuple of marginals with their weights."""
+def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | dict[str, str] | None:
+    """A number of columns, a tuple of marginals with their weights, or the column to predict."""
     if value is None or (not isinstance(value, bool) and isinstance(value, int) and 1 <= value <= 4):
         return value
+    if isinstance(value, Mapping) and set(value) == {"target"} and isinstance(value["target"], str):
+        return {"target": value["target"]}
     message = (
-        "adaptive: workload must be a number from 1 to 4, for all combinations of so many columns, or a list "
-        "such as [{columns = ['a', 'b'], weight = 2}]"
+        "adaptive: workload must be a number from 1 to 4, for all combinations of so many columns, a list "
+        "such as [{columns = ['a', 'b'], weight = 2}], or {target = 'a'}, for predicting a column"
     )
     if not isinstance(value, (list, tuple)) or not value:
         raise RecipeError(message)
@@ -327,22 +340,26 @@ def _offer_marginals(
     model, domain = fitting.model, fitting.domain
     assert model is not None
     offered = []
-    joined = {pair for clique in model.tree.cliques for pair in combinations(clique, 2)}
-    grown: dict[Columns | tuple[Columns, ...], int] = {}  # cells of a model, by the pairs that it joins anew
+    growth = Growth(model.tree)
+    sizes: dict[tuple[Columns, ...], int] = {}  # of models by rule 1, by the pairs that they join anew
     for columns, weight in candidates.items():
         penalty = noise_distance(sigma, domain.cells(columns))
         if len(columns) > 1:
             # Noise that would outweigh all records cannot improve anything: no need to score it.
             if penalty > model.total or fitting.compression.full.cells(columns) > _LARGEST_MARGINAL:
                 continue
-            added = tuple(pair for pair in combinations(columns, 2) if pair not in joined)
-            if rule > 1:
-                # A column of one value tells nothing of others.
-                if min(domain.shape(columns)) == 1 or (len(added) > 1 and len(candidates) > _MANY):
+            added = tuple(pair for pair in combinations(columns, 2) if pair not in growth.joined)
+            if rule == 1:
+                if added not in sizes:
+                    sizes[added] = tree_cells(domain, [*model.tree.cliques, *added]) if added else 0
+                if sizes[added] > model_cells:
                     continue
-            if added and added not in grown:
-                grown[added] = tree_cells(domain, [*model.tree.cliques, *added])
-            if added and grown[added] > model_cells:
+            # A column of one value tells nothing of others.
+            elif (
+                min(domain.shape(columns)) == 1
+                or (len(added) > 1 and len(candidates) > _MANY)
+                or growth.cells(columns) > model_cells
+            ):
                 continue
         offered.append(offer_marginal(fitting, columns, grid=grid, weight=weight, penalty=penalty))
     return Choice(name=name, candidates=tuple(offered), epsilon=epsilon)
@@ -357,7 +374,8 @@ def _measure_twice(
     the noise of a pair of columns of typical size, over the number of records, if all the budget were spent
     on it. The k-th best of k pairs, each with a k-th of the budget, has noise n * sqrt(k); taking gaps to
     fall as 1 / k, it is worth its noise and the half of it that others would gain by its share while
-    1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3) rounds. Shares of single columns are those
+    1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3) rounds, and no fewer than half of the pairs
+    of a tree of the columns, because these do not stand for each other. Shares of single columns are those
     that make the sum of noises least: as the power 2/3 of their sizes, beside that of a typical pair.
     """
     first = budget.total * _FIRST / len(domain)
@@ -371,8 +389,7 @@ def _measure_twice(
     if len(wide) > 1:
         sigma = budget.noise_deviation(budget.total)
         rounds = (1.5 * noise_distance(sigma, 1) * typical / fitting.total) ** (-2 / 3)
-    if rounds < 1:
-        rounds = 0.0
+    rounds = 0.0 if rounds < 1 else max(rounds, (len(wide) - 1) / 2)
     parts = {name: _round((sizes[name] / typical) ** (2 / 3)) for name in domain if domain[name] > 1}
     whole = _round(rounds) / (1 - _CHOICE) + sum(parts.values())
     share = budget.total / whole if whole else budget.total
@@ -419,9 +436,7 @@ def _choose_forest(
     ]
     edges: list[Columns] = []
     for turn in range(1, turns + 1):
-        candidates = tuple(
-            each for each in offered if tree_of[each.columns[0]] != tree_of[each.columns[1]]
-        )
+        candidates = tuple(each for each in offered if tree_of[each.columns[0]] != tree_of[each.columns[1]])
         if not candidates:
             break
         choice = Choice(name=f"{label}choice {turn}", candidates=candidates, epsilon=epsilon)
