@@ -374,7 +374,7 @@ def _measure_twice(
     the noise of a pair of columns of typical size, over the number of records, if all the budget were spent
     on it. The k-th best of k pairs, each with a k-th of the budget, has noise n * sqrt(k); taking gaps to
     fall as 1 / k, it is worth its noise and the half of it that others would gain by its share while
-    1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3) rounds, and no fewer than half of the pairs
+    1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3) rounds, and no fewer than the pairs
     of a tree of the columns, because these do not stand for each other. Shares of single columns are those
     that make the sum of noises least: as the power 2/3 of their sizes, beside that of a typical pair.
     """
@@ -389,7 +389,7 @@ def _measure_twice(
     if len(wide) > 1:
         sigma = budget.noise_deviation(budget.total)
         rounds = (1.5 * noise_distance(sigma, 1) * typical / fitting.total) ** (-2 / 3)
-    rounds = 0.0 if rounds < 1 else max(rounds, (len(wide) - 1) / 2)
+    rounds = 0.0 if rounds < 1 else max(rounds, len(wide) - 1)
     parts = {name: _round((sizes[name] / typical) ** (2 / 3)) for name in domain if domain[name] > 1}
     whole = _round(rounds) / (1 - _CHOICE) + sum(parts.values())
     share = budget.total / whole if whole else budget.total
