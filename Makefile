@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Two workers, each with whole files: what the tests of a file share (a server, a release, a compiled loop) is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-rest test-all coverage engines clients check reference versions audit bench clean
+.PHONY: demo test test-rest test-all coverage engines clients check reference site publish versions audit bench clean
 
 demo: .venv/ready
 	$(BIN)/sfumato demo --out demo --force
@@ -36,10 +36,22 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# docs/reference.md from the docstrings, docs/images/rooms.svg from the imports; tests fail while they are not current.
+# docs/reference.md from the docstrings, docs/sfumato.1 from the commands, docs/images/rooms.svg from the imports; tests fail while they are not current.
 reference: .venv/ready
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_man.py
 	$(BIN)/python docs/draw_rooms.py
+
+# The documentation as a site in site/, with a search that needs no network; in an environment of its own.
+site: .site/ready
+	rm -rf .site/docs && mkdir -p .site/docs
+	cp -r docs CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE examples Dockerfile .site/docs/
+	cp README.md .site/docs/index.md
+	.site/bin/mkdocs build --quiet --strict
+
+# Builds what is published, checks and tries it, and with TAG=1 tags the version.
+publish:
+	.ci/publish
 
 # The wheel, with the lowest versions that pyproject.toml admits and on newer Pythons; makes environments of its own.
 versions:
@@ -62,8 +74,13 @@ bench: .venv/ready
 	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix .venv-clients/node pg@8.23.1; fi
 	touch .venv-clients/ready
 
+.site/ready: requirements-docs.txt
+	$(PYTHON) -m venv .site
+	.site/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-docs.txt
+	touch .site/ready
+
 clean:
-	rm -rf .venv .venv-clients .bench .coverage demo
+	rm -rf .venv .venv-clients .site site dist .bench .coverage demo
 
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -25,22 +25,6 @@ STATEMENTS = {
     "sum": "region, SUM(amount) AS total, AVG(amount) AS mean FROM trips GROUP BY region",
     "where": "COUNT(*) AS n FROM trips WHERE amount > 50 AND kind IN (1, 2, 3)",
 }
-PROJECT = """
-[budget]
-epsilon = 100000
-[tables.trips]
-source = "{source}"
-unit = "person"
-max_records = {bound}
-[tables.trips.columns.region]
-range = [0, 277]
-[tables.trips.columns.month_no]
-range = [1, 12]
-[tables.trips.columns.kind]
-range = [0, 173]
-[tables.trips.columns.amount]
-bounds = [0, 100]
-"""
 
 
 def write_trips(path: Path, *, rows: int) -> None:
@@ -51,6 +35,8 @@ def write_trips(path: Path, *, rows: int) -> None:
 
 
 def write_project(source: str, bound: int) -> Path:
+    from benchmarks.sql import PROJECT
+
     folder = FOLDER / f"project-{bound}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

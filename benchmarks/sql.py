@@ -42,7 +42,7 @@ STATEMENTS = {
 
 PROJECT = """
 [budget]
-epsilon = 10000
+epsilon = 100000
 [tables.trips]
 source = "{source}"
 unit = "person"

@@ -25,6 +25,7 @@ PUBLIC = {
         "UnsupportedQuery": "",
         "VerificationFailed": "",
         "__version__": "",
+        "from_frame": "frame unit max_records columns epsilon delta",
         "learn": "",
         "open": "path",
         "recipes": "",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sfumato import learn, recipes
     from sfumato.curator import Curator
     from sfumato.curator import open_project as open  # noqa: A004 - the name users type
+    from sfumato.curator.frame import open_frame as from_frame
     from sfumato.release import Release, verify
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "UnsupportedQuery",
     "VerificationFailed",
     "__version__",
+    "from_frame",
     "learn",
     "open",
     "recipes",
@@ -52,6 +54,7 @@ __all__ = [
 _HOMES = {
     "Curator": ("sfumato.curator", "Curator"),
     "Release": ("sfumato.release", "Release"),
+    "from_frame": ("sfumato.curator.frame", "open_frame"),
     "learn": ("sfumato.learn", None),
     "open": ("sfumato.curator", "open_project"),
     "recipes": ("sfumato.recipes", None),

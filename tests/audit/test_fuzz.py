@@ -88,3 +88,16 @@ def test_control_vectors_too_far_apart_are_reported(one, two, message):
 def test_control_what_the_order_of_rows_changes_is_reported():
     assert fuzz.find_change(outcome([1, 2]), outcome([1, 2]), opened=0) is None
     assert "the order of rows" in fuzz.find_change(outcome([1, 2]), outcome([2, 1]), opened=0)
+
+
+def test_statements_have_every_form():
+    """Joins, inner queries, semi-joins, unions and casts, each often enough to be tried in every run."""
+    found = Counter()
+    for name in range(30):
+        world = fuzz.make_world(f"forms {name}")
+        for case in range(10):
+            text, _ = fuzz.Statements(world, fuzz.random.Random(f"{name} {case}")).make()
+            forms = ("JOIN", "CAST(", "GROUP BY", "IN (SELECT", "EXISTS (", "UNION ALL", "FROM (SELECT")
+            found.update(form for form in forms if form in text)
+    assert min(found.values()) >= 10, found
+    assert len(found) == 7

@@ -12,6 +12,8 @@ from helpers.cli import run_main as run
 
 COMMANDS = (
     "init",
+    "describe",
+    "export",
     "groups",
     "check",
     "release",
@@ -311,3 +313,6 @@ def test_a_file_of_statements_is_planned_and_bought_together(project):
     assert sum(answer["spent"] for answer in answers) <= 1
     assert as_json("budget", cwd=folder)["spent"] == "1"
     run("sql", "-c", "SELECT 1", "--plan", cwd=folder, code=2)
+    (folder / "dashboard.sql").write_text("SELECT COUNT(*) FROM t;\n\nSELECT COUNT(nothing)\nFROM t;\n")
+    wrong = run("sql", "-f", "dashboard.sql", "--epsilon", "1", "--plan", cwd=folder, code=2).stderr
+    assert "dashboard.sql, line 3: statement 2 of the workload" in wrong

@@ -11,7 +11,7 @@ from helpers.terminal import Terminal
 from sfumato.cli.completion import Vocabulary, complete
 from sfumato.cli.script import split_script
 
-PROMPT, MORE = "sfumato> ", "    ...> "
+PROMPT, MORE, QUOTED = "sfumato> ", "    ...> ", "   '...> "
 COUNT = "DP-SELECT 1 region, COUNT(*) AS n FROM t GROUP BY region;"
 
 
@@ -57,7 +57,7 @@ def test_errors_are_told_and_the_shell_goes_on(folder):
         terminal.wait(PROMPT)
         assert "write DP-SELECT epsilon" in terminal.type("SELECT * FROM t;\n", f"spent\n{PROMPT}")
         assert "did you mean '.mode'?" in terminal.type(".moed\n", f"?\n{PROMPT}")
-        terminal.type("DP-SELECT 1 'open\n", MORE)
+        terminal.type("DP-SELECT 1 'open\n", QUOTED)
         terminal.type("\x03", f"forgotten\n{PROMPT}")
         terminal.type(".mode line\n.timing on\n", f".timing on\n{PROMPT}")
         told = terminal.type("DP-SELECT 1 COUNT(*) AS n FROM t;\n", f" s\n{PROMPT}")

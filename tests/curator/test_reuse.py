@@ -1,6 +1,6 @@
 """What was paid for is not paid for again: the same question, what follows from it, and what adds to it."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,9 +10,10 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.audit.noise_off import RecordingNoise
-from sfumato.curator import Curator
+from sfumato.curator import Curator, statements
+from sfumato.curator.statements import Desk
 from sfumato.schema import read_project
-from sfumato.sql import question
+from sfumato.sql import question, reuse
 from sfumato.sql.aggregates import Key, Measure
 from sfumato.sql.laws import NoisePart, part_widths, sum_width
 from sfumato.sql.plan import QueryPlan
@@ -274,3 +275,32 @@ def test_widths_of_known_laws():
     assert sum_width((("gaussian", 3.0, 4),), 0.05) == pytest.approx(6 * 1.959964, rel=1e-6)
     # Rare misses by Chernoff's bound, which is never below the law.
     assert sum_width((("laplace", 1.0, 2),), 1e-5) > sum_width((("laplace", 1.0, 2),), 1.1e-4)
+
+
+def test_noise_of_sums_that_is_said_to_be_that_of_one_is_noticed(curator, monkeypatch):
+    add = reuse._sum_noise
+    monkeypatch.setattr(
+        reuse,
+        "_sum_noise",
+        lambda noise, sources, counts, **more: add(noise, sources, counts * 0 + 1, **more),
+    )
+    with pytest.raises(AssertionError):
+        test_measured_groups_answer_conditions_and_sums_of_them(curator)
+
+
+def test_an_answer_of_another_version_would_be_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(Desk, "_version", lambda *_: "any")
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_changed_table_or_project_is_another_question(tmp_path)
+
+
+def test_values_of_another_entry_would_be_noticed(curator, monkeypatch):
+    load = statements.load_earlier
+
+    def load_another(entry, plan, question, ledger):
+        found = load(entry, plan, question, ledger)
+        return replace(found, load=lambda: replace(found.load(), values=found.load().values[::-1]))
+
+    monkeypatch.setattr(statements, "load_earlier", load_another)
+    with pytest.raises(AssertionError):
+        test_measured_groups_answer_conditions_and_sums_of_them(curator)

@@ -62,6 +62,10 @@ def test_planning_spends_nothing_and_says_what_to_expect(curator):
     ratios = [1 / each.variance_ratio for each in workload.statements]
     assert np.mean(ratios) == pytest.approx(1 / workload.improvement)
     assert "one by one" in str(workload)
+    # What is bought is told in words of the statements, not in those that are sent.
+    assert "t0" not in str(workload)
+    assert "(else)" not in str(workload)
+    assert all(each.about for each in workload.purchases)
     assert len(workload.to_record()["statements"]) == len(STATEMENTS)
 
 
@@ -106,7 +110,7 @@ def test_what_does_not_fit_is_refused_before_the_first_charge(tmp_path):
     ],
 )
 def test_what_is_no_part_of_a_workload_is_refused(curator, text, words):
-    with pytest.raises(sf.UnsupportedQuery, match=words):
+    with pytest.raises(sf.UnsupportedQuery, match=f"^statement 2 of the workload: .*{words}"):
         curator.sql_workload([STATEMENTS[0], text], epsilon=1)
     with pytest.raises(sf.UnsupportedQuery, match="at least one"):
         curator.sql_workload([], epsilon=1)
@@ -124,3 +128,16 @@ def test_epsilon_is_divided_by_the_cube_roots_of_losses():
     least = sum(loss / float(share) ** 2 for loss, share in zip((1, 8), shares, strict=True))
     for other in (0.8, 1.2):
         assert 1 / other**2 + 8 / (3 - other) ** 2 > least
+
+
+def test_sums_that_follow_from_a_mean_alone_are_found(curator):
+    """A sum about another centre has another text; what was paid for must be found all the same."""
+    statements = [
+        "SELECT SUM(fee) AS s FROM t",
+        "SELECT AVG(fee) AS a FROM t",
+        "SELECT COUNT(fee) AS n FROM t",
+    ]
+    workload = curator.sql_workload(statements, epsilon=10**6)
+    assert len(workload.purchases) == 1
+    total, mean, count = (answer.table.column(0)[0].as_py() for answer in workload.buy())
+    assert total == pytest.approx(mean * count, rel=1e-3)

@@ -3,11 +3,14 @@
 import importlib.util
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "make_reference.py"
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_reference_is_current():
-    spec = importlib.util.spec_from_file_location("make_reference", SCRIPT)
+@pytest.mark.parametrize("name", ["make_reference", "make_man"])
+def test_what_is_made_from_the_code_is_current(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.PAGE.read_text(encoding="utf-8") == script.build(), "run `make reference`"

@@ -158,6 +158,14 @@ def test_all_questions_together_cost_what_was_charged(target, neighbours, pairs)
     assert all(isinstance(ask, Request) and ask.noise == "gaussian" for ask in answers.asked)
 
 
+def test_an_input_may_have_the_name_of_what_else_is_asked(tmp_path):
+    rows = people(400).rename_columns(["weight", "spread", "intercept", "rich", "visits"])
+    columns = {"weight": COLUMNS["age"], "spread": COLUMNS["job"], "rich": COLUMNS["rich"]}
+    curator = open_project(tmp_path, rows, columns)
+    curator.release(Additive(table="t", target="rich"), epsilon=2, delta=DELTA, out=tmp_path / "out")
+    assert sf.verify(tmp_path / "out", ledger=curator.ledger_path)
+
+
 def test_a_recipe_that_asks_with_too_little_noise_is_refused(monkeypatch):
     planned = plan(Additive(table="t", target="rich"))
     right = RemainingBudget.calibrate

@@ -1,5 +1,6 @@
 """What follows from an earlier answer, compared with the truth, without noise, over pairs of statements."""
 
+import dataclasses
 import datetime
 import itertools
 
@@ -10,7 +11,7 @@ import pytest
 import sfumato as sf
 from helpers.projects import write_project
 from sfumato.curator.statements import Desk
-from sfumato.sql import read_statement
+from sfumato.sql import cells, links, read_statement
 from sfumato.sql.links import link_measures, link_sources
 from sfumato.sql.question import digest_question, read_question
 
@@ -85,7 +86,9 @@ def make_rows(count=3000):
     ]
     begin = datetime.datetime(2024, 11, 20)
     spread = [begin + datetime.timedelta(seconds=int(s)) for s in random.integers(0, 230 * 86400, 60)]
-    moments = [edges[i % len(edges)] if i % 2 else spread[i % 60] for i in random.integers(0, 120, count)]
+    moments = [
+        edges[i // 2 % len(edges)] if i % 2 else spread[i // 2 % 60] for i in random.integers(0, 120, count)
+    ]
     moments = [None if random.random() < 0.05 else each for each in moments]
     clinics = [None, "N", "S", "H", "I", "X", "n"]
     numbers = [None, 0.0, 1.0, 2.0, 2.5, 3.0, 3.5, 5.0, 5.1, -0.1, float("nan"), float("inf")]
@@ -329,3 +332,62 @@ def test_sums_and_means_follow_from_each_other(tmp_path, unit):
         np.add.at(moved, link.target[taken], values[link.measure][taken] * one)
         np.add.at(counts, link.target[taken], values[link.counted][taken])
         assert (np.abs(moved + other * counts - expected[number]) <= counts).all()
+
+
+def forget_records_in_no_group(monkeypatch):
+    read = links.read_axis
+
+    def read_less(*given):
+        axis = read(*given)
+        kept = [place for place, owner in enumerate(axis.owners) if owner >= 0]
+        cells, owners = (tuple(each[place] for place in kept) for each in (axis.cells, axis.owners))
+        return dataclasses.replace(axis, cells=cells, owners=owners)
+
+    monkeypatch.setattr(links, "read_axis", read_less)
+
+
+def call_all_the_same(monkeypatch):
+    monkeypatch.setattr(links._Grid, "_is_same", lambda *_, **__: True)
+
+
+def take_conditions_for_implied(monkeypatch):
+    monkeypatch.setattr(links, "implies", lambda *_: True)
+
+
+def take_moments_for_days(monkeypatch):
+    monkeypatch.setattr(cells, "is_day", lambda *_: True)
+
+
+PEOPLE = {"unit": "p", "max_records": 3}
+
+
+@pytest.mark.parametrize(
+    ("plant", "keys", "condition", "later", "facts"),
+    [
+        (forget_records_in_no_group, "clinic", "", "", {}),
+        (forget_records_in_no_group, "DATE_TRUNC('month', at)", "", "at >= '2025-01-01'", {}),
+        (call_all_the_same, "clinic", "", "clinic = 'N'", PEOPLE),
+        (take_conditions_for_implied, "code", "code >= 3", "code IN (1, 2)", {}),
+        (
+            take_moments_for_days,
+            "DATE_TRUNC('month', at)",
+            "",
+            "at BETWEEN '2025-01-01' AND '2025-02-28'",
+            {},
+        ),
+    ],
+)
+def test_a_rule_that_is_broken_is_noticed(tmp_path, monkeypatch, plant, keys, condition, later, facts):
+    """Each rule of what follows, taken away: the comparison with the truth finds wrong values."""
+
+    def find_wrong():
+        truth = Truth(tmp_path, **{"unit": "row", **facts})
+        return [
+            measure.describe()
+            for measure, link, found, expected in compare(truth, ((keys,), condition), ((), later))
+            if link.same and not np.array_equal(found, expected)
+        ]
+
+    assert not find_wrong()
+    plant(monkeypatch)
+    assert find_wrong()

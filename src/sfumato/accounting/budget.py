@@ -408,6 +408,30 @@ class BudgetReport:
             "charges": charges,
         }
 
+    def __repr__(self) -> str:
+        return f"BudgetReport({self.describe_left()})"
+
+    def _repr_html_(self) -> str:
+        from sfumato.pages.notebook import render_card
+
+        charges = self.to_record()["charges"][::-1]
+        return render_card(
+            "Budget",
+            facts={"spent": f"epsilon {self.spent} of {self.total}", "left": self.describe_left()},
+            used=float(self.spent / self.total),
+            columns=("entry", "when", "table", "by", "epsilon", "rho"),
+            rows=[
+                (
+                    each["sequence"],
+                    str(each["recorded_at"])[:16].replace("T", " "),
+                    *(each[key] for key in ("table", "by", "epsilon")),
+                    f"{float(each['rho']):.3g}",
+                )
+                for each in charges
+            ],
+            count=len(charges),
+        )
+
     def describe_left(self) -> str:
         """What is left in one line, as pure epsilon and in charges like the last one.
 

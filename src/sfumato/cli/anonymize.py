@@ -20,14 +20,21 @@ if TYPE_CHECKING:
 
 def anonymize(
     table: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file of people's records.")],
-    quasi: Annotated[str, typer.Option("--quasi", help="The quasi-identifiers: age,sex,postcode.")],
+    quasi: Annotated[
+        list[str], typer.Option("--quasi", help="The quasi-identifiers: age,sex,postcode; may repeat.")
+    ],
     k: Annotated[int, typer.Option("--k", help="At least so many records look the same.")],
     out: Annotated[str, typer.Option("--out", "-o", help="The file to write: .parquet, .csv or .csv.gz.")],
-    sensitive: Annotated[str, typer.Option("--sensitive", help="Sensitive columns, kept as they are.")] = "",
-    keep: Annotated[str, typer.Option("--keep", help="Further columns to keep as they are.")] = "",
+    sensitive: Annotated[
+        list[str] | None, typer.Option("--sensitive", help="Sensitive columns, kept as they are; may repeat.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", help="Further columns to keep as they are; may repeat.")
+    ] = None,
     identifiers: Annotated[
-        str, typer.Option("--identifiers", help="Columns that name people and must not come out.")
-    ] = "",
+        list[str] | None,
+        typer.Option("--identifiers", help="Columns that name people and must not come out; may repeat."),
+    ] = None,
     individual: Annotated[
         str | None, typer.Option("--individual", help="The column of people; k then counts people.")
     ] = None,
@@ -90,11 +97,11 @@ def anonymize(
     from sfumato.tables import write_file
 
     options = Options(
-        quasi_identifiers=split_names(quasi),
+        quasi_identifiers=split_names(*quasi),
         k=k,
-        sensitive=split_names(sensitive),
-        keep=split_names(keep),
-        identifiers=split_names(identifiers),
+        sensitive=split_names(*(sensitive or ())),
+        keep=split_names(*(keep or ())),
+        identifiers=split_names(*(identifiers or ())),
         individual=individual,
         hierarchies=hierarchies,  # type: ignore[arg-type]  # a path is read and checked there
         method=method,  # type: ignore[arg-type]  # checked there

@@ -69,7 +69,4 @@ def show_check(result: Check) -> None:
     if result.plan.parts:
         shares = ", ".join(f"{part.name} {float(part.share):.0%}" for part in result.plan.parts)
         say(f"  parts      {shares} of the people: each may be asked for all of it, and it is charged once")
-    verdict = "fits" if result.admitted else "does NOT fit"
-    verdict = "was begun before and is finished free of charge" if result.begun else verdict
-    verdict = "was answered before and is free" if result.answered else verdict
-    say(f"  budget     epsilon {record['left']} left; this release {verdict}; nothing was spent")
+    say(f"  budget     epsilon {record['left']} left; this release {result.verdict}; nothing was spent")

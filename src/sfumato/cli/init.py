@@ -1,31 +1,96 @@
-"""`sfumato init`: a project file drafted from names and types."""
+"""`sfumato init`: a project file drafted from names and types, public material, or at a price."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, say
+from sfumato.cli.output import Json, note, print_json, progress, say
+
+if TYPE_CHECKING:
+    from sfumato.schema import Known
 
 
 def init(
-    source: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file.")],
+    source: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file, or the URL of a table.")],
+    codebook: Annotated[
+        list[str] | None,
+        typer.Option("--codebook", help="A public file that describes columns: .json, .csv, .tsv or .sql."),
+    ] = None,
+    public: Annotated[
+        str | None,
+        typer.Option("--public", help="A public table with the same columns, such as last year's."),
+    ] = None,
+    epsilon: Annotated[
+        str | None,
+        typer.Option("--epsilon", help="Find what is still unknown in the records, at this price."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option("--unit", help='The column that names the individual, or "row".')
+    ] = None,
+    max_records: Annotated[
+        int | None,
+        typer.Option("--max-records", help="The most records of one individual that count.", min=1),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option("--budget", help="The most that the project may ever spend, in epsilon.")
+    ] = "1.0",
+    delta: Annotated[
+        str | None, typer.Option("--delta", help="The delta of that budget; with --epsilon 1e-6 by default.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Draft a project file: names and types only, domains and bounds are yours to write.
+    """Draft a project file: each column is a line that says where it came from.
 
-    Example: sfumato init incidents.parquet > sfumato.toml
+    Example: sfumato init incidents.parquet --codebook codes.json > sfumato.toml
     """
     from sfumato.curator import describe_source
-    from sfumato.schema import draft_project
+    from sfumato.schema import draft_project, merge_known, read_codebook
 
-    kinds = describe_source(source, folder=Path.cwd())
+    folder = Path.cwd()
+    kinds = describe_source(source, folder=folder)
+    if unit is not None and unit != "row" and max_records is None:
+        raise typer.BadParameter("--unit needs --max-records, the most records of one individual that count")
+    known: dict[str, Known] = {}
+    for path in codebook or ():
+        known = merge_known(known, read_codebook(path))
+    if public is not None:
+        from sfumato.curator.draft import read_public_profile
+
+        known = merge_known(known, read_public_profile(public, source, folder=folder))
+    if epsilon is not None:
+        from sfumato.curator.draft import draft_privately
+
+        delta = delta or "1e-6"
+        with progress(quiet=json) as stage:
+            found = draft_privately(
+                source,
+                {name: kind for name, kind in kinds.items() if name not in known},
+                unit=unit or "row",
+                max_records=max_records,
+                epsilon=epsilon,
+                budget=budget,
+                delta=delta,
+                folder=folder,
+                progress=stage,
+            )
+        known = merge_known(known, found.known)
+        note(found.describe())
+    text = draft_project(
+        source,
+        kinds,
+        known=known,
+        unit=unit or (None if epsilon is None else "row"),
+        max_records=max_records,
+        epsilon=budget,
+        delta=delta,
+    )
     if json:
-        print_json({"source": source, "columns": kinds})
+        print_json({"source": source, "columns": kinds, "project": text})
         return
-    say(draft_project(source, kinds).removesuffix("\n"))
+    say(text.removesuffix("\n"))
     if ".csv" in source.lower() or ".tsv" in source.lower():
         note("the first line was taken for the names of the columns; if it is a record, add a header line")
-    note("next: fill in the TODOs, write a recipe, then `sfumato check recipe.toml`")
+    note("next: fill in the TODOs, look with `sfumato doctor`, write a recipe, `sfumato check` it")

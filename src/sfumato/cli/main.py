@@ -15,9 +15,11 @@ from sfumato.cli.budget import budget
 from sfumato.cli.check import check
 from sfumato.cli.contest import contest
 from sfumato.cli.demo import demo
+from sfumato.cli.describe import describe
 from sfumato.cli.doctor import doctor
 from sfumato.cli.estimate import estimate
 from sfumato.cli.explain import explain
+from sfumato.cli.export import export
 from sfumato.cli.groups import groups
 from sfumato.cli.init import init
 from sfumato.cli.output import note
@@ -39,7 +41,7 @@ app = typer.Typer(
     help="Publish the picture, not the people: private releases with their proof attached.",
     epilog="First steps: sfumato demo, then sfumato init yours.parquet > sfumato.toml",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -47,6 +49,7 @@ app = typer.Typer(
 for command in (
     init,
     groups,
+    describe,
     doctor,
     check,
     release,
@@ -55,6 +58,7 @@ for command in (
     budget,
     verify,
     report,
+    export,
     predict,
     score,
     audit,

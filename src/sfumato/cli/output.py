@@ -72,9 +72,9 @@ def open_curator(project: str) -> Curator:
     return curator
 
 
-def split_names(text: str) -> tuple[str, ...]:
-    """The names in an option such as a,b,c."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def split_names(*texts: str) -> tuple[str, ...]:
+    """The names in options such as a,b,c; one that is given several times adds up."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
 def refuse_inputs(path: Path, *inputs: Path) -> None:

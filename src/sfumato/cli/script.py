@@ -41,6 +41,22 @@ class Collector:
         return not _begins(self._pending)
 
     @property
+    def prompt(self) -> str:
+        """What is asked for: a statement, the rest of one, or the end of a quote or a comment."""
+        if self.is_empty:
+            return "sfumato> "
+        return "   '...> " if self._is_hidden else "    ...> "
+
+    @property
+    def _is_hidden(self) -> bool:
+        """Whether a quote or a comment is open, in which no semicolon ends a statement."""
+        try:
+            mask_text(self._pending)
+        except UnsupportedQuery:
+            return True
+        return False
+
+    @property
     def pending(self) -> str:
         """What was written of the statement that is under way."""
         return self._pending

@@ -97,7 +97,7 @@ class Shell:
         note(self.respondent.welcome)
         while True:
             try:
-                line = _read_line("sfumato> " if collector.is_empty else "    ...> ")
+                line = _read_line(collector.prompt)
             except KeyboardInterrupt:
                 note("" if collector.is_empty else "forgotten")
                 collector.clear()
@@ -117,9 +117,9 @@ class Shell:
                 except Quit:
                     return
 
-    def _show(self, answer: Answer) -> None:
+    def _show(self, answer: Answer, *, paged: bool = True) -> None:
         facts = self.respondent.facts() if self.mode == "json" else None
-        show_answer(answer, self.mode, facts=facts, paged=self.interactive and self.paged)
+        show_answer(answer, self.mode, facts=facts, paged=paged and self.interactive and self.paged)
 
     def _agree(self, warning: str) -> bool:
         """Whether what was warned of is bought all the same; only somebody who types is asked."""
@@ -140,12 +140,12 @@ class Shell:
             case ".budget":
                 note(self.respondent.budget())
             case ".tables":
-                self._show(self.respondent.tables())
+                self._show(self.respondent.tables(), paged=False)
             case ".schema":
                 for name in rest or self.respondent.tables().table["name"].to_pylist():
                     if not rest:
                         note(f"{name}:")
-                    self._show(self.respondent.schema(name))
+                    self._show(self.respondent.schema(name), paged=False)
             case ".mode" if not rest:
                 note(f"mode {self.mode}")
             case ".mode":

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from sfumato.cli.display import show_answer
 from sfumato.cli.output import note, open_curator, print_json, progress, say
 from sfumato.cli.script import split_script
 from sfumato.cli.shell import read_lines
+from sfumato.errors import RecipeError, UnsupportedQuery
 from sfumato.exact import format_short
 
 if TYPE_CHECKING:
     from sfumato.cli.display import Mode
     from sfumato.sql import Answer
+
+_NUMBERED = re.compile(r"statement (\d+) of the workload")
 
 
 def run_workload(
@@ -23,10 +27,16 @@ def run_workload(
     `epsilon` and `delta` are what all of them may spend. Gives the last answer; `quiet` prints none.
     """
     curator = open_curator(project)
-    texts = [piece.text.rstrip(";") for piece in split_script(read_lines(file))]
+    pieces = list(split_script(read_lines(file)))
+    texts = [piece.text.rstrip(";") for piece in pieces]
     with progress(quiet=mode == "json") as stage:
         stage("planning")
-        workload = curator.sql_workload(texts, epsilon=epsilon, delta=delta, progress=stage)
+        try:
+            workload = curator.sql_workload(texts, epsilon=epsilon, delta=delta, progress=stage)
+        except (RecipeError, UnsupportedQuery) as error:
+            found = _NUMBERED.match(str(error))
+            where = "" if found is None else f"{file}, line {pieces[int(found[1]) - 1].line}: "
+            raise type(error)(f"{where}{error}") from None
         answers = [] if plan else workload.buy()
     if plan and mode == "json":
         print_json(workload.to_record())

@@ -78,6 +78,43 @@ class Check:
     answered: bool = False
     begun: bool = False
 
+    @property
+    def verdict(self) -> str:
+        """Whether the release fits into the budget, or is free."""
+        if self.answered:
+            return "was answered before and is free"
+        if self.begun:
+            return "was begun before and is finished free of charge"
+        return "fits" if self.admitted else "does NOT fit"
+
+    def __repr__(self) -> str:
+        recipe = self.plan.recipe
+        return f"Check({recipe.kind} of table {recipe.table} {self.verdict}; epsilon {self.left} left)"
+
+    def _repr_html_(self) -> str:
+        from sfumato.pages.notebook import render_card
+
+        record = self.to_record()
+        return render_card(
+            f"{record['recipe']} of table {record['table']}",
+            facts={
+                "protects": f"one individual: {self.plan.table.unit.describe()}",
+                "budget": f"epsilon {record['left']} left; this release {self.verdict}; nothing was spent",
+            },
+            columns=("measurement", "cells", "noise", "95 % of errors within", "epsilon"),
+            rows=[
+                (
+                    row["name"],
+                    row["cells"],
+                    row["noise"],
+                    f"±{row['expected_error_95']:.4g}",
+                    row["epsilon"] or f"rho {row['rho']:.4g}",
+                )
+                for row in record["measurements"]
+            ],
+            count=len(record["measurements"]),
+        )
+
     def to_record(self) -> dict[str, Any]:
         """The dry run as plain data: what is asked, its noise, expected error and cost."""
         plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
@@ -127,6 +164,26 @@ class Curator:
         self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
         self._opened: Ledger | None = None
         self._stored: StoredQuestions | None = None
+
+    def __repr__(self) -> str:
+        return f"Curator({', '.join(self._project.tables)}; {self.budget().describe_left()})"
+
+    def _repr_html_(self) -> str:
+        from sfumato.pages.notebook import render_card
+
+        report = self.budget()
+        rows = [
+            (name, table.unit.describe(), ", ".join(table.columns))
+            for name, table in self._project.tables.items()
+        ]
+        return render_card(
+            "Curator",
+            facts={"left": report.describe_left()},
+            used=float(report.spent / report.total),
+            columns=("table", "protects one individual", "described columns"),
+            rows=rows,
+            count=len(rows),
+        )
 
     @property
     def project(self) -> Project:

@@ -22,6 +22,7 @@ from sfumato.sql import (
     Price,
     expected_errors,
     explain_query,
+    note_individuals,
     note_noise,
     sum_records,
 )
@@ -65,20 +66,23 @@ def explain_plans(
         for plan, found in zip(plans, errors, strict=True)
     )
     bought = not stored and free is None
-    notes = tuple(note for plan in plans for note in note_noise(plan, likely)) if bought else ()
+    noted = ((*note_individuals(plan), *note_noise(plan, likely)) for plan in plans)
+    notes = tuple(note for each in noted for note in each) if bought else ()
     text += more + "".join(f"\n  note         {note}" for note in notes)
     if free is not None:
         text += f"\n  free         {free.describe()}, for nothing: DP-SELECT FREE ..."
+        text += "".join(f"\n               but {rule}" for rule in free.rules)
     derived = {} if free is None else expected_errors(free.plan)
     price = Price(
         epsilon=sum((plan.epsilon for plan in plans), Fraction(0)),
-        delta=sum((plan.delta for plan in plans), Fraction(0)),
+        delta=sum((plan.charged_delta for plan in plans), Fraction(0)),
         errors={name: each.width for name, each in errors[0].items()},
         expected=errors[0],
         groups=None if plans[0].selection is not None else plans[0].rows,
         admitted=admitted,
         stored=stored,
         free=None if free is None else {name: each.width for name, each in derived.items()},
+        costs=costs,
     )
     return Answer(table=pa.table({"plan": text.splitlines()}), explanation=text, price=price, notes=notes)
 

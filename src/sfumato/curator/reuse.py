@@ -19,6 +19,7 @@ from sfumato.sql import (
     finish_query,
     note_bounds,
     note_counts,
+    note_individuals,
     note_selection,
     read_statement,
     unpack_noisy,
@@ -28,9 +29,11 @@ from sfumato.sql.reuse import Derived, Earlier
 
 if TYPE_CHECKING:
     from sfumato.accounting import Entry, Ledger
+    from sfumato.curator.released import Released
     from sfumato.sql import NoisyAggregates, QueryPlan, Statement
 
 _MOST_CANDIDATES = 200
+_MOST_RELEASES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,9 @@ class StoredQuestions:
         self._seen: tuple[Entry, ...] = ()
         self._open: dict[int, Entry] = {}
         self._charges: dict[str, list[_Charge]] = {}
+        self._recipes: dict[str, list[_Charge]] = {}
         self._plans: dict[str, tuple[QueryPlan, Question] | None] = {}
+        self._released: dict[str, Released | None] = {}
 
     def find(
         self, entries: tuple[Entry, ...], question: Question, *, version: str, before: int | None
@@ -64,12 +69,14 @@ class StoredQuestions:
             self._update(entries)
             found = self._charges.get(short(question.source), [])[::-1]
         measured = {short(each.text) for each in question.asked}
+        # A sum follows from one about another centre, too, which has another text.
+        moved = any(each.measure.statistic == "sum" for each in question.asked)
         return [
             charge
             for charge in found
             if charge.entry.table_version == version
             and (before is None or charge.answered < before)
-            and measured & set(charge.question["measures"])
+            and (moved or measured & set(charge.question["measures"]))
         ][:_MOST_CANDIDATES]
 
     def plan(
@@ -80,20 +87,52 @@ class StoredQuestions:
             self._plans[entry.plan_digest] = _plan_again(entry, make, tables)
         return self._plans[entry.plan_digest]
 
+    def find_released(
+        self,
+        entries: tuple[Entry, ...],
+        table: str,
+        *,
+        version: str,
+        before: int | None,
+        open_released: Callable[[Entry], Released | None],
+    ) -> list[Released]:
+        """The answered releases of a `table` in this version, the latest first; `before` as in `find`."""
+        with self._lock:
+            self._update(entries)
+            found = self._recipes.get(table, [])[::-1]
+        releases = []
+        for charge in found[:_MOST_RELEASES]:
+            entry = charge.entry
+            if entry.table_version != version or (before is not None and charge.answered >= before):
+                continue
+            if entry.hash not in self._released:
+                self._released[entry.hash] = open_released(entry)
+            released = self._released[entry.hash]
+            releases += [] if released is None else [released]
+        return releases
+
     def _update(self, entries: tuple[Entry, ...]) -> None:
         seen = len(self._seen)
         if seen > len(entries) or (seen and entries[seen - 1].hash != self._seen[-1].hash):
-            self._open, self._charges, seen = {}, {}, 0  # another ledger
+            self._open, self._charges, self._recipes, seen = {}, {}, {}, 0  # another ledger
         for entry in entries[seen:]:
-            if entry.kind == "charge" and b'"question"' in entry.description_json:
+            text = entry.description_json
+            if entry.kind == "charge" and (b'"question"' in text or b'"recipe"' in text):
                 self._open[entry.sequence] = entry
             elif entry.kind == "answer":
                 charge = self._open.pop(entry.description["charge"], None)
-                question = None if charge is None else charge.description.get("question")
-                if charge is not None and isinstance(question, dict):
-                    known = _Charge(entry=charge, question=question, answered=entry.sequence)
-                    self._charges.setdefault(str(question["source"]), []).append(known)
+                if charge is not None:
+                    self._enter(charge, answered=entry.sequence)
         self._seen = entries
+
+    def _enter(self, charge: Entry, *, answered: int) -> None:
+        question = charge.description.get("question")
+        if isinstance(question, dict):
+            known = _Charge(entry=charge, question=question, answered=answered)
+            self._charges.setdefault(str(question["source"]), []).append(known)
+        elif "epsilons" in charge.description:  # a step of a recipe has none, and is no release by itself
+            known = _Charge(entry=charge, question={}, answered=answered)
+            self._recipes.setdefault(charge.table, []).append(known)
 
 
 def _plan_again(
@@ -135,10 +174,15 @@ def finish_measured(plan: QueryPlan, noisy: NoisyAggregates, spent: Fraction) ->
     return Answer(
         table=finish_query(plan, noisy),
         spent=spent,
-        delta=plan.delta if spent else Fraction(0),
+        delta=plan.charged_delta if spent else Fraction(0),
         repeated=spent == 0,
         scales=describe_scales(plan),
-        notes=(*note_bounds(plan), *note_selection(plan), *note_counts(plan, noisy)),
+        notes=(
+            *note_individuals(plan),
+            *note_bounds(plan),
+            *note_selection(plan),
+            *note_counts(plan, noisy),
+        ),
     )
 
 

@@ -5,7 +5,6 @@ Part of the curator: the same order as for a release, for one DP-SELECT at a tim
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -13,18 +12,19 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
+from sfumato.accounting import add_costs, admits
 from sfumato.curator.door import Bill, Charged, answer_under_charge
 from sfumato.curator.draws import draw_noisy as _add_noise
 from sfumato.curator.draws import measure_in_steps, read_bounds
 from sfumato.curator.explain import explain_facts, explain_plans
+from sfumato.curator.released import Released, name_columns_asked, open_released
 from sfumato.curator.reuse import StoredQuestions, finish_derived, finish_measured, load_earlier
+from sfumato.curator.within import FIRST_TRY, answer_within
 from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import digest, round_up
+from sfumato.exact import digest
 from sfumato.schema import refuse_private_file, table_spec
 from sfumato.sql import (
     CAPS,
@@ -35,7 +35,6 @@ from sfumato.sql import (
     Source,
     answer_listing,
     bind_parameters,
-    check_within,
     count_stands,
     covers_costs,
     describe_rows,
@@ -78,10 +77,7 @@ from sfumato.sql.question import (
 from sfumato.sql.reuse import (
     Derived,
     Earlier,
-    average_answers,
-    can_average,
     derive_answer,
-    find_lack,
     reorder_noisy,
 )
 
@@ -90,13 +86,9 @@ if TYPE_CHECKING:
     from sfumato.engines import Engine
     from sfumato.noise import NoiseSource
     from sfumato.schema import Project, PublicTable, Table
-    from sfumato.sql import Catalog, Listing, Statement, Within
+    from sfumato.sql import Catalog, Listing, Statement
 
     _Bounds = Mapping[str, tuple[Fraction, Fraction]]
-
-_FIRST_TRY = Fraction(1, 100)
-_LAST_TRY = Fraction(5, 2)
-_LEAST_GROWTH = Fraction(26, 25)
 
 
 def answer_statement(
@@ -280,7 +272,7 @@ class Desk:
         if selects_rows(statement.query):
             return describe_rows(plan_rows(statement, catalog, epsilon=statement.epsilon or Fraction(1)))
         if statement.within is not None and statement.within.relative:
-            statement = replace(statement, within=None, epsilon=_FIRST_TRY)
+            statement = replace(statement, within=None, epsilon=FIRST_TRY)
         return rehearse_query(self.plan(statement, catalog))
 
     def _answer_free(self, statement: Statement, catalog: Catalog) -> pa.Table | None:
@@ -311,13 +303,16 @@ class Desk:
         if selects_rows(statement.query):
             return self._select_rows(statement, catalog, progress=progress)
         if statement.within is not None and statement.within.relative:
-            return self._approach(statement, statement.within, catalog, progress=progress)
+            return answer_within(self, statement, statement.within, catalog, progress=progress)
         plan = self.plan(statement, catalog)
         if statement.explain:
-            return self._explain((plan,), free=self._derive(plan, catalog))
+            free = self._derive(plan, catalog)
+            return self.explain(
+                (plan,), free=free, more="" if free else self._offer_models(plan, statement, catalog)
+            )
         bind = partial(self.plan, statement, catalog)
         if statement.free:
-            return self._give(plan, catalog, bind=bind, progress=progress)
+            return self._give(plan, statement, catalog, bind=bind, progress=progress)
         if not statement.fresh and not self._is_stored(plan):
             derived = self._derive(plan, catalog)
             if derived is not None and self._suffices(derived, plan, statement):
@@ -327,6 +322,7 @@ class Desk:
     def _give(
         self,
         plan: QueryPlan,
+        statement: Statement,
         catalog: Catalog,
         *,
         bind: Callable[..., QueryPlan],
@@ -339,6 +335,9 @@ class Desk:
         if self._is_stored(plan):
             unpaid = replace(self, at_most=Fraction(0))
             return unpaid._pay(plan, catalog, combine=False, bind=bind, progress=progress)
+        expected = self._ask_releases(plan, statement, catalog, progress=progress)
+        if expected is not None:
+            return expected
         raise refuse(
             "nothing that was paid for answers this; write what may be spent, DP-SELECT epsilon, in place of "
             "DP-SELECT FREE"
@@ -360,7 +359,7 @@ class Desk:
         if combine and entry.description.get("question") is not None:
             derived = self._derive(plan, catalog, before=entry.sequence, fresh=noisy)
             if derived is not None and derived.entries:
-                return finish_derived(derived, spent=spent, delta=plan.delta, entry=entry.sequence)
+                return finish_derived(derived, spent=spent, delta=plan.charged_delta, entry=entry.sequence)
         return finish_measured(plan, noisy, spent)
 
     def _derive(
@@ -385,7 +384,55 @@ class Desk:
             planned = self.stored.plan(charge.entry, lambda each: self._plan_again(each, catalog), tables)
             if planned is not None:
                 known.append(load_earlier(charge.entry, *planned, ledger))
+        names = name_columns_asked(plan)
+        for released in self._releases(plan, catalog, before=before):
+            if names is not None:
+                known += released.list_measured(names)
         return derive_answer(plan, question, known, fresh=fresh)
+
+    def _releases(self, plan: QueryPlan, catalog: Catalog, *, before: int | None = None) -> list[Released]:
+        """The releases in the ledger about the one table that a plan reads."""
+        entries, tables = self.report().entries, plan.relation.tables
+        table = self.project.tables.get(tables[0]) if len(tables) == 1 else None
+        if not entries or table is None:
+            return []
+        ledger = self.open_ledger()
+        return self.stored.find_released(
+            entries,
+            table.name,
+            version=self.engine.version(table, secret=ledger.secret),
+            before=before,
+            open_released=partial(
+                open_released,
+                project=self.project,
+                ledger=ledger,
+                make=lambda statement: self._plan_again(statement, self.catalog(statement)),
+                tables=self.described(plan),
+            ),
+        )
+
+    def _ask_releases(
+        self, plan: QueryPlan, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
+    ) -> Answer | None:
+        """What recipes measured as they went, or what their models expect; None if they know nothing."""
+        names, question = name_columns_asked(plan), self.question(plan)
+        if names is None or question is None:
+            return None
+        releases = [each for each in self._releases(plan, catalog) if each.has_columns(names)]
+        for released in releases:
+            if not released.is_known:
+                released.replay(progress)
+                derived = derive_answer(plan, question, released.list_measured(names))
+                if derived is not None:
+                    return finish_derived(derived)
+        answers = (each.ask_model(statement, progress) for each in releases)
+        return next((answer for answer in answers if answer is not None), None)
+
+    def _offer_models(self, plan: QueryPlan, statement: Statement, catalog: Catalog) -> str:
+        """What EXPLAIN says of models that answer a statement; they are not derived for that."""
+        found = [each.name for each in self._releases(plan, catalog) if each.can_ask(statement)]
+        more = "a model whose error is not known, for nothing: DP-SELECT FREE ..."
+        return f"\n  estimate     {found[0]} has {more}" if found else ""
 
     def _plan_again(self, statement: Statement, catalog: Catalog) -> QueryPlan:
         """The plan of a statement as a ledger has it."""
@@ -434,74 +481,6 @@ class Desk:
             )
         return plan
 
-    def _approach(
-        self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
-    ) -> Answer:
-        """Answers with doubled epsilon until every value is within the wanted share of itself."""
-        epsilon, spent = _FIRST_TRY, Fraction(0)
-        last: tuple[QueryPlan, NoisyAggregates] | None = None
-        while True:
-            plan = self.plan(replace(statement, within=None, epsilon=epsilon), catalog)
-            check_within(plan)
-            averaged = can_average(plan)
-            if statement.explain:
-                how = "grows by what is surely lacking" if averaged else "doubles"
-                most = "2.5" if averaged else "5.11"
-                more = f"\n  WITHIN       begins with this and {how} until reached: at most {most} in all"
-                return self._explain((plan,), more=more)
-            if averaged:
-                return self._refine(statement, goal, catalog, progress=progress)
-            try:
-                noisy, cost = self._answer(plan, spent=spent, progress=progress)
-            except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
-                if last is None:
-                    raise
-                return finish_measured(*last, spent)
-            spent += cost
-            last = plan, noisy
-            pairs = zip(plan.noises, noisy.values, strict=True)
-            reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
-            # A value near zero is never within a share of itself; its interval says how near it is.
-            if reached or epsilon >= _LAST_TRY:
-                return finish_measured(plan, noisy, spent)
-            epsilon *= 2
-
-    def _refine(
-        self, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
-    ) -> Answer:
-        """Averages fresh Gaussian answers until every value is within the wanted share of itself.
-
-        Privacy: an answer that is to be as good as one at mu, where one at mu' is there, costs a fresh one at
-        sqrt(mu^2 - mu'^2), and nothing is lost by going in steps (docs/proofs/refinement.md).
-        """
-        level, spent, seen = _FIRST_TRY, Fraction(0), Fraction(0)
-        charged = Fraction(0)
-        parts: list[tuple[QueryPlan, NoisyAggregates]] = []
-        while True:
-            wanted = max_mu(level, statement.delta) ** 2 - float(seen)
-            step = mu_to_epsilon(math.sqrt(wanted), statement.delta) if wanted > 0 else float(_FIRST_TRY)
-            epsilon = round_up(min(step, float(level)), places=6)
-            plan = self.plan(replace(statement, within=None, epsilon=epsilon), catalog)
-            if not can_average(plan):
-                raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
-            try:
-                noisy, cost = self._answer(plan, spent=spent, progress=progress)
-            except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
-                if not parts:
-                    raise
-                return finish_measured(*average_answers(parts), spent)
-            parts.append((plan, noisy))
-            price = sum((each.mu_squared or Fraction(0) for each in plan.costs), Fraction(0))
-            seen += price
-            charged += price if cost else 0
-            if charged:
-                spent = round_up(mu_to_epsilon(math.sqrt(charged), statement.delta), places=6)
-            combined, values = average_answers(parts)
-            lack, least = find_lack(combined, values, goal.amount)
-            if lack <= 1 or level >= _LAST_TRY:
-                return finish_measured(combined, values, spent)
-            level = min(level * max(_LEAST_GROWTH, Fraction(least).limit_denominator(1000)), _LAST_TRY)
-
     def _select_rows(
         self, statement: Statement, catalog: Catalog, *, progress: Callable[[str], None]
     ) -> Answer:
@@ -513,7 +492,7 @@ class Desk:
             raise RecipeError("a row selection needs epsilon: DP-SELECT 1.0 columns FROM table")
         plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
         if statement.explain:
-            return self._explain(plan.parts)
+            return self.explain(plan.parts)
         report = self.report()
         sums = report.sums
         for part in plan.parts:  # each is a charge of its own
@@ -530,7 +509,7 @@ class Desk:
                 "nothing was spent",
                 left=most,
             )
-        answers = [self._answer(part, progress=progress) for part in plan.parts]
+        answers = [self.measure(part, progress=progress) for part in plan.parts]
         spent = sum((cost for _, cost in answers), Fraction(0))
         table = finish_rows(plan, tuple(noisy for noisy, _ in answers))
         notes: tuple[str, ...] = ()
@@ -540,7 +519,7 @@ class Desk:
             )
         return Answer(table=table, spent=spent, repeated=spent == 0, synthetic=True, notes=notes)
 
-    def _answer(
+    def measure(
         self,
         plan: QueryPlan,
         *,
@@ -623,9 +602,8 @@ class Desk:
             noisy = reorder_noisy(noisy, held[0], plan)
         return noisy, plan.epsilon if charged else Fraction(0), entries[0]
 
-    def _explain(
-        self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None
-    ) -> Answer:
+    def explain(self, plans: tuple[QueryPlan, ...], *, more: str = "", free: Derived | None = None) -> Answer:
+        """The answer to EXPLAIN; what cannot be asked is refused as it would be."""
         for plan in plans:
             self.engine.bind(plan, self._tables)
             if plan.choices:

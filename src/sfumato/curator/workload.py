@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.accounting import add_costs, admits, max_mu, mu_to_epsilon
-from sfumato.errors import BudgetExceeded, UnsupportedQuery
+from sfumato.errors import BudgetExceeded, RecipeError, UnsupportedQuery
 from sfumato.exact import format_short
 from sfumato.sql import expected_errors, read_statement, selects_rows
 from sfumato.sql.reuse import expect_noise, spread_of_noise
@@ -31,9 +31,13 @@ Errors = Mapping[str, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One measurement of a workload: the statement that buys it, its epsilon, and which statements follow."""
+    """One measurement of a workload: the statement that buys it, its epsilon, and which statements follow.
+
+    `about` says what is measured, in short.
+    """
 
     text: str
+    about: str
     epsilon: Fraction
     groups: int
     serves: tuple[int, ...]
@@ -86,6 +90,7 @@ class Workload:
             "purchases": [
                 {
                     "statement": each.text,
+                    "about": each.about,
                     "epsilon": float(each.epsilon),
                     "groups": each.groups,
                     "statements": [number + 1 for number in each.serves],
@@ -111,7 +116,7 @@ class Workload:
         ]
         for each in self.purchases:
             served = ", ".join(str(number + 1) for number in each.serves)
-            lines.append(f"  epsilon {float(each.epsilon):.4g} for {served}: {each.text}")
+            lines.append(f"  epsilon {float(each.epsilon):.4g} for {served}: {each.about}")
         for number, one in enumerate(self.statements, start=1):
             lines.append(f"  {number}. {one.text}")
             pairs = [
@@ -135,7 +140,12 @@ def plan_workload(
     if not texts:
         raise UnsupportedQuery("a workload needs at least one statement")
     share = epsilon / len(texts)
-    wanted = [_read_wanted(number, text, desk, share, delta) for number, text in enumerate(texts)]
+    wanted = []
+    for number, text in enumerate(texts):
+        try:
+            wanted.append(_read_wanted(number, text, desk, share, delta))
+        except (RecipeError, UnsupportedQuery) as error:
+            raise type(error)(f"statement {number + 1} of the workload: {error}") from None
     make = _Maker(desk, delta)
     purchases = choose_purchases(wanted, lambda text: make.plan(text, Fraction(1)), desk.described)
     shares = divide_epsilon(purchases, epsilon)
@@ -154,7 +164,9 @@ def plan_workload(
         epsilon=epsilon,
         delta=delta,
         purchases=tuple(
-            Measured(text=each.text, epsilon=part, groups=plan.groups, serves=each.numbers)
+            Measured(
+                text=each.text, about=each.describe(), epsilon=part, groups=plan.groups, serves=each.numbers
+            )
             for each, part, plan in zip(purchases, shares, plans, strict=True)
         ),
         statements=tuple(_expect(each, measured, alone.get(each.number)) for each in wanted),
@@ -185,9 +197,7 @@ def _read_wanted(number: int, text: str, desk: Desk, share: Fraction, delta: Fra
     make = _Maker(desk, delta)
     statement = make.statement(text, share)
     if statement.mode == "public" or selects_rows(statement.query):
-        raise UnsupportedQuery(
-            f"statement {number + 1} of the workload: a workload takes SELECT that aggregates private tables"
-        )
+        raise UnsupportedQuery("a workload takes SELECT that aggregates private tables")
     plan = desk.plan(statement, desk.catalog(statement))
     return Wanted(number=number, text=text, statement=statement, plan=plan, question=desk.question(plan))
 

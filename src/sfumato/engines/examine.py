@@ -23,23 +23,13 @@ from sfumato.engines.encode import (
 )
 from sfumato.engines.sealed import clean_batch, clean_schema
 from sfumato.schema import Bins, Column, Period, Table
+from sfumato.schema.column import DATE_FORMATS
 from sfumato.schema.domain import IntegerRange
 
 if TYPE_CHECKING:
     import duckdb
 
     from sfumato.engines.base import Fetched
-
-_FORMATS = (
-    "%d.%m.%Y",
-    "%m/%d/%Y",
-    "%d/%m/%Y",
-    "%Y/%m/%d",
-    "%d-%b-%y",
-    "%m/%d/%Y %I:%M:%S %p",
-    "epoch",
-    "epoch_ms",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +147,7 @@ def _examine_column(
 
 def _others(column: Column) -> list[Column]:
     if isinstance(column.domain, Period):
-        return [replace(column, format=each) for each in _FORMATS if each != column.format]
+        return [replace(column, format=each) for each in DATE_FORMATS if each != column.format]
     if isinstance(column.domain, (Bins, IntegerRange)) or column.bounds is not None:
         return [replace(column, decimal="," if column.decimal == "." else ".")]
     return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from sfumato.engines.encode import quote_name
 from sfumato.errors import SourceError
 from sfumato.schema.project import match_files
 from sfumato.schema.table import find_database
-from sfumato.tables.textfile import LONGEST_RECORD, find_delimiter, read_header, read_text
+from sfumato.tables.textfile import LONGEST_RECORD, advise_format, find_delimiter, read_header, read_text
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
@@ -31,6 +32,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
 }
 _PLAIN = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_DIGEST = re.compile("sha256-[0-9a-f]{64}")
 _WIDE = ("HUGEINT", "UHUGEINT")  # whole numbers that no Arrow type holds
 
 
@@ -124,10 +126,7 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
         raise SourceError(
             f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
         ) from None
-    raise SourceError(
-        f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; save it as one of these. "
-        "A table of a DuckDB database is duckdb:FILE?table=NAME"
-    )
+    raise SourceError(f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; {advise_format(source)}")
 
 
 def file_facts(source: FileSource) -> str:
@@ -140,6 +139,10 @@ def _file_facts(paths: Sequence[Path]) -> str:
     # What was written last may still be in a file beside a database.
     beside = [path.with_name(f"{path.name}.wal") for path in paths if not _is_plain(path)]
     for path in [*paths, *(each for each in beside if each.is_file())]:
+        if _DIGEST.fullmatch(path.parent.name):
+            # The folder of a table in memory is named by what is in it, wherever and whenever it was made.
+            facts.append(path.parent.name)
+            continue
         status = path.stat()
         facts.append(f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}")
     return "\n".join(facts)

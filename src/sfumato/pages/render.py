@@ -29,15 +29,27 @@ if TYPE_CHECKING:
 
 INTERNAL = "INTERNAL"
 """What marks every part of a page that must not be published."""
+_FRAME = "width:100%;height:48em;border:1px solid rgba(138,150,147,.4)"
 
 
-def render_page(template: str, **values: object) -> bytes:
+class Page(bytes):
+    """An HTML page, the bytes of its file. A notebook shows it in a frame of its own."""
+
+    def __repr__(self) -> str:
+        return f"Page({len(self):,} bytes of HTML)"
+
+    def _repr_html_(self) -> str:
+        frame = element("iframe", " ", srcdoc=self.decode(), sandbox="allow-scripts", style=_FRAME)
+        return str(frame)
+
+
+def render_page(template: str, **values: object) -> Page:
     """The page that `template` gives with `values`: the same bytes for the same input.
 
     >>> render_page("base.html", title="a < b", internal=False, sections=[])[:15]
     b'<!doctype html>'
     """
-    return _environment().get_template(template).render(values).encode("utf-8", "replace")
+    return Page(_environment().get_template(template).render(values).encode("utf-8", "replace"))
 
 
 @cache

@@ -51,6 +51,7 @@ _CLIP_GROWTH = 0.1
 _MOST_CLIP = 3.0
 _TOO_FEW = 12.0  # people for the noise of a term, below which the budget is for the constant alone
 _EVIDENT = 0.0  # the least log odds of a term that is kept
+_ASKED = {"intercept": Fraction(8, 10), "weight": Fraction(2, 10), "spread": Fraction(2, 10)}  # in parts
 _DRIFT = 0.02  # of the variance of the target, by which its constant may change in the first sweep
 _FAR = 3.0  # standard deviations beyond which a constant is seen to have changed
 _LEAST = 3.0  # standard deviations of a count's noise that a group must hold
@@ -308,9 +309,8 @@ class Fitting:
             asks["weight"] = self._ask((), targets=zero, link=response.weights, clip=most)
         if response.link is None:
             asks["spread"] = self._ask((), absolute=True)
-        shares = {"intercept": Fraction(8, 10), "weight": Fraction(2, 10), "spread": Fraction(2, 10)}
         answers = yield tuple(
-            self.budget.spend(self.budget.calibrate(label + name, counted, share * shares[name]))
+            self.budget.spend(self.budget.calibrate(label + name, counted, share * _ASKED[name]))
             for name, counted in asks.items()
         )
         values = {name: self._read(answer) for name, answer in zip(asks, answers, strict=True)}
@@ -548,7 +548,8 @@ def may_join(table: Table, inputs: Columns) -> bool:
 
 
 def _name(columns: Columns) -> str:
-    return " x ".join(columns)
+    """What a question about the columns is called; a column may have the name of one of the numbers."""
+    return " x ".join(f"column {name}" if name in _ASKED else name for name in columns)
 
 
 def _list_groups(basis: Basis) -> Queries:

@@ -15,7 +15,7 @@ from sfumato.release.certificate import build_certificate, list_notes, pack_json
 from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import check_folder
 from sfumato.release.writeup import build_writeup
-from sfumato.tables import table_to_csv, table_to_parquet, write_folder
+from sfumato.tables import table_to_csv, table_to_parquet, to_polars, write_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,22 @@ class Release:
         spent = "nothing (repeated)" if self.repeated else self.certificate["total"]
         return f"Release({self.table.num_rows} rows, spent {spent})"
 
+    def _repr_html_(self) -> str:
+        from sfumato.pages.notebook import MOST_ROWS, render_table
+
+        return render_table(
+            f"Release: {self.certificate['plan']['recipe']['recipe']}",
+            self.table.column_names,
+            [tuple(row.values()) for row in self.table.slice(0, MOST_ROWS).to_pylist()],
+            count=self.table.num_rows,
+            facts={
+                "guarantee": _tell_total(self.certificate["total"]),
+                "spent now": "nothing; it was stored" if self.repeated else "as charged",
+                **({} if self.folder is None else {"folder": self.folder.name}),
+            },
+            notes=self.certificate.get("notes", ()),
+        )
+
     @property
     def measurements(self) -> tuple[Measurement, ...]:
         """The answers that are noisy values, without the choices."""
@@ -54,10 +70,21 @@ class Release:
         """The released table as a pandas frame; pandas must be installed."""
         return self.table.to_pandas()
 
+    def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
+        """The released table as a polars frame; polars must be installed."""
+        return to_polars(self.table)
+
     def write(self, out: Path | str, *, force: bool = False) -> None:
         """Writes the release to the folder `out`, whole or not at all."""
         check_folder(Path(out), force=force)
         write_folder(Path(out), self.files)
+
+
+def _tell_total(total: Mapping[str, Any]) -> str:
+    """The guarantee in a line: pure epsilon, or what it is at the deltas that a certificate states."""
+    if total["epsilon"] is not None:
+        return f"epsilon {total['epsilon']}"
+    return ", ".join(f"epsilon {epsilon} at delta {at}" for at, epsilon in total["epsilon_at_delta"].items())
 
 
 def derive_files(

@@ -4,15 +4,17 @@ A `domain` says which values there are, a `column` where they are stored and how
 `table` whom it protects, a `project` what may be spent. `reading` reads files from outside within limits.
 """
 
+from sfumato.schema.codebook import read_codebook
 from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refuse_unknown_keys, suggest_name
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
+from sfumato.schema.draft import Known, draft_project, merge_known, name_table
 from sfumato.schema.part import Part, split_people
 from sfumato.schema.project import (
     Project,
-    draft_project,
     parse_project,
     parse_toml,
+    quote_key,
     quote_toml,
     read_project,
     read_toml,
@@ -26,6 +28,7 @@ __all__ = [
     "Column",
     "Domain",
     "IntegerRange",
+    "Known",
     "Label",
     "Parameters",
     "Part",
@@ -39,11 +42,15 @@ __all__ = [
     "cap_records",
     "column_spec",
     "draft_project",
+    "merge_known",
+    "name_table",
     "parse_column",
     "parse_project",
     "parse_table",
     "parse_toml",
+    "quote_key",
     "quote_toml",
+    "read_codebook",
     "read_parameters",
     "read_project",
     "read_toml",

@@ -24,6 +24,18 @@ Policy = Literal["drop", "clamp", "other"]
 OTHER = "other"
 """The label of values that are not in the domain, where `outside` says so."""
 
+DATE_FORMATS = (
+    "%d.%m.%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%Y/%m/%d",
+    "%d-%b-%y",
+    "%m/%d/%Y %I:%M:%S %p",
+    "epoch",
+    "epoch_ms",
+)
+"""How dates are often written, besides as in 2025-12-31."""
+
 _MOST_VALUES = 2_000_000
 _MOST_LISTED = 40
 _FORMAT = re.compile(r"epoch|epoch_ms|([^%\x00-\x1f]*%[YymbBdHIpMSfjz%])+[^%\x00-\x1f]*")

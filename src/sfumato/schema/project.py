@@ -24,14 +24,6 @@ from sfumato.schema.table import PublicTable, Table, find_database, find_place, 
 
 _COMPARED = 2**26  # bytes: files of one size that begin with as many equal ones are the same
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
-_HINTS = {
-    "integer": "range = [1, 12]          # or values = [...], bins = [...]",
-    "number": "bins = [0, 10, 20, 50]   # and bounds = [0, 50] for sums",
-    "text": 'values = ["a", "b"]      # or values_file = "names.csv"',
-    "boolean": "values = [false, true]",
-    "date": 'period = "month"         # or year (with range), day_of_week, hour; '
-    'for SQL by any period: range = ["2019-01-01", "2025-12-31"]',
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,42 +122,6 @@ def parse_toml(text: str, *, what: str) -> dict[str, Any]:
         return tomllib.loads(text, parse_float=_parse_float)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SchemaError(f"{what} is not valid TOML: {error}") from None
-
-
-def draft_project(source: str, kinds: Mapping[str, str]) -> str:
-    """A project file for `source` whose domains, bounds and unit are still to be written.
-
-    >>> print(draft_project("calls.csv", {"district": "text"}).splitlines()[-2])
-    [tables.calls.columns.district]   # text
-    """
-    name = re.sub(r"\W+", "_", source.replace("\\", "/").rsplit("/", 1)[-1].split(".")[0]) or "records"
-    lines = [
-        "# Drafted from the names and types of the source. Domains and bounds are public facts that you",
-        "# know without looking at the records: write them here, never copy them out of the data.",
-        "",
-        "[budget]",
-        "epsilon = 1.0       # the most that this project may ever spend",
-        "# delta = 1e-9      # needed for Gaussian noise",
-        "",
-        f"[tables.{_key(name)}]",
-        f"source = {quote_toml(source)}",
-        'unit = "TODO"       # the column that names the individual (without a domain), or "row"',
-        'max_records = "TODO"   # the most records of one individual that may count',
-    ]
-    if re.search(r"\.[ct]sv(\.gz)?$", source, re.IGNORECASE):
-        lines += [
-            "",
-            "# All columns of a text file are text until they are described. Of numbers: range = [1, 12],",
-            '# bins = [0, 10, 50] or bounds = [0, 50]. Of dates: period = "month", or for SQL',
-            '# range = ["2019-01-01", "2025-12-31"].',
-        ]
-    for column, kind in kinds.items():
-        lines += [
-            "",
-            f"[tables.{_key(name)}.columns.{_key(column)}]   # {kind}",
-            f"# TODO: {_HINTS[kind]}" if kind in _HINTS else "# nested or binary: leave this column out",
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def quote_toml(text: str) -> str:
@@ -273,5 +229,6 @@ def _escape(char: str) -> str:
     return "\\uFFFD" if "\ud800" <= char <= "\udfff" else char
 
 
-def _key(name: str) -> str:
+def quote_key(name: str) -> str:
+    """A name as a key of TOML, in quotes where it needs them."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote_toml(name)

@@ -24,7 +24,7 @@ from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
 from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
 from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
-from sfumato.sql.settle import is_day, kind_of
+from sfumato.sql.settle import is_day, kind_of, require_number
 
 CELLS = 1024
 """Steps between the bounds of a column among which a private quantile chooses."""
@@ -570,8 +570,7 @@ def _require_bounds(
     target: exp.Expr, operand: exp.Expr, relation: Relation, name: str
 ) -> tuple[Fraction, Fraction]:
     if _is_private(target, operand, relation):
-        if kind_of(operand, relation) == "date":
-            raise refuse(f"{name} of dates takes a public range; bounds are chosen for numbers")
+        require_number(operand, relation, name)
         return relation.chosen.get(operand.sql(dialect="duckdb"), OPEN)
     return require_bounds(operand, relation, name)
 

@@ -97,6 +97,27 @@ def expected_errors(plan: QueryPlan, *, sizes: tuple[int, ...] = SIZES) -> dict[
     }
 
 
+def note_individuals(plan: QueryPlan) -> tuple[str, ...]:
+    """What is said of conditions that name individuals: what is told of one is noise, by design."""
+    measured = [noise.measure.tree for noise in plan.noises if noise.measure.tree is not None]
+    for tree in (plan.relation.tree, *measured):
+        for node in tree.find_all(exp.EQ, exp.In):
+            unit = isinstance(node.this, exp.Column) and _is_unit(node.this, plan)
+            listed = node.expressions if isinstance(node, exp.In) else [node.expression]
+            if unit and listed and not any(each.find(exp.Column) for each in listed):
+                return (
+                    f"a condition names individuals by {node.this.name}, and whether one is in the table "
+                    "is what the noise hides: the answer tells nothing of them; ask about groups of people",
+                )
+    return ()
+
+
+def _is_unit(column: exp.Column, plan: QueryPlan) -> bool:
+    fields = plan.relation.fields.get(column.table, {})
+    found = fields.get(column.name.lower())
+    return found is not None and found.is_unit
+
+
 def note_noise(plan: QueryPlan, likely: int | None) -> tuple[str, ...]:
     """Which answers would be noise alone, if `likely` records are behind all groups together."""
     if likely is None or plan.selection is not None or plan.sets is not None:

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from sfumato.errors import LedgerError, ReleaseError
+from sfumato.accounting import Cost
+from sfumato.errors import LedgerError
 from sfumato.exact import format_short
 from sfumato.questions import note_total
 from sfumato.sql.evaluate import Evaluator
@@ -34,6 +35,7 @@ from sfumato.sql.plan import (
     is_text,
     name_columns,
 )
+from sfumato.tables import to_polars
 from sfumato.tables.arrays import read_parquet, to_arrow
 
 _MOST_GROUPS = 2**24
@@ -48,7 +50,7 @@ class Price:
     records; `expected` has it for groups of several sizes, too. `groups` is their number, None if they are
     chosen privately. `admitted` says whether the budget has room for it, `stored` whether it was answered
     before and is free. `free` has what `errors` would be for the answer that follows from earlier ones, if
-    there is one.
+    there is one; `costs` are what would be charged.
     """
 
     epsilon: Fraction
@@ -59,6 +61,7 @@ class Price:
     admitted: bool
     stored: bool
     free: Mapping[str, float | None] | None = None
+    costs: tuple[Cost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,14 +96,24 @@ class Answer:
 
     def to_polars(self) -> Any:  # noqa: ANN401 - polars is not a dependency
         """The answer as a polars frame; polars must be installed."""
-        try:
-            import polars  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            raise ReleaseError("polars is not installed; install it, or use to_arrow()") from None
-        return polars.from_arrow(self.table)
+        return to_polars(self.table)
 
     def __repr__(self) -> str:
         return self.explanation or f"Answer({self.table.num_rows} rows: {', '.join(self.table.column_names)})"
+
+    def _repr_html_(self) -> str:
+        from sfumato.pages.notebook import MOST_ROWS, render_card, render_table
+
+        if self.explanation is not None:
+            return render_card("Price", text=self.explanation, notes=self.notes)
+        cost = f"epsilon {format_short(self.spent)}" if self.spent else "nothing"
+        return render_table(
+            "Synthetic rows" if self.synthetic else "Answer",
+            self.table.column_names,
+            [tuple(row.values()) for row in self.table.slice(0, MOST_ROWS).to_pylist()],
+            count=self.table.num_rows,
+            notes=(*self.notes, "" if self.public else f"Spent: {cost}."),
+        )
 
 
 def finish_query(plan: QueryPlan, noisy: NoisyAggregates) -> pa.Table:

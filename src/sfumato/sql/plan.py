@@ -181,6 +181,12 @@ class QueryPlan:
         return (*first, *(cost for noise in (*before, *self.choices, *self.noises) for cost in noise.costs))
 
     @property
+    def charged_delta(self) -> Fraction:
+        """The delta that is charged: that of Gaussian noise, or what a selection of groups may fail with."""
+        gaussian = any(noise.kind == "gaussian" for noise in self.noises)
+        return self.delta if gaussian else sum((cost.delta for cost in self.costs), Fraction(0))
+
+    @property
     def unbounded(self) -> tuple[exp.Expr, ...]:
         """The operands whose bounds are chosen, in the order of `choices`."""
         operands = [noise.measure.private for noise in self.noises]

@@ -21,6 +21,7 @@ from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, finite_labels, ref
 from sfumato.sql.dates import derive_period, read_labels
 from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle
+from sfumato.tables.read import TEXT_FILES
 
 UNIT = "unit of sfumato"
 """The column that names the individual of a row, in every relation over private tables."""
@@ -43,7 +44,7 @@ class Field:
     a column of a public table are its values. `type` is how it is stored, if that is known;
     `moments` are from when to before when dates lie, by public knowledge or the statement's own conditions;
     with a `period`, they are beginnings of such. What is `counted` is a whole number within its bounds,
-    and `is_private` says that bounds are to be chosen.
+    and `is_private` says that bounds are to be chosen. What is `written` is text because its whole file is.
     `origin` are the table and the stored column it is, `refers_to` those that it holds keys of.
     """
 
@@ -61,6 +62,7 @@ class Field:
     origin: tuple[str, str] | None = None
     refers_to: tuple[str, str] | None = None
     is_private: bool = False
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +285,8 @@ def read_table(source: Source, alias: str) -> Relation:
             fields[name.lower()] = _describe(name, column, source)
         for name in source.stored:
             key = name.lower()
-            fields[key] = replace(fields[key], origin=(source.name.lower(), key))
+            written = source.table.source.lower().endswith(TEXT_FILES)
+            fields[key] = replace(fields[key], origin=(source.name.lower(), key), written=written)
         if unit.column is not None:
             name = unit.column.lower()
             fields[name] = replace(fields[name], is_unit=True)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.exact import round_up
 from sfumato.sql.laws import NoisePart
+from sfumato.sql.levels import MOST_GROUPS, Source, Sums, fit_levels
 from sfumato.sql.links import Link, link_measures, link_sources
 from sfumato.sql.plan import MISS, Noise, NoisyAggregates, QueryPlan, group_widths, half_width
 from sfumato.sql.question import Question
@@ -30,12 +31,19 @@ _SURE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Earlier:
-    """An earlier answer: its entry in the ledger, its plan, what it asked, and how to load its values."""
+    """An earlier answer: its entry in the ledger, its plan, what it asked, and how to load its values.
+
+    Values are in units of 1 / `grid`, and each has the noise of `repeats` draws. `rule` says how individuals
+    were held to a bound where that is otherwise than a statement does: it is used on request only.
+    """
 
     entry: int
     plan: QueryPlan
     question: Question
     load: Callable[[], NoisyAggregates]
+    grid: int = 1
+    repeats: int = 1
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,7 +51,8 @@ class Derived:
     """An answer that follows from earlier ones: a plan that states its noise, the values, and the entries.
 
     `bounded` has the entries whose bounds hold over all their groups, which a note says; `max_groups` is the
-    least number of groups that an individual was held to there, None if to no fewer than records.
+    least number of groups that an individual was held to there, None if to no fewer than records. `rules` say
+    how individuals were held to other bounds than those of a statement.
     """
 
     plan: QueryPlan
@@ -51,6 +60,7 @@ class Derived:
     entries: tuple[int, ...]
     bounded: tuple[int, ...] = ()
     max_groups: int | None = None
+    rules: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """How wide the intervals are, and from which entries."""
@@ -66,21 +76,28 @@ class Derived:
             first = f"combined with {named} of the ledger, which measured the same"
         else:
             first = f"follows from {named} of the ledger; nothing was spent"
+        others = tuple(f"{rule}, which a statement would not do" for rule in self.rules)
         if not self.bounded:
-            return (first,)
+            return (first, *others)
         bounds = f"at most {self.plan.unit.max_records} records of one individual"
         if self.max_groups is not None:
             bounds += f", in at most {self.max_groups} groups,"
         held = _list_entries(self.bounded)
-        return (first, f"{bounds} are in it over all groups of {held} together, not of this statement alone")
+        alone = f"{bounds} are in it over all groups of {held} together, not of this statement alone"
+        return (first, *others, alone)
 
     def is_as_narrow(self, plan: QueryPlan) -> bool:
         """Whether no interval of any measure is wider than the noise of `plan` makes it.
 
-        What holds individuals to few groups cuts more than a statement of its own, and is never as good.
+        What holds individuals to few groups cuts more than a statement of its own, and is never as good; nor
+        is what holds them to other bounds.
         """
-        return self.max_groups is None and all(
-            _is_as_narrow(mine, fresh) for mine, fresh in zip(self.plan.noises, plan.noises, strict=True)
+        return (
+            not self.rules
+            and self.max_groups is None
+            and all(
+                _is_as_narrow(mine, fresh) for mine, fresh in zip(self.plan.noises, plan.noises, strict=True)
+            )
         )
 
 
@@ -102,22 +119,37 @@ def derive_answer(
     """The answer to `plan` that follows from what is `known`, the best of it by noise alone.
 
     With `fresh`, what was just measured for `plan`, what measures the same quantity is combined with it.
-    What is chosen, and with which weights, depends on scales and public labels, never on noisy values.
+    What is chosen, and with which weights, depends on scales and public labels, never on noisy values. What
+    holds individuals to other bounds than a statement is taken only where nothing else answers.
     """
+    plain = [each for each in known if not each.rule]
+    found = _derive(plan, question, plain, fresh)
+    return found or (
+        _derive(plan, question, known, None) if fresh is None and len(plain) < len(known) else None
+    )
+
+
+def _derive(
+    plan: QueryPlan, question: Question, known: Sequence[Earlier], fresh: NoisyAggregates | None
+) -> Derived | None:
     linked = [(each, link_measures(plan, question, each.plan, each.question)) for each in known]
     linked = [(each, links) for each, links in linked if links]
     if plan.selection is not None:
         return None if fresh is not None else _derive_open(plan, question, linked)
+    coarser = _list_coarser(plan, question, known)
     noises, values, used, bounded, limits = [], [], set(), set(), []
+    rules: dict[str, None] = {}
     for number, noise in enumerate(plan.noises):
         options = [_Option(noise, each, links[number], plan) for each, links in linked if number in links]
-        chosen = _choose(noise, options, None if fresh is None else fresh.values[number])
+        sums = [each for each in coarser.get(number, ()) if each.entry not in {o.entry for o in options}]
+        chosen = _choose(noise, options, sums, None if fresh is None else fresh.values[number])
         if chosen is None:
             return None
         noises.append(chosen[0])
         values.append(chosen[1])
         used |= {option.entry for option in chosen[2]}
-        bounded |= {option.entry for option in chosen[2] if not option.same}
+        bounded |= {option.entry for option in chosen[2] if not option.same and not option.rule}
+        rules |= {option.rule: None for option in chosen[2] if option.rule}
         limits += [option.max_groups for option in chosen[2] if option.max_groups is not None]
     return Derived(
         plan=replace(plan, noises=tuple(noises)),
@@ -125,6 +157,7 @@ def derive_answer(
         entries=tuple(sorted(used)),
         bounded=tuple(sorted(bounded)),
         max_groups=min(limits, default=None),
+        rules=tuple(rules),
     )
 
 
@@ -132,11 +165,13 @@ class _Option:
     """One measure of one earlier answer, added up to the groups of a new plan."""
 
     def __init__(self, noise: Noise, earlier: Earlier, link: Link, plan: QueryPlan) -> None:
-        self.entry, self.noise, self.same = earlier.entry, earlier.plan.noises[link.measure], link.same
+        self.entry, self.noise, self.rule = earlier.entry, earlier.plan.noises[link.measure], earlier.rule
+        self.same = link.same and not earlier.rule
         self._earlier, self._link = earlier, link
         held = earlier.plan.keys and earlier.plan.max_groups < earlier.plan.unit.max_records
         self.max_groups = earlier.plan.max_groups if held and not link.same else None
-        self.counts = np.bincount(link.target[link.target >= 0], minlength=plan.groups)
+        groups = np.bincount(link.target[link.target >= 0], minlength=plan.groups)
+        self.counts = groups * earlier.repeats
         self.sources = link_sources(noise, link, earlier.plan)
 
     def add_up(self, measure: int) -> NDArray[np.int64]:
@@ -152,6 +187,8 @@ class _Option:
     def sums(self) -> NDArray[np.int64]:
         """The noisy values of all groups."""
         found = self.add_up(self._link.measure)
+        if self._earlier.grid > 1:
+            return np.rint(found / self._earlier.grid).astype(np.int64)
         if self._link.counted is None:
             return found
         (_, one), (_, other) = self.sources
@@ -160,6 +197,8 @@ class _Option:
     @property
     def slack(self) -> float:
         """What rounding adds: a unit for each record that may be there, where sums are moved."""
+        if self._earlier.grid > 1:
+            return 1.0  # a half, and a step of the noise
         if self._link.counted is None:
             return 0.0
         counted, (source, _) = self.add_up(self._link.counted), self.sources[1]
@@ -180,9 +219,39 @@ class _Option:
         return float(self.variances.max(initial=0.0))
 
 
+class _Coarser:
+    """One measure of an earlier answer whose groups are sums of those of a new plan, the same quantity."""
+
+    same, rule, max_groups = True, "", None
+
+    def __init__(self, earlier: Earlier, measure: int, link: Link) -> None:
+        self.entry, self._earlier, self._measure, self._link = earlier.entry, earlier, measure, link
+
+    @property
+    def sums(self) -> Sums:
+        """What was measured of the sums."""
+        values = self._earlier.load().values[self._measure]
+        noise = self._earlier.plan.noises[self._measure]
+        return Sums(target=self._link.target, values=values, noise=noise)
+
+
+def _list_coarser(plan: QueryPlan, question: Question, known: Sequence[Earlier]) -> dict[int, list[_Coarser]]:
+    """For each measure of `plan` the earlier answers whose groups its own groups add up to."""
+    found: dict[int, list[_Coarser]] = {}
+    for each in known if plan.groups <= MOST_GROUPS else ():
+        fits = not each.rule and each.grid == 1 and each.repeats == 1 and each.plan.groups < plan.groups
+        if not fits or each.plan.selection is not None:
+            continue
+        for measure, link in link_measures(each.plan, each.question, plan, question).items():
+            added = each.plan.noises[measure].kind != "exponential" and link.counted is None
+            if link.same and added:
+                found.setdefault(link.measure, []).append(_Coarser(each, measure, link))
+    return found
+
+
 def _choose(
-    noise: Noise, options: list[_Option], fresh: NDArray[np.int64] | None
-) -> tuple[Noise, NDArray[np.int64], list[_Option]] | None:
+    noise: Noise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
+) -> tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
     """The noise and the values of one measure, and what they were taken from."""
     options = sorted(options, key=lambda option: (option.worst, option.entry))
     if noise.kind == "exponential":
@@ -194,19 +263,66 @@ def _choose(
     # A sum that is moved is rounded by itself, and is not combined.
     plain = [option for option in options if option.same and len(option.sources) == 1]
     same = plain[:_MOST_COMBINED]
+    fitted = _fit(noise, same, coarser, fresh)
     if fresh is not None:
         combined = _combine(noise, same, fresh)
-        narrower = np.max(group_widths(combined[0])) < _WORTH * float(np.max(group_widths(noise)))
+        if fitted is not None and _widest(fitted[0]) < _WORTH * _widest(combined[0]):
+            return fitted
+        narrower = _widest(combined[0]) < _WORTH * _widest(noise)
         return (*combined, same) if narrower else (noise, fresh, [])
     others = [option for option in options if option not in plain][:1]
     if same:
-        combined = _combine(noise, same, None)
-        narrowest = not others or np.max(group_widths(combined[0])) <= np.max(
-            group_widths(_combine(noise, others, None)[0])
-        )
-        if narrowest:
-            return (*combined, same)
+        found: tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]]
+        found = (*_combine(noise, same, None), same)
+        if fitted is not None and _widest(fitted[0]) < _WORTH * _widest(found[0]):
+            found = fitted
+        if not others or _widest(found[0]) <= _widest(_combine(noise, others, None)[0]):
+            return found
     return (*_combine(noise, others, None), others) if others else None
+
+
+def _widest(noise: Noise) -> float:
+    return float(np.max(group_widths(noise), initial=0.0))
+
+
+def _fit(
+    noise: Noise, options: list[_Option], coarser: list[_Coarser], fresh: NDArray[np.int64] | None
+) -> tuple[Noise, NDArray[np.int64], Sequence[_Option | _Coarser]] | None:
+    """What several measurements of the groups and of sums of them say together, by least squares."""
+    if not coarser or not (options or fresh is not None):
+        return None
+    sums, sources = _list_sources(noise, options, fresh)
+    weights, _ = _weigh(sources)
+    mean = np.sum([weight * each for weight, each in zip(weights, sums, strict=True)], axis=0)
+    listed = [
+        Source(noise=source, draws=draws, weights=row)
+        for (source, draws), row in zip(sources, weights, strict=True)
+    ]
+    found = fit_levels(noise, mean, listed, [each.sums for each in coarser])
+    return None if found is None else (_plain_normal(found[0]), found[1], [*options, *coarser])
+
+
+def _list_sources(
+    noise: Noise, options: list[_Option], fresh: NDArray[np.int64] | None
+) -> tuple[list[NDArray[np.int64]], list[tuple[Noise, NDArray[np.int64]]]]:
+    """Values of all groups from each option and `fresh`, whose noise is `noise`; and the draws in them."""
+    sums = [option.sums for option in options]
+    sources = [(option.noise, option.counts) for option in options]
+    if fresh is not None:
+        sums.append(fresh)
+        sources.append((noise, np.ones(fresh.size, np.int64)))
+    return sums, sources
+
+
+def _weigh(
+    sources: list[tuple[Noise, NDArray[np.int64]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weight of each source in the mean of every group, by its precision, and its variance there."""
+    variances = np.stack([counts * each.deviation**2 for each, counts in sources])
+    # A group without cells is known to be empty; it has no noise, and all weight.
+    exact = variances == 0
+    precisions = np.where(exact.any(axis=0), exact.astype(float), 1 / np.where(exact, 1.0, variances))
+    return precisions / precisions.sum(axis=0), variances
 
 
 def _combine(
@@ -216,23 +332,12 @@ def _combine(
 
     The noise of `noise` is that of `fresh`.
     """
-    sums = [option.sums for option in options]
-    sources = [(option.noise, option.counts) for option in options]
-    if fresh is not None:
-        sums.append(fresh)
-        sources.append((noise, np.ones(fresh.size, np.int64)))
+    sums, sources = _list_sources(noise, options, fresh)
     if len(sums) == 1 and options:
-        found = _sum_noise(noise, options[0].sources, options[0].counts)
-        return replace(found, slack=found.slack + options[0].slack), sums[0]
+        return _sum_noise(noise, options[0].sources, options[0].counts, slack=options[0].slack), sums[0]
     if len(sums) == 1:
         return noise, sums[0]
-    variances = np.stack(
-        [counts * float(each.scale) ** 2 * (1 if each.kind == "gaussian" else 2) for each, counts in sources]
-    )
-    # A group without cells is known to be empty; it has no noise, and all weight.
-    exact = variances == 0
-    precisions = np.where(exact.any(axis=0), exact.astype(float), 1 / np.where(exact, 1.0, variances))
-    weights = precisions / precisions.sum(axis=0)
+    weights, variances = _weigh(sources)
     mean = sum(weight * each for weight, each in zip(weights, sums, strict=True))
     parts = _weigh_parts(sources, weights)
     if len(parts) > _MOST_PARTS:
@@ -262,10 +367,15 @@ def _law(noise: Noise) -> Literal["laplace", "gaussian"]:
     return "gaussian" if noise.kind == "gaussian" else "laplace"
 
 
-def _sum_noise(noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray[np.int64]) -> Noise:
-    """The noise of sums of so many noisy values each, of one source or of several with factors."""
+def _sum_noise(
+    noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray[np.int64], *, slack: float = 0.0
+) -> Noise:
+    """The noise of sums of so many noisy values each, of one source or of several with factors.
+
+    `slack` is what rounding adds.
+    """
     (source, _), several = sources[0], len(sources) > 1
-    if (counts == 1).all() and not several:
+    if (counts == 1).all() and not several and not slack:
         return replace(source, measure=noise.measure)
     parts = tuple(
         NoisePart(_law(each), float(each.scale) * abs(factor), tuple(counts.tolist()))
@@ -276,9 +386,9 @@ def _sum_noise(noise: Noise, sources: list[tuple[Noise, float]], counts: NDArray
         steps = sum(abs(factor) for _, factor in sources)
         widest = max(parts, key=lambda part: part.scale)
         scale = Fraction(widest.scale).limit_denominator(10**9)
-        facts = {"kind": widest.kind, "scale": scale, "parts": parts, "slack": steps}
+        facts = {"kind": widest.kind, "scale": scale, "parts": parts, "slack": steps + slack}
         return replace(source, measure=noise.measure, **facts)  # type: ignore[arg-type]
-    return _plain_normal(replace(source, measure=noise.measure, parts=parts))
+    return _plain_normal(replace(source, measure=noise.measure, parts=parts, slack=slack))
 
 
 def _plain_normal(noise: Noise) -> Noise:

@@ -119,6 +119,20 @@ def kind_of(node: exp.Expr, relation: Relation) -> Kind:
     return "number" if isinstance(node, _MEASURED) else "unknown"
 
 
+def require_number(operand: exp.Expr, relation: Relation, name: str) -> None:
+    """Refuses an operand of the aggregate `name` that holds no numbers, by public types."""
+    kind = kind_of(operand, relation)
+    if kind == "date":
+        raise refuse(f"{name} of dates takes a public range; bounds are chosen for numbers")
+    column = operand if isinstance(operand, exp.Column) else None
+    # In a file of text numbers are text, too; elsewhere it is known beforehand that there are none.
+    if kind == "text" and (column is None or not relation.field(column).written):
+        raise refuse(
+            f"{name} of text, and bounds are chosen for numbers; if it holds numbers, write "
+            f"CAST({operand.name or 'column'} AS DOUBLE); MODE and COUNT(DISTINCT ...) are answered of text"
+        )
+
+
 def is_day(node: exp.Expr, relation: Relation) -> bool:
     """Whether an expression of kind date gives days, not moments."""
     match node:

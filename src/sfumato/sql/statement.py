@@ -192,8 +192,10 @@ def select_texts(body: str) -> tuple[str, ...]:
     return tuple([*items, rest] if rest else items)
 
 
-def mask_text(text: str, *, quotes: bool = True) -> str:
+def mask_text(text: str, *, quotes: bool = True, fill: str = " ") -> str:
     """`text` with comments blanked, and with `quotes` quoted parts too, so that what is outside can be found.
+
+    What was in quotes is filled with the sign `fill`.
 
     >>> mask_text("a 'b' -- c")
     'a         '
@@ -202,7 +204,9 @@ def mask_text(text: str, *, quotes: bool = True) -> str:
     def blank(match: re.Match[str]) -> str:
         if match.lastgroup == "open":
             raise UnsupportedQuery("a quote or a comment is not closed")
-        return match[0] if match.lastgroup == "quoted" and not quotes else " " * len(match[0])
+        if match.lastgroup != "quoted":
+            return " " * len(match[0])
+        return fill * len(match[0]) if quotes else match[0]
 
     return _HIDDEN.sub(blank, text)
 
@@ -310,10 +314,11 @@ def _read_options(text: str) -> dict[str, Any]:
 def _mark_bounds(body: str) -> str:
     """`AVG(fee BOUNDED PRIVATELY)` with a function around the operand, which the parser can read.
 
-    >>> _mark_bounds("SELECT AVG(fee + 1 bounded privately), 2 FROM t")
-    'SELECT AVG(BOUNDED_PRIVATELY(fee + 1)), 2 FROM t'
+    >>> _mark_bounds('SELECT AVG("a fee" + 1 bounded privately), 2 FROM t')
+    'SELECT AVG(BOUNDED_PRIVATELY("a fee" + 1)), 2 FROM t'
     """
-    masked = mask_text(body)
+    # What stands in quotes is part of the operand, and no space.
+    masked = mask_text(body, fill="x")
     changes: list[tuple[int, int, str]] = []
     for found in _PRIVATELY.finditer(masked):
         depth, place = 0, found.start()

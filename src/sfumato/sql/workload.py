@@ -77,6 +77,18 @@ class Purchase:
         """The statements that it serves."""
         return tuple(sorted({item.wanted.number for item in self.serves}))
 
+    def describe(self) -> str:
+        """What is measured, for people: an aggregate by its keys, or a statement as it was written.
+
+        Keys that were made so that every record is in a group are called by what they tell apart.
+        """
+        if self.aggregate is None:
+            return self.text
+        keys = ", ".join(map(_describe_key, self.keys.values()))
+        where = " and ".join(sorted(self.conditions))
+        text = f"{self.aggregate}{f' by {keys}' if keys else ''}{f' where {where}' if where else ''}"
+        return text.replace('"t0".', "").replace("t0.", "").replace('"', "")
+
 
 def choose_purchases(
     wanted: Sequence[Wanted], plan_again: Callable[[str], QueryPlan], tables: Callable[[QueryPlan], object]
@@ -332,6 +344,14 @@ def _join_aggregates(one: str | None, other: str | None) -> str | None:
     names = {each[: each.index("(")] for each in (one, other)}
     mean = len(inner) == 1 and names <= {"SUM", "COUNT", "AVG"}
     return f"AVG{inner.pop()}" if mean and inner != {"(*)"} else None
+
+
+def _describe_key(tree: exp.Expr) -> str:
+    default = tree.args.get("default") if isinstance(tree, exp.Case) else None
+    if isinstance(default, exp.Literal) and default.this in (_ELSE, "no"):
+        test = tree.args["ifs"][0].this
+        return spell(test.this if default.this == _ELSE else test)
+    return spell(tree)
 
 
 def _source(one: Purchase) -> str:

@@ -15,6 +15,7 @@ from sfumato.tables.read import (
     read_table,
     require_columns,
     spell_table,
+    to_polars,
 )
 from sfumato.tables.write import (
     check_file,
@@ -46,6 +47,7 @@ __all__ = [
     "table_to_parquet",
     "to_arrow",
     "to_numpy",
+    "to_polars",
     "write_file",
     "write_folder",
 ]

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from sfumato.errors import SourceError
 from sfumato.schema.limits import split_header, unpack_gzip
 from sfumato.tables.arrays import read_parquet
-from sfumato.tables.textfile import LONGEST_RECORD, csv_options, find_delimiter, read_header
+from sfumato.tables.textfile import LONGEST_RECORD, advise_format, csv_options, find_delimiter, read_header
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
@@ -128,11 +128,16 @@ def give_back(table: pa.Table, *, like: TableLike) -> TableLike:
         return table.to_pydict()
     if module == "pandas":
         return _to_pandas(table)
-    if module == "polars":
-        import polars  # only who gave one gets one
+    return to_polars(table) if module == "polars" else table
 
-        return polars.from_arrow(table)
-    return table
+
+def to_polars(table: pa.Table) -> TableLike:
+    """`table` as a polars frame; polars must be installed."""
+    try:
+        import polars
+    except ImportError:
+        raise SourceError("polars is not installed; install it, or use to_arrow()") from None
+    return polars.from_arrow(table)
 
 
 def guess_kinds(table: pa.Table) -> pa.Table:
@@ -200,7 +205,8 @@ def _read_file(path: Path, *, side: str, columns: tuple[str, ...] | None, number
             kept = [name for name in schema.names if columns is None or name in columns]
             words = [name for name in kept if numbered and is_text(schema.field(name).type)]
             return pq.read_table(path, columns=kept, read_dictionary=words)
-    raise SourceError(f"{side}: {path.name!r} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz")
+    advice = advise_format(path.name)
+    raise SourceError(f"{side}: {path.name!r} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; {advice}")
 
 
 def _read_csv(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sfumato.inference.model import Model
     from sfumato.questions import NoiseKind
     from sfumato.schema import Table
+    from sfumato.sql.statement import Statement
 
     _Numbers = NDArray[np.float64]
 
@@ -67,6 +68,17 @@ def open_model(folder: Path | str, *, epsilon: object = None) -> ReleasedModel:
     return released
 
 
+def can_ask(statement: Statement, table: Table, columns: tuple[str, ...]) -> bool:
+    """Whether a model of all `columns` of `table` answers a statement; looks at public facts alone."""
+    sizes = {name: table.column(name).size for name in columns}
+    try:
+        question = read_question(statement, read_fields(table, sizes))
+        keep_cells(question, sizes)
+    except (RecipeError, UnsupportedQuery):
+        return False
+    return math.prod(sizes[name] for name in question.columns) <= _MOST_CELLS
+
+
 class ReleasedModel:
     """The model of a release, which answers plain SELECTs at no cost."""
 
@@ -92,7 +104,10 @@ class ReleasedModel:
     @refuse_deep
     def sql(self, text: str) -> Answer:
         """The answer to a plain SELECT about the model, with intervals where a measurement gives them."""
-        statement = read_statement(text)
+        return self.answer(read_statement(text))
+
+    def answer(self, statement: Statement) -> Answer:
+        """The answer to a statement that was read already."""
         try:
             question = read_question(statement, self._fields)
             cells = self.model.domain.cells(question.columns)

@@ -52,7 +52,7 @@ _NAV = {
 def _asset(name: str) -> tuple[bytes, str]:
     """A file of the pages, and a short digest of it."""
     if name == "style.css":
-        content = render_page("serve/style.css", internal=False)
+        content: bytes = render_page("serve/style.css", internal=False)
     elif name == "icon.png":
         content = draw_icon()
     else:

@@ -41,6 +41,7 @@ from sfumato.schema import (
     Table,
     Tuples,
     parse_project,
+    quote_key,
     quote_toml,
     refuse_private_file,
 )
@@ -279,7 +280,7 @@ def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
         "[budget]",
         f"epsilon = {_number(facts.total, 'the budget')}",
         "",
-        f"[tables.{_key(facts.name)}]",
+        f"[tables.{quote_key(facts.name)}]",
         f"source = {quote_toml(facts.source)}",
         f"unit = {quote_toml(unit)}",
     ]
@@ -289,7 +290,7 @@ def write_project_file(facts: Facts, kinds: Mapping[str, str]) -> str:
         if not way:
             continue
         name = name_column(column, way)
-        lines += ["", f"[tables.{_key(facts.name)}.columns.{_key(name)}]"]
+        lines += ["", f"[tables.{quote_key(facts.name)}.columns.{quote_key(name)}]"]
         if name != column:
             lines.append(f"from = {quote_toml(column)}")
         try:
@@ -371,10 +372,6 @@ def write_recipe_file(facts: Facts) -> str:
         f"by = [{', '.join(quote_toml(name) for name in by)}]\n"
         f"epsilon = {_number(facts.epsilon, 'the price')}\n"
     )
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quote_toml(name)
 
 
 def _parse(text: str, project: Project) -> Project:

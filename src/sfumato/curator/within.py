@@ -1,0 +1,99 @@
+"""WITHIN n%: statements asked again with more epsilon until every value is within a share of itself.
+
+Part of the curator. Every attempt is charged as a statement of its own, before its records are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.accounting import max_mu, mu_to_epsilon
+from sfumato.curator.reuse import finish_measured
+from sfumato.errors import BudgetExceeded, RecipeError
+from sfumato.exact import round_up
+from sfumato.sql import Answer, NoisyAggregates, QueryPlan, check_within, half_width
+from sfumato.sql.reuse import average_answers, can_average, find_lack
+
+if TYPE_CHECKING:
+    from sfumato.curator.statements import Desk
+    from sfumato.sql import Catalog, Statement, Within
+
+FIRST_TRY = Fraction(1, 100)
+_LAST_TRY = Fraction(5, 2)
+_LEAST_GROWTH = Fraction(26, 25)
+
+
+def answer_within(
+    desk: Desk, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
+) -> Answer:
+    """Answers with doubled epsilon until every value is within the wanted share of itself."""
+    epsilon, spent = FIRST_TRY, Fraction(0)
+    last: tuple[QueryPlan, NoisyAggregates] | None = None
+    while True:
+        plan = desk.plan(replace(statement, within=None, epsilon=epsilon), catalog)
+        check_within(plan)
+        averaged = can_average(plan)
+        if statement.explain:
+            how = "grows by what is surely lacking" if averaged else "doubles"
+            most = "2.5" if averaged else "5.11"
+            more = f"\n  WITHIN       begins with this and {how} until reached: at most {most} in all"
+            return desk.explain((plan,), more=more)
+        if averaged:
+            return _refine(desk, statement, goal, catalog, progress=progress)
+        try:
+            noisy, cost = desk.measure(plan, spent=spent, progress=progress)
+        except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
+            if last is None:
+                raise
+            return finish_measured(*last, spent)
+        spent += cost
+        last = plan, noisy
+        pairs = zip(plan.noises, noisy.values, strict=True)
+        reached = all((half_width(n, 0.05) <= goal.amount * np.abs(v)).all() for n, v in pairs)
+        # A value near zero is never within a share of itself; its interval says how near it is.
+        if reached or epsilon >= _LAST_TRY:
+            return finish_measured(plan, noisy, spent)
+        epsilon *= 2
+
+
+def _refine(
+    desk: Desk, statement: Statement, goal: Within, catalog: Catalog, *, progress: Callable[[str], None]
+) -> Answer:
+    """Averages fresh Gaussian answers until every value is within the wanted share of itself.
+
+    Privacy: an answer that is to be as good as one at mu, where one at mu' is there, costs a fresh one at
+    sqrt(mu^2 - mu'^2), and nothing is lost by going in steps (docs/proofs/refinement.md).
+    """
+    level, spent, seen = FIRST_TRY, Fraction(0), Fraction(0)
+    charged = Fraction(0)
+    parts: list[tuple[QueryPlan, NoisyAggregates]] = []
+    while True:
+        wanted = max_mu(level, statement.delta) ** 2 - float(seen)
+        step = mu_to_epsilon(math.sqrt(wanted), statement.delta) if wanted > 0 else float(FIRST_TRY)
+        epsilon = round_up(min(step, float(level)), places=6)
+        plan = desk.plan(replace(statement, within=None, epsilon=epsilon), catalog)
+        if not can_average(plan):
+            raise RecipeError("WITHIN n% of this statement cannot be refined; state epsilon instead")
+        try:
+            noisy, cost = desk.measure(plan, spent=spent, progress=progress)
+        except BudgetExceeded:  # of the whole, of a share, or of what this statement may cost
+            if not parts:
+                raise
+            return finish_measured(*average_answers(parts), spent)
+        parts.append((plan, noisy))
+        price = sum((each.mu_squared or Fraction(0) for each in plan.costs), Fraction(0))
+        seen += price
+        charged += price if cost else 0
+        if charged:
+            spent = round_up(mu_to_epsilon(math.sqrt(charged), statement.delta), places=6)
+        combined, values = average_answers(parts)
+        lack, least = find_lack(combined, values, goal.amount)
+        if lack <= 1 or level >= _LAST_TRY:
+            return finish_measured(combined, values, spent)
+        level = min(level * max(_LEAST_GROWTH, Fraction(least).limit_denominator(1000)), _LAST_TRY)

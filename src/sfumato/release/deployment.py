@@ -1,0 +1,161 @@
+"""A certificate told in others' forms: an entry for a registry of deployments, and a reviewer's checklist.
+
+Both are made of the certificate alone. What only the curator of the data knows is left open by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from sfumato.release.folder import open_folder
+
+OPEN = "to be stated by the curator"
+"""What stands where only the curator knows."""
+
+_LARGE, _VERY_LARGE = 1, 10  # where guidance on epsilon begins to warn, and warns strongly
+
+
+def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
+    """The entry of the release in `folder` for a registry of deployments, from its certificate.
+
+    `stated` are facts that only the curator knows, such as `curator`, `contact`, `intended_use`,
+    `data_subjects`, `source_period` and `rationale`.
+    """
+    certificate = open_folder(folder, load=()).certificate
+    plan, unit, total = certificate["plan"], certificate["unit"], certificate["total"]
+    ((name, table),) = plan["table"].items()
+    person = unit["column"] or "one record"
+    return {
+        "product": {
+            "description": f"{plan['recipe']['recipe']} of table {name}",
+            "files": sorted(certificate["files"]),
+            "date": certificate["ledger"].get("recorded_at", OPEN),
+            "curator": stated.get("curator", OPEN),
+            "contact": stated.get("contact", OPEN),
+            "intended_use": stated.get("intended_use", OPEN),
+            "data_subjects": stated.get("data_subjects", OPEN),
+            "source_period": stated.get("source_period", OPEN),
+        },
+        "privacy": {
+            "flavour": "pure differential privacy"
+            if total["epsilon"] is not None
+            else "approximate, by zCDP",
+            "unit": f"all records that share a value of {person}" if unit["column"] else person,
+            "contribution": f"at most {unit['max_records']} records of one individual, {unit['bounding']}",
+            "neighbours": unit["neighbours"],
+            "epsilon": total["epsilon"],
+            "rho": total["rho"],
+            "epsilon_at_delta": total["epsilon_at_delta"],
+            "deployment_model": "central",
+            "rationale": stated.get("rationale", OPEN),
+        },
+        "accounting": {
+            "measurements": certificate["measurements"],
+            "composition": certificate["composition"],
+            "subsampling": "none" if not _is_sampled(certificate) else "stated with each measurement",
+            "post_processing": "everything after the measurements; `sfumato verify` derives it again",
+            "ledger_entry": certificate["ledger"],
+        },
+        "data": {
+            "domain": table["columns"],
+            "public_inputs": certificate["public"],
+            "unprotected": _list_unprotected(certificate),
+        },
+        "implementation": {
+            "library": "sfumato",
+            "versions": certificate["versions"],
+            "noise": "exact discrete Laplace and Gaussian, entropy of the operating system, no seed",
+            "arithmetic": "whole numbers up to the noise",
+            "plan_sha256": certificate["plan_sha256"],
+            "notes": certificate.get("notes", []),
+        },
+    }
+
+
+def write_checklist(folder: Path | str, **stated: str) -> str:
+    """The points that NIST SP 800-226 asks a reviewer to look at, answered from the certificate; Markdown."""
+    entry = describe_deployment(folder, **stated)
+    privacy, data = entry["privacy"], entry["data"]
+    drafted = [name for name, each in data["public_inputs"].items() if each.get("drafted_from_data")]
+    unprotected = data["unprotected"]
+    points = (
+        ("epsilon", _tell_epsilon(privacy)),
+        ("unit of privacy", f"{privacy['unit']}; neighbours: {privacy['neighbours']}"),
+        ("bounded contribution", f"{privacy['contribution']}, enforced while counting, not assumed"),
+        (
+            "delta, native parameters",
+            f"rho {privacy['rho']}; epsilon at deltas: {_tell_deltas(privacy)}",
+        ),
+        ("composition", entry["accounting"]["composition"]),
+        (
+            "domains, bounds and keys",
+            f"drafted from the data, so NOT private: {', '.join(drafted)}"
+            if drafted
+            else "public, or paid for; each with its origin in the certificate",
+        ),
+        ("exact values beside the release", "; ".join(unprotected) if unprotected else "none is stated"),
+        (
+            "mechanisms and samplers",
+            f"{entry['implementation']['noise']}; {entry['implementation']['arithmetic']}",
+        ),
+        (
+            "utility and bias",
+            "the noise of each measurement is stated; measurements.parquet has values before they were cut; "
+            f"error by groups: {OPEN}",
+        ),
+        (
+            "side channels",
+            "errors do not depend on records; time and memory are bounded for each record, not constant",
+        ),
+        (
+            "access, security, threat model",
+            f"central model: whoever holds the machine holds the data; {OPEN}",
+        ),
+        ("collection of the data", OPEN),
+        ("rationale of epsilon", privacy["rationale"]),
+        (
+            "verification",
+            "`sfumato verify` derives all files from the measurements; with the ledger, also the charge",
+        ),
+    )
+    rows = "\n".join(f"| {point} | {_cell(answer)} |" for point, answer in points)
+    return (
+        f"# Checklist after NIST SP 800-226\n\n{entry['product']['description']}\n\n"
+        f"| point | what the certificate says |\n|---|---|\n{rows}\n"
+    )
+
+
+def _tell_epsilon(privacy: Mapping[str, Any]) -> str:
+    readings = privacy["epsilon_at_delta"]
+    told = privacy["epsilon"] or next(iter(readings.values()))
+    size = Fraction(told)
+    advice = ""
+    if size > _VERY_LARGE:
+        advice = ": above 10 the guarantee alone may protect nobody; say why it is enough"
+    elif size > _LARGE:
+        advice = ": above 1; say why it is enough"
+    return f"{told}{'' if privacy['epsilon'] else f' at delta {next(iter(readings))}'}{advice}"
+
+
+def _tell_deltas(privacy: Mapping[str, Any]) -> str:
+    return ", ".join(f"{epsilon} at {delta}" for delta, epsilon in privacy["epsilon_at_delta"].items())
+
+
+def _is_sampled(certificate: Mapping[str, Any]) -> bool:
+    return any("sampled" in str(each.get("kind")) for each in certificate["measurements"])
+
+
+def _list_unprotected(certificate: Mapping[str, Any]) -> list[str]:
+    """What the release states that is not protected: drafted domains, and invariants that were declared."""
+    drafted = [
+        f"domain of {name}" for name, each in certificate["public"].items() if each.get("drafted_from_data")
+    ]
+    declared = certificate["plan"]["recipe"].get("invariants") or []
+    return [*drafted, *(f"invariant: {each}" for each in declared)]
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).replace("|", "\\|").split())

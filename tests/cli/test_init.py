@@ -1,0 +1,83 @@
+"""`sfumato init` and `sfumato describe`: from a raw file to a checked project file."""
+
+import json
+import tomllib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from helpers.cli import run_main
+
+CODES = {"ward": {"values": {"N": "North", "S": "South"}}, "age": {"min": 0, "max": 99}}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rows = {"person": [1, 2, 3], "ward": ["N", "S", "S"], "age": [41, 17, 90], "paid": [True, False, True]}
+    pq.write_table(pa.table(rows), tmp_path / "people.parquet")
+    (tmp_path / "codes.json").write_text(json.dumps(CODES), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_codebook_makes_a_project_file_that_is_ready(folder):
+    draft = run_main(
+        "init",
+        "people.parquet",
+        "--codebook",
+        "codes.json",
+        "--unit",
+        "person",
+        "--max-records",
+        "1",
+        cwd=folder,
+    )
+    (folder / "sfumato.toml").write_text(draft.stdout, encoding="utf-8")
+    columns = tomllib.loads(draft.stdout)["tables"]["people"]["columns"]
+    assert columns["ward"] == {"values": ["N", "S"], "names": ["North", "South"], "origin": "codes.json"}
+    assert columns["age"]["range"] == [0, 99]
+    assert columns["paid"]["values"] == [False, True]
+    told = run_main("describe", "people", cwd=folder).stdout
+    assert "0 to 99" in told
+    assert "90" not in told.replace("0 to 99", "")
+    tables = json.loads(run_main("describe", "--json", cwd=folder).stdout)["tables"]
+    assert [row["column"] for row in tables["people"]] == ["person", "ward", "age", "paid"]
+    run_main("doctor", cwd=folder)
+    assert not (folder / "ledger.db").exists()
+
+
+def test_a_public_table_tells_the_rest(folder):
+    last = pa.table({"ward": ["N", "E"] * 20, "age": list(range(20, 60))})
+    pq.write_table(last, folder / "last.parquet")
+    draft = run_main(
+        "init", "people.parquet", "--codebook", "codes.json", "--public", "last.parquet", cwd=folder
+    ).stdout
+    assert 'origin = "codes.json"' in draft
+    assert "last.parquet" not in draft  # the codebook comes first
+    draft = run_main("init", "people.parquet", "--public", "last.parquet", cwd=folder).stdout
+    assert 'ward = { values = ["E", "N"], outside = "other", origin = "last.parquet" }' in draft
+
+
+def test_with_epsilon_it_is_charged_to_the_ledger_of_the_draft(folder):
+    draft = run_main("init", "people.parquet", "--epsilon", "0.5", "--budget", "2", cwd=folder)
+    (folder / "sfumato.toml").write_text(draft.stdout, encoding="utf-8")
+    report = json.loads(run_main("budget", "--json", cwd=folder).stdout)
+    assert report["total"] == "2"
+    assert len(report["charges"]) >= 3
+    assert "charged to the ledger" in draft.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--public", "people.parquet"), 2, "not public"),
+        (("--codebook", "gone.json"), 2, "cannot be read"),
+        (("--unit", "person"), 2, "--max-records"),
+        (("--epsilon", "3"), 3, "is left"),
+        (("--epsilon", "much"), 2, "epsilon"),
+    ],
+)
+def test_slips_cost_nothing(folder, arguments, code, message):
+    told = run_main("init", "people.parquet", *arguments, cwd=folder, code=code)
+    assert message in told.stderr
+    assert not (folder / "ledger.db").exists()
