@@ -12,7 +12,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
+from sfumato.accounting import (
+    Amount,
+    Budget,
+    BudgetReport,
+    Entry,
+    Ledger,
+    Spent,
+    admits,
+    find_store,
+    locate_ledger,
+)
 from sfumato.curator.conversation import Conversation, Steps
 from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.curator.series import Series, find_series
@@ -237,8 +247,8 @@ class Curator:
         elif self.has_ledger():
             ledger = self._ledger()
             version = self._engine.version(plan.table, secret=ledger.secret)
-            answered = ledger.find_answer(plan_digest=plan.digest, table_version=version) is not None
-            begun = ledger.find_progress(plan_digest=plan.digest, table_version=version) is not None
+            answered = _find_kept(plan, ledger.find_answer, version) is not None
+            begun = _find_kept(plan, ledger.find_progress, version) is not None
         admitted = answered or begun or admits(report.budget, report.sums, plan.costs)
         return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
 
@@ -318,8 +328,8 @@ class Curator:
             return None
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
-        found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
-        found = found or ledger.find_progress(plan_digest=plan.digest, table_version=version)
+        found = _find_kept(plan, ledger.find_answer, version)
+        found = found or _find_kept(plan, ledger.find_progress, version)
         if found is None:
             return None
         return len(PackedAnswers(split_answers(found[1]), plan.table).names) if found[1] else 0
@@ -515,7 +525,8 @@ class Curator:
 
     def _bill(self, plan: Plan) -> Bill:
         return Bill(
-            digest=plan.digest,
+            digest=plan.asked_digest,
+            former=plan.digest,
             description=plan.to_record(),
             tables=plan.table.name,
             costs=plan.costs,
@@ -615,13 +626,32 @@ class Curator:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
         refuse_large_answers(plan)
-        return plan
+        return plan if plan.earlier is None or not self._has_asked(plan.earlier) else plan.earlier
+
+    def _has_asked(self, plan: Plan) -> bool:
+        """Whether the ledger holds answers to `plan` of the table as it is, or a charge for them."""
+        if not self.has_ledger():
+            return False
+        ledger, names = self._ledger(), (plan.asked_digest, plan.digest)
+        if all(entry.plan_digest not in names for entry in ledger.entries()):
+            return False
+        version = self._engine.version(plan.table, secret=ledger.secret)
+        finds = (ledger.find_answer, ledger.find_progress)
+        return any(_find_kept(plan, find, version) is not None for find in finds)
 
     def _ledger(self) -> Ledger:
         """The ledger, opened and verified once and kept."""
         if self._opened is None:
             self._opened = Ledger(self.ledger_path, self._budget)
         return self._opened
+
+
+def _find_kept(
+    plan: Plan, find: Callable[..., tuple[Entry, bytes] | None], version: str
+) -> tuple[Entry, bytes] | None:
+    """What `find` finds of the answers to `plan`, under the name that it has now or had before."""
+    names = (plan.asked_digest, plan.digest)
+    return next(filter(None, (find(plan_digest=name, table_version=version) for name in names)), None)
 
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:

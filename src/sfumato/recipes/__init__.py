@@ -19,7 +19,7 @@ from sfumato.recipes.base import (
 from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
-from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
+from sfumato.recipes.files import RecipeFile, parse_recipe, parse_record, read_recipe
 from sfumato.recipes.hierarchy import Hierarchy
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
@@ -60,6 +60,7 @@ __all__ = [
     "follow_recipe",
     "parse_epsilons",
     "parse_recipe",
+    "parse_record",
     "read_recipe",
     "refuse_large_answers",
 ]

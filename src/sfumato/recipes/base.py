@@ -79,6 +79,10 @@ class Options:
     kind: ClassVar[str]
     record_keys: ClassVar[tuple[str, ...]] = ()
     """The order in which certificates state the options, where it is not that of the fields."""
+    unstated: ClassVar[Mapping[str, Any]] = {}
+    """What options are that a record does not state, because an earlier version wrote it."""
+    drawn_by: ClassVar[tuple[str, ...]] = ()
+    """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
 
     table: str
 
@@ -131,7 +135,8 @@ class Plan:
     records, of its own only. With `parts`, what is charged is what each of these disjoint parts of the people
     may be asked for, beside what is asked of everybody. If it is `stepwise`, the allowance is the most that
     may be spent, and every batch is charged by itself before it is answered. If it is a `series`, its one
-    request is answered period by period, under one charge for all periods to come.
+    request is answered period by period, under one charge for all periods to come. `earlier` is
+    what an earlier version made of the same recipe file: where its answers are stored, they are the answers.
     """
 
     recipe: Recipe
@@ -146,6 +151,7 @@ class Plan:
     parts: tuple[Part, ...] = ()
     stepwise: bool = False
     series: bool = False
+    earlier: Plan | None = None
 
     def __post_init__(self) -> None:
         for one, other in combinations(self.parts, 2):
@@ -227,6 +233,14 @@ class Plan:
     def digest(self) -> str:
         """The SHA-256 of the plan's record: equal plans have equal digests."""
         return digest(self.to_record())
+
+    @property
+    def asked_digest(self) -> str:
+        """The digest of what is asked: plans that differ in what is drawn from the answers have the same."""
+        record = self.to_record()
+        for key in getattr(self.recipe, "drawn_by", ()):
+            record["recipe"].pop(key, None)
+        return digest(record)
 
 
 def follow_recipe(

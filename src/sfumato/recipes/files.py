@@ -70,6 +70,12 @@ def read_recipe(path: Path | str) -> RecipeFile:
         raise RecipeError(f"{path.name}: {error}") from None
 
 
+def parse_record(record: Mapping[str, Any]) -> Recipe:
+    """The recipe that a record of it describes, of this version or of an earlier one."""
+    kind = RECIPES.get(str(record.get("recipe")))
+    return parse_recipe({**getattr(kind, "unstated", {}), **record}).recipe
+
+
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:
     """The recipe that a parsed document describes; a public file it names is looked for in `folder`.
 

@@ -28,7 +28,7 @@ from sfumato.questions import (
     note_total,
     total_in_records,
 )
-from sfumato.recipes import Plan, find_part, parse_epsilons, parse_recipe
+from sfumato.recipes import Plan, find_part, parse_epsilons, parse_record
 from sfumato.schema import Table, parse_table
 
 FORMAT = "sfumato certificate 1"
@@ -181,7 +181,7 @@ def read_plan(certificate: Mapping[str, Any]) -> Plan:
     """The plan that a certificate states, derived again from its recipe and its table."""
     record = certificate["plan"]
     (name, spec), *_ = record["table"].items()
-    recipe = parse_recipe(record["recipe"]).recipe
+    recipe = parse_record(record["recipe"])
     return recipe.plan(
         parse_table(name, spec),
         epsilons=parse_epsilons(record["epsilons"]),
