@@ -33,10 +33,10 @@ from sfumato.recipes import parse_epsilons, parse_record
 from sfumato.release import PackedAnswers
 from sfumato.release.ask import ReleasedModel, can_ask
 from sfumato.release.release import replay_answers
+from sfumato.schema.table import UNIT
 from sfumato.sql import Answer, NoisyAggregates, read_statement
 from sfumato.sql.cells import read_axis
 from sfumato.sql.question import read_question
-from sfumato.sql.relation import UNIT
 from sfumato.sql.reuse import Earlier
 
 if TYPE_CHECKING:

@@ -70,8 +70,7 @@ from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, cap_records, table_spec
-from sfumato.schema.table import PrivacyUnit
-from sfumato.sql import UNIT, QueryPlan, code_name
+from sfumato.schema.table import UNIT, PrivacyUnit, code_name
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
@@ -93,6 +92,7 @@ if TYPE_CHECKING:
     )
     from sfumato.schema.family import Family
     from sfumato.schema.part import Part
+    from sfumato.sql import QueryPlan
 
 _BATCH_ROWS = 2**20
 _MOST_KEPT = 2**29  # bytes of codes that are kept for the next sums of residuals

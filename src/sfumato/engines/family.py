@@ -15,7 +15,7 @@ import pyarrow as pa
 from sfumato.engines.encode import code_type, connect, quote_name
 from sfumato.engines.sealed import divide_records, register_columns
 from sfumato.errors import SourceError
-from sfumato.sql import UNIT, code_name
+from sfumato.schema.table import UNIT, code_name
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sfumato.engines.encode import connect, quote_name, quote_text
 from sfumato.engines.sealed import Sealed, register_columns
 from sfumato.schema.part import SALT
-from sfumato.sql import UNIT, code_name
+from sfumato.schema.table import UNIT, code_name
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:

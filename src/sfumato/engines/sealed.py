@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.engines.encode import connect, create_list_type, encode_column, quote_name, value_column
-from sfumato.sql import UNIT, code_name
+from sfumato.schema.table import UNIT, code_name
 from sfumato.tables.arrays import to_arrow, to_numpy
 
 if TYPE_CHECKING:

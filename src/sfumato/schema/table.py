@@ -66,6 +66,15 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key"
 _PUBLIC_PARTS = ("host", "port", "dbname", "service", "table")
 
 
+UNIT = "unit of sfumato"
+"""The column that names the individual of a row, in every relation over private tables."""
+
+
+def code_name(name: str) -> str:
+    """The name of the column that holds the code of `name`."""
+    return f"code of {name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyUnit:
     """One individual: the column that names them (None: every row is one), and their bound.

@@ -8,6 +8,7 @@ is in probes. An engine is asked what the plan says, the curator adds noise, wit
 labels, and with bounds that are chosen first if nobody knows them, and finish makes the answer.
 """
 
+from sfumato.schema.table import UNIT, code_name
 from sfumato.sql.aggregates import CELLS, Measure
 from sfumato.sql.check import refuse, refuse_deep, refuse_large
 from sfumato.sql.choices import choose_step, label_counts, quantile_ranks, quantile_scores, take_out
@@ -44,7 +45,7 @@ from sfumato.sql.plan import (
 from sfumato.sql.planner import plan_public, plan_query, prepare_query
 from sfumato.sql.probes import is_probe, list_constants, list_labels, name_columns_of, probe_rows
 from sfumato.sql.quantiles import count_levels
-from sfumato.sql.relation import UNIT, Catalog, Source, code_name
+from sfumato.sql.relation import Catalog, Source
 from sfumato.sql.rollups import sum_levels
 from sfumato.sql.rows import describe_rows, finish_rows, plan_rows, selects_rows
 from sfumato.sql.settle import parameter_type

@@ -18,11 +18,12 @@ import pyarrow as pa
 from sqlglot import exp, parse_one
 
 from sfumato.schema import Label
+from sfumato.schema.table import code_name
 from sfumato.sql.calendar import to_microseconds
 from sfumato.sql.check import check_scalar, finite_labels, is_histogram, is_top, refuse
 from sfumato.sql.dates import read_labels
 from sfumato.sql.magnitudes import EDGES, INTERVALS, LARGEST, OPEN, grid_between, is_marked, unmark
-from sfumato.sql.relation import Relation, bounds_of, code_name, is_whole, qualify, qualify_condition
+from sfumato.sql.relation import Relation, bounds_of, is_whole, qualify, qualify_condition
 from sfumato.sql.rollups import GroupingSet, has_sets, list_leaves, read_sets
 from sfumato.sql.settle import is_day, kind_of, require_number
 

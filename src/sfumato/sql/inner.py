@@ -15,16 +15,15 @@ from math import ceil, floor
 import pyarrow as pa
 from sqlglot import exp
 
+from sfumato.schema.table import UNIT, code_name
 from sfumato.sql.aggregates import only_where, refuse_unit, require_bounds, spell_position
 from sfumato.sql.check import refuse
 from sfumato.sql.magnitudes import is_marked
 from sfumato.sql.normalize import PARAMETER
 from sfumato.sql.relation import (
-    UNIT,
     Field,
     Relation,
     alias_table,
-    code_name,
     derive_field,
     is_whole,
     qualify,

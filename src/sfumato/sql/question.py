@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from sfumato.exact import digest
+from sfumato.schema.table import UNIT
 from sfumato.sql.aggregates import Measure
-from sfumato.sql.relation import UNIT
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

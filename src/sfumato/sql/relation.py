@@ -16,24 +16,16 @@ import pyarrow as pa
 from sqlglot import exp
 
 from sfumato.schema import Bins, Column, IntegerRange, Label, Period, Table, Values
-from sfumato.schema.table import PrivacyUnit
+from sfumato.schema.table import UNIT, PrivacyUnit, code_name
 from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, finite_labels, refuse
 from sfumato.sql.dates import derive_period, read_labels
 from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle
 from sfumato.tables.read import TEXT_FILES
 
-UNIT = "unit of sfumato"
-"""The column that names the individual of a row, in every relation over private tables."""
-
 Bounds = tuple[Fraction | int, Fraction | int]
 
 _MOST_LABELS = 1000  # that a column of an inner query is compared with
-
-
-def code_name(name: str) -> str:
-    """The name of the column that holds the code of `name`."""
-    return f"code of {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sfumato.errors import UnsupportedQuery
+from sfumato.schema.table import UNIT
 from sfumato.sql.check import Kind, refuse
-from sfumato.sql.relation import UNIT, Field, Relation, alias_table, qualify, qualify_condition
+from sfumato.sql.relation import Field, Relation, alias_table, qualify, qualify_condition
 from sfumato.sql.settle import settle
 
 COMMON_TYPES: dict[Kind, str] = {

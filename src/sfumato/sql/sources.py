@@ -9,17 +9,15 @@ from itertools import product
 from sqlglot import exp
 
 from sfumato.schema import suggest_name
-from sfumato.schema.table import PrivacyUnit
+from sfumato.schema.table import UNIT, PrivacyUnit, code_name
 from sfumato.sql.check import find_aggregates, refuse, refuse_clauses
 from sfumato.sql.dates import narrow_moments
 from sfumato.sql.inner import gathers, group_individuals
 from sfumato.sql.relation import (
-    UNIT,
     Catalog,
     Field,
     Relation,
     alias_table,
-    code_name,
     derive_field,
     is_reserved,
     qualify,

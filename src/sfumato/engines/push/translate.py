@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from sfumato.engines.encode import connect
 from sfumato.engines.push.words import Pushed, PushedKind, UnpushedError, Words
-from sfumato.sql import UNIT, code_name
+from sfumato.schema.table import UNIT, code_name
 
 _SMALL, _WIDE = 2**31 - 1, 2**62  # what arithmetic of whole numbers may reach
 _FIRST_DAY, _LAST_DAY = -700_000, 2_900_000  # the years 54 to 9909, which every engine writes alike
