@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
-from sfumato.cli import main
+from sfumato.cli import main, output
 from sfumato.cli.output import console, escape_controls, print_json
 
 STEER = "\x1b]0;x\x07\x1b[2J\x9b31m\r\u202e"
@@ -118,3 +118,13 @@ def test_a_release_of_such_labels_verifies(hostile):
     out = hostile.parent / "out"
     sf.open(hostile).release(hostile.parent / "recipe.toml", out=out)
     assert sf.verify(out, ledger=hostile.parent / "ledger.db").checked
+
+
+def test_what_is_compiled_for_the_first_time_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(output, "__file__", str(tmp_path / "cli" / "output.py"))
+    output.note_compiling("inference")
+    assert "compiled" in capsys.readouterr().err
+    (tmp_path / "inference" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "inference" / "__pycache__" / "kernels.nbi").write_text("")
+    output.note_compiling("inference")
+    assert not capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from sfumato.cli.output import Force, Json, note, print_json, progress, say, split_names
+from sfumato.cli.output import Force, Json, note, note_compiling, print_json, progress, say, split_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,6 +125,7 @@ def anonymize(
         _refuse_records(table, Path(hierarchies))
     goal, page = _check_files(out, report, inputs=(table, register, hierarchies), force=force)
     _clean_up_when_stopped()
+    note_compiling("anonymity/kernels")
     with progress(quiet=json) as report_step:
         population: dict[str, Any] = {}
         if register is not None:

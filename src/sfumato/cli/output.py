@@ -72,6 +72,13 @@ def open_curator(project: str) -> Curator:
     return curator
 
 
+def note_compiling(folder: str) -> None:
+    """Says that inner loops of the package in `folder` are compiled now, if they never were."""
+    kept = Path(__file__).parents[1] / folder / "__pycache__"
+    if not any(kept.glob("*.nbi")):
+        note("first use: inner loops are compiled, which takes up to half a minute, once")
+
+
 def split_names(*texts: str) -> tuple[str, ...]:
     """The names in options such as a,b,c; one that is given several times adds up."""
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,11 +15,13 @@ from sfumato.cli.output import (
     Json,
     ProjectOption,
     note,
+    note_compiling,
     open_curator,
     print_json,
     progress,
     say,
 )
+from sfumato.errors import SfumatoError
 
 if TYPE_CHECKING:
     from sfumato.curator import Curator
@@ -50,6 +53,8 @@ def release(
         raise typer.BadParameter("give a recipe file and --out FOLDER, or --resume FOLDER")
     folder = str(out or resume)
     curator = open_curator(project)
+    if recipe is not None and _fits_model(recipe):
+        note_compiling("inference")
     try:
         with progress(quiet=json) as stage:
             if recipe is None:
@@ -108,6 +113,15 @@ def _tell_evaluation(judged: dict[str, Any]) -> str:
         f"{each['name']} {each['value']} ({each['low']} to {each['high']})" for each in list_figures(judged)
     ]
     return f"On held-out people: {', '.join(figures) or judged.get('note', '')}."
+
+
+def _fits_model(recipe: str) -> bool:
+    """Whether the recipe file asks for rows of a fitted model; what is wrong with it is told elsewhere."""
+    from sfumato.recipes import read_recipe
+
+    with suppress(SfumatoError):
+        return read_recipe(recipe).recipe.kind in ("adaptive", "adaptive-grid", "tree", "related")
+    return False
 
 
 def _note_kept(curator: Curator, folder: str, project: str) -> None:
