@@ -39,6 +39,7 @@ PUBLIC = {
             "FieldGroups",
             "AdaptiveGrid",
             "Adaptive",
+            "Related",
             "Tree",
             "Linear",
             "Logistic",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sfumato.errors import RecipeError
 from sfumato.inference import (
     Domain,
+    Growth,
     Measurement,
     Sparse,
     build_tree,
@@ -509,3 +510,18 @@ def test_another_seed_gives_other_rows_of_the_same_model():
     model = make_chain()
     one, two = model.sample(200, seed=1), model.sample(200, seed=2)
     assert any(not np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_a_tree_grows_by_no_less_than_it_would_be_built_with():
+    random = np.random.default_rng(3)
+    for _ in range(60):
+        domain = Domain({name: int(random.integers(1, 6)) for name in "abcdefgh"})
+        held = [domain.order(random.choice(list(domain), 2, replace=False)) for _ in range(7)]
+        tree = build_tree(domain, held)
+        growth = Growth(tree)
+        for size in (2, 3):
+            for columns in combinations(domain, size):
+                grown = growth.cells(columns)
+                if tree.home(columns) is not None:
+                    assert grown == tree.cells
+                assert grown >= tree_cells(domain, [*tree.cliques, columns])

@@ -8,7 +8,7 @@ import pytest
 import sfumato as sf
 from sfumato.inference import Domain, unpack_models
 from sfumato.questions import Candidate, Choice, Chosen, Measurement, ask_cost
-from sfumato.recipes import Adaptive
+from sfumato.recipes import Adaptive, parse_record
 from sfumato.recipes.adaptive import all_subsets, close_downwards
 from sfumato.recipes.selection import RemainingBudget
 from sfumato.schema import parse_table, read_project
@@ -129,8 +129,11 @@ def test_a_model_stays_within_its_cells(lay_out, cells):
 def test_rounds_choose_then_measure_what_was_chosen(lay_out):
     project = lay_out()
     answers = sf.open(project).release(Adaptive(table="t"), epsilon=2, delta=1e-6).answers
-    assert all(isinstance(each, Measurement) for each in answers[:5])
-    rounds = answers[5:]
+    singles = next(place for place, each in enumerate(answers) if isinstance(each, Chosen))
+    assert 5 < singles <= 10, "single columns are measured, and most of them again"
+    assert all(isinstance(each, Measurement) for each in answers[:singles])
+    assert not any(each.request.name == "again: one" for each in answers[:singles]), "one value tells nothing"
+    rounds = answers[singles:]
     assert len(rounds) % 2 == 0
     for choice, measurement in zip(rounds[::2], rounds[1::2], strict=True):
         assert isinstance(choice.choice, Choice)
@@ -173,3 +176,65 @@ def test_a_spent_budget_pays_nothing():
 def test_a_full_budget_buys_a_choice():
     table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": {"a": {"range": [0, 9]}}})
     assert RemainingBudget(table, mu_squared=Fraction(500)).calibrate_choice(Fraction(500)) > 0
+
+
+def ask_singles(records, *, sizes, epsilon=1):
+    """The names of what `adaptive` asks before its first choice, told that records are spread evenly."""
+    columns = {f"c{place}": {"range": [1, size]} for place, size in enumerate(sizes)}
+    table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": columns})
+    plan = Adaptive(table="t").plan(table, epsilons=(Fraction(epsilon),), delta=Fraction(1, 10**9))
+    run, spent, names = plan.recipe.run(plan, progress=lambda _: None), Fraction(0), []
+    batch = next(run)
+    try:
+        while not isinstance(batch[0], Choice):
+            answers = []
+            for ask in batch:
+                counts = np.full(table.cells(ask.columns), records // table.cells(ask.columns))
+                answers.append(Measurement(request=ask, noisy_values=counts, grid=1))
+                names.append(ask.name)
+                spent += ask_cost(table, ask).mu_squared
+            batch = run.send(tuple(answers))
+    except StopIteration:
+        pass
+    return names, float(spent / plan.costs[0].mu_squared)
+
+
+def test_small_tables_spend_on_single_columns_and_dense_ones_on_rounds():
+    small, medium, dense = (
+        ask_singles(records, sizes=[8, 8, 8, 8])[1] for records in (400, 2_000, 10_000_000)
+    )
+    assert small > 0.99, "where no round would pay, single columns get all of it"
+    assert 0.99 > medium > dense
+    assert dense < 0.1, "a first look is enough where records are many"
+
+
+def test_columns_are_measured_by_their_sizes():
+    names, _ = ask_singles(20_000, sizes=[2, 30, 30, 1])
+    assert names[:4] == ["c0", "c1", "c2", "c3"]
+    assert set(names[4:]) >= {"again: c1", "again: c2"}
+    assert "again: c3" not in names, "a column of one value has nothing more to tell"
+
+
+@pytest.mark.parametrize("rule", [0, 3, 1.5, True, "2"])
+def test_a_rule_that_is_none_is_refused(rule):
+    with pytest.raises(sf.RecipeError, match="rule"):
+        Adaptive(table="t", rule=rule)
+
+
+def test_the_rule_of_earlier_versions_is_not_stated_and_reads_back():
+    earlier, now = Adaptive(table="t", rule=1), Adaptive(table="t")
+    assert "rule" not in earlier.to_record()
+    assert now.to_record()["rule"] == 2
+    assert (parse_record(earlier.to_record()), parse_record(now.to_record())) == (earlier, now)
+
+
+def test_a_target_is_in_all_that_the_rows_are_for(lay_out):
+    project = lay_out()
+    recipe = Adaptive(table="t", workload={"target": "c"})
+    out = project.parent / "out"
+    release = sf.open(project).release(recipe, epsilon=5, delta=1e-6, out=out)
+    assert {columns for columns in offered(release) if len(columns) == 3} != set()
+    assert all("c" in columns for columns in offered(release) if len(columns) == 3)
+    sf.verify(out, ledger=project.parent / "ledger.db")
+    with pytest.raises(sf.RecipeError, match="target"):
+        sf.open(project).release(Adaptive(table="t", workload={"target": "zebra"}), epsilon=5, delta=1e-6)

@@ -82,7 +82,7 @@ def test_a_release_spends_what_was_granted_and_verifies(lay_out, recipe):
 
 
 @BOTH
-def test_the_same_release_is_free_and_another_seed_is_not(lay_out, recipe):
+def test_the_same_release_is_free_and_so_are_other_rows_of_its_model(lay_out, recipe):
     project = lay_out()
     first = sf.open(project).release(recipe(table="t"), epsilon=1, delta=1e-6)
     spent = sf.open(project).budget().spent
@@ -90,9 +90,17 @@ def test_the_same_release_is_free_and_another_seed_is_not(lay_out, recipe):
     assert again.repeated
     assert again.files == first.files
     assert sf.open(project).budget().spent == spent
-    other = sf.open(project).release(recipe(table="t", seed=5), epsilon=1, delta=1e-6)
-    assert not other.repeated
-    assert sf.open(project).budget().spent > spent
+    out = project.parent / "other"
+    changed = recipe(table="t", seed=5, rows=70)
+    assert sf.open(project).check(changed, epsilon=1, delta=1e-6).answered
+    other = sf.open(project).release(changed, epsilon=1, delta=1e-6, out=out)
+    assert other.repeated
+    assert other.table.num_rows == 70
+    assert other.files["measurements.parquet"] == first.files["measurements.parquet"]
+    assert sf.open(project).budget().spent == spent
+    assert not sf.verify(out, ledger=project.parent / "ledger.db").unchecked
+    fewer = sf.open(project).release(recipe(table="t", columns=["a", "b"]), epsilon=1, delta=1e-6)
+    assert not fewer.repeated, "what changes a question is charged"
 
 
 def forge(folder, change):

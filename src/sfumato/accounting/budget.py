@@ -375,8 +375,8 @@ class BudgetReport:
 
     @property
     def last(self) -> tuple[Cost, ...]:
-        """The costs of the last charge; empty if there is none."""
-        return next((entry.costs for entry in reversed(self.entries) if entry.kind == "charge"), ())
+        """The costs of the last charge that has any; empty if there is none."""
+        return next((entry.costs for entry in reversed(self.entries) if entry.costs), ())
 
     @property
     def more_like_last(self) -> int | None:

@@ -258,7 +258,7 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
                 f"entry {sequence} holds a budget, cost or answer this version does not know"
             ) from error
         relations = {cost.neighbours for cost in costs} | ({neighbours} if neighbours else set())
-        if len(relations) > 1 or (entry.kind == "charge" and not costs):
+        if len(relations) > 1 or (entry.kind == "charge" and not costs and not _is_part(entry, whole)):
             raise LedgerError(f"entry {sequence} has no costs or mixes relations of neighbours")
         neighbours = next(iter(relations), None)
         spent = add_costs(spent, costs)
@@ -280,6 +280,15 @@ def replay_chain(entries: Iterable[Entry], *, after: History | None = None) -> H
     if not admits(history.limit, spent):
         raise LedgerError("it records more than its budget admits")
     return history
+
+
+def _is_part(entry: Entry, whole: tuple[Entry, ...]) -> bool:
+    """Whether a charge without costs is for a part of what an earlier one of its table has paid for."""
+    first = entry.description.get("part_of")
+    if not isinstance(first, int) or not 1 <= first < entry.sequence:
+        return False
+    paid = whole[first - 1]
+    return paid.kind == "charge" and paid.table == entry.table and bool(paid.costs)
 
 
 def refuse_other_neighbours(history: History, costs: tuple[Cost, ...], *, name: str) -> None:

@@ -119,6 +119,7 @@ class Ledger:
         resumable: bool = False,
         units: Mapping[str, str] | None = None,
         asked_by: str | None = None,
+        part_of: Entry | None = None,
     ) -> Entry:
         """The recorded charge, on disk when this returns; read the data only afterwards.
 
@@ -127,27 +128,36 @@ class Ledger:
         With `resumable`, `find_progress` finds it from now on: what it pays for may be asked later.
         `units` has the unit of every private table, the column or "row", where `table` names several;
         otherwise the costs say it. `asked_by` is who asks; if they have a share, the costs must fit in it
-        as well as in the whole.
+        as well as in the whole. With `part_of`, an earlier charge of the same table, there are no costs: that
+        one has paid for this part of its answer as well.
 
         *Privacy:* check and charge are one exclusive transaction, so no interleaving of processes
         spends twice. There is no refund: whether an answer failed may itself depend on the data.
 
         Raises BudgetExceeded, having spent nothing, if the costs do not fit.
         """
-        if not costs or not all(isinstance(cost, Cost) for cost in costs):
-            raise RecipeError("a charge needs at least one Cost")
-        if {"costs", "units", "asked_by"} & set(description):
+        if bool(costs) == (part_of is not None) or not all(isinstance(cost, Cost) for cost in costs):
+            raise RecipeError("a charge needs at least one Cost, or is a part of one that has them")
+        if {"costs", "units", "asked_by", "part_of"} & set(description):
             raise RecipeError(
-                "a description must not have a field 'costs', 'units' or 'asked_by'; pass them as arguments"
+                "a description must not have a field 'costs', 'units', 'asked_by' or 'part_of'; pass them as "
+                "arguments"
             )
         recorded = {**description, "costs": [cost.to_record() for cost in costs]}
         if units is not None:
             recorded["units"] = dict(units)
         if asked_by is not None:
             recorded["asked_by"] = asked_by
+        if part_of is not None:
+            recorded["part_of"] = part_of.sequence
         with self._history(write=True) as (session, history):
             refuse_other_neighbours(history, costs, name=self._store.name)
-            refuse_other_units(history, units or {table: costs[0].unit}, name=self._store.name)
+            if part_of is not None:
+                self._check_charge(history, part_of)
+                if part_of.table != table or not part_of.costs:
+                    raise LedgerError(f"charge {part_of.sequence} pays for no part of this one")
+            units = units or {table: (part_of.costs if part_of else costs)[0].unit}
+            refuse_other_units(history, units, name=self._store.name)
             if not admits(history.limit, history.spent, costs):
                 raise explain_refusal(history.limit, history.spent, costs, name=self._store.name)
             if asked_by is not None:

@@ -215,6 +215,11 @@ class Harness:
         self._unit_kinds: dict[str, str] = {}
         tables: dict[str, Table] = {}
         for name, table in project.tables.items():
+            if table.unit.period is not None:
+                raise AuditError(
+                    f"table {name!r} protects {table.unit.name}, and audits make up whole individuals; audit "
+                    "the same recipe with the unit column alone"
+                )
             kinds = _stored_kinds(project, table)
             self._fields[name] = list_fields(table, kinds)
             self._unit_kinds[name] = kinds.get(table.unit.column or "", "text")

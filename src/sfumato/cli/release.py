@@ -32,6 +32,9 @@ def release(
     project: ProjectOption = "sfumato.toml",
     epsilon: Epsilons = None,
     delta: Delta = None,
+    through: Annotated[
+        str | None, typer.Option("--through", help="The last period of a series (running) to release now.")
+    ] = None,
     resume: Annotated[
         str | None, typer.Option("--resume", help="Finish the release begun in this folder; spends nothing.")
     ] = None,
@@ -39,7 +42,7 @@ def release(
     json: Json = False,
 ) -> None:
     """Charge the ledger, then count, add noise, and write the release folder."""
-    if resume is not None and any(given is not None for given in (recipe, out, epsilon, delta)):
+    if resume is not None and any(given is not None for given in (recipe, out, epsilon, delta, through)):
         raise typer.BadParameter(
             "--resume takes recipe, folder, epsilon and delta from the folder; give it alone"
         )
@@ -53,7 +56,13 @@ def release(
                 result = curator.resume(folder, progress=stage)
             else:
                 result = curator.release(
-                    recipe, epsilon=epsilon, delta=delta, out=folder, force=force, progress=stage
+                    recipe,
+                    epsilon=epsilon,
+                    delta=delta,
+                    through=through,
+                    out=folder,
+                    force=force,
+                    progress=stage,
                 )
     except KeyboardInterrupt:
         _note_kept(curator, folder, project)

@@ -12,6 +12,9 @@ from sfumato.cli.output import Json, ProjectOption, print_json, say
 
 def verify(
     folder: Annotated[str, typer.Argument(help="The folder of a release.")],
+    earlier: Annotated[
+        str | None, typer.Option("--earlier", help="An earlier release of the same series, to compare with.")
+    ] = None,
     project: ProjectOption = "sfumato.toml",
     json: Json = False,
 ) -> None:
@@ -24,7 +27,7 @@ def verify(
 
     named = project != "sfumato.toml"
     ledger = sfumato.open(project).ledger_path if named or Path(project).exists() else None
-    result = sfumato.verify(folder, ledger=ledger)
+    result = sfumato.verify(folder, ledger=ledger, earlier=earlier)
     if json:
         print_json(
             {

@@ -12,16 +12,29 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.accounting import Amount, Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
+from sfumato.accounting import (
+    Amount,
+    Budget,
+    BudgetReport,
+    Entry,
+    Ledger,
+    Spent,
+    admits,
+    find_store,
+    locate_ledger,
+)
 from sfumato.curator.conversation import Conversation, Steps
 from sfumato.curator.door import Bill, Charged, open_charge
+from sfumato.curator.series import Series, find_series
 from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
 from sfumato.questions import check_question, request_cost, request_grid, request_size
 from sfumato.recipes import (
+    FILE_KEYS,
     Plan,
     Recipe,
+    Running,
     parse_epsilons,
     read_recipe,
     refuse_large_answers,
@@ -113,7 +126,7 @@ class Check:
         return {
             "recipe": plan.recipe.kind,
             "table": table.name,
-            "unit": unit.column or "row",
+            "unit": unit.name,
             "max_records": unit.max_records,
             "neighbours": unit.neighbours,
             "bounding": table.bounding,
@@ -229,11 +242,13 @@ class Curator:
         self._check_plan(plan)
         report = self.budget()
         answered = begun = False
-        if self.has_ledger():
+        if self.has_ledger() and plan.series:
+            answered, begun = find_series(plan, self._ledger())
+        elif self.has_ledger():
             ledger = self._ledger()
             version = self._engine.version(plan.table, secret=ledger.secret)
-            answered = ledger.find_answer(plan_digest=plan.digest, table_version=version) is not None
-            begun = ledger.find_progress(plan_digest=plan.digest, table_version=version) is not None
+            answered = _find_kept(plan, ledger.find_answer, version) is not None
+            begun = _find_kept(plan, ledger.find_progress, version) is not None
         admitted = answered or begun or admits(report.budget, report.sums, plan.costs)
         return Check(plan=plan, admitted=admitted, left=report.left, answered=answered, begun=begun)
 
@@ -244,6 +259,7 @@ class Curator:
         epsilon: object = None,
         delta: object = None,
         out: Path | str | None = None,
+        through: str | int | None = None,
         force: bool = False,
         asked_by: str | None = None,
         at_most: Fraction | None = None,
@@ -251,9 +267,9 @@ class Curator:
     ) -> Release:
         """The release of `recipe`, written to the folder `out` if one is given.
 
-        `epsilon` (a number or several) and `delta` take the place of those in a recipe file. With `force`, a
-        release in `out` is replaced. `asked_by` and `at_most` are as for `sql`; `progress` is called with
-        each stage.
+        `epsilon` (a number or several) and `delta` take the place of those in a recipe file, and so does
+        `through`, the last period of a series to release. With `force`, a release in `out` is replaced.
+        `asked_by` and `at_most` are as for `sql`; `progress` is called with each stage.
 
         Privacy: every measurement is charged before a record is read, and the noise covers the
         sensitivity that follows from the table's description. The same plan on an unchanged table
@@ -264,7 +280,7 @@ class Curator:
         >>> curator = sfumato.open("sfumato.toml")  # doctest: +SKIP
         >>> curator.release("monthly.toml", epsilon=1.0, out="out/")  # doctest: +SKIP
         """
-        plan = self._plan(recipe, epsilon=epsilon, delta=delta)
+        plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
         return self._release(
             plan, bill, out=None if out is None else Path(out), force=force, progress=progress
@@ -312,8 +328,8 @@ class Curator:
             return None
         ledger = self._ledger()
         version = self._engine.version(plan.table, secret=ledger.secret)
-        found = ledger.find_answer(plan_digest=plan.digest, table_version=version)
-        found = found or ledger.find_progress(plan_digest=plan.digest, table_version=version)
+        found = _find_kept(plan, ledger.find_answer, version)
+        found = found or _find_kept(plan, ledger.find_progress, version)
         if found is None:
             return None
         return len(PackedAnswers(split_answers(found[1]), plan.table).names) if found[1] else 0
@@ -490,6 +506,8 @@ class Curator:
                 check_folder(out, force=force, keep=keep)
             if plan.stepwise:
                 release = self._answer_steps(plan, bill, progress=progress)
+            elif plan.series:
+                release = self._answer_series(plan, bill, progress=progress)
             else:
                 with open_charge(
                     bill,
@@ -507,7 +525,8 @@ class Curator:
 
     def _bill(self, plan: Plan) -> Bill:
         return Bill(
-            digest=plan.digest,
+            digest=plan.asked_digest,
+            former=plan.digest,
             description=plan.to_record(),
             tables=plan.table.name,
             costs=plan.costs,
@@ -551,6 +570,21 @@ class Curator:
         )
         return replace(release, repeated=not steps.charged)
 
+    def _answer_series(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
+        """The release of a series: every period found again, finished, or answered now."""
+        series = Series(
+            plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
+        )
+        answers, product = series.run()
+        release = build_release(
+            plan,
+            answers,
+            product,
+            ledger=describe_entry(series.entries[0]),
+            packed=lambda: pack_measurements(answers),
+        )
+        return replace(release, repeated=not series.charged, resumed=series.resumed)
+
     def _check_plan(self, plan: Plan) -> None:
         for request in plan.requests:
             check_question(plan.table, request.counted)
@@ -562,16 +596,27 @@ class Curator:
         begun = read_note(out)
         return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
-    def _plan(self, recipe: Recipe | Path | str, *, epsilon: object, delta: object) -> Plan:
+    def _plan(
+        self,
+        recipe: Recipe | Path | str,
+        *,
+        epsilon: object,
+        delta: object,
+        through: str | int | None = None,
+    ) -> Plan:
         if isinstance(recipe, (str, Path)):
             file = read_recipe(recipe)
             recipe = file.recipe
             epsilon = file.epsilons if epsilon is None else epsilon
             delta = file.delta if delta is None else delta
+        if through is not None:
+            if not isinstance(recipe, Running):
+                raise RecipeError(f"recipe {recipe.kind!r} is no series, so it has no period to end with")
+            recipe = replace(recipe, through=through)
         if epsilon is None:
             raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
         table: Table = self._project.table(recipe.table)
-        for key in ("public", "asked"):
+        for key in FILE_KEYS:
             # A file that a recipe is about to read as public must not be the records under another name.
             named = getattr(recipe, key, None)
             if isinstance(named, str):
@@ -581,13 +626,32 @@ class Curator:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
         plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
         refuse_large_answers(plan)
-        return plan
+        return plan if plan.earlier is None or not self._has_asked(plan.earlier) else plan.earlier
+
+    def _has_asked(self, plan: Plan) -> bool:
+        """Whether the ledger holds answers to `plan` of the table as it is, or a charge for them."""
+        if not self.has_ledger():
+            return False
+        ledger, names = self._ledger(), (plan.asked_digest, plan.digest)
+        if all(entry.plan_digest not in names for entry in ledger.entries()):
+            return False
+        version = self._engine.version(plan.table, secret=ledger.secret)
+        finds = (ledger.find_answer, ledger.find_progress)
+        return any(_find_kept(plan, find, version) is not None for find in finds)
 
     def _ledger(self) -> Ledger:
         """The ledger, opened and verified once and kept."""
         if self._opened is None:
             self._opened = Ledger(self.ledger_path, self._budget)
         return self._opened
+
+
+def _find_kept(
+    plan: Plan, find: Callable[..., tuple[Entry, bytes] | None], version: str
+) -> tuple[Entry, bytes] | None:
+    """What `find` finds of the answers to `plan`, under the name that it has now or had before."""
+    names = (plan.asked_digest, plan.digest)
+    return next(filter(None, (find(plan_digest=name, table_version=version) for name in names)), None)
 
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:

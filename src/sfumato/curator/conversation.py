@@ -75,6 +75,7 @@ class _Answering:
         self._true_counts: Exact = {}
         self._true_records: dict[tuple[Part | None, tuple[str, ...]], TrueRecords] = {}
         self._true_sums: dict[tuple[Part | None, tuple[str, ...]], tuple[Queries, NDArray[np.int64]]] = {}
+        self._true_scores: dict[tuple[Part | None, int], tuple[Candidate, int]] = {}
 
     def _read(self, asks: tuple[Ask, ...]) -> Exact:
         """The exact counts that `asks` need, each of its part of the people.
@@ -130,11 +131,23 @@ class _Answering:
     def _choose(self, choice: AnyChoice, true_counts: Exact, noise: NoiseSource) -> Chosen:
         """The exponential mechanism; a choice scores its candidates and states the rate that these allow."""
         if isinstance(choice, Choice):
-            scores = choice.score(self._sum(each, choice.part, true_counts) for each in choice.candidates)
+            scores = self._score(choice, true_counts)
         else:
             scores = choice.score(true_counts[None, choice].true_values)
         drawn = noise.exponential_choice(np.array([scores], np.int64), rate=choice.rate(self._plan.table))
         return Chosen(choice=choice, index=int(drawn[0]))
+
+    def _score(self, choice: Choice, true_counts: Exact) -> list[int]:
+        """The scores of a choice; a candidate that competed in the last choice keeps the one it had."""
+        before, scores = self._true_scores, []
+        self._true_scores = {}
+        for each in choice.candidates:
+            # The candidate is kept beside its score, so that no other has its id.
+            key = (choice.part, id(each))
+            known = before.get(key) or (each, each.score(self._sum(each, choice.part, true_counts)))
+            self._true_scores[key] = known
+            scores.append(known[1])
+        return scores
 
     def _add_noise(self, request: Request, true_counts: TrueCounts, noise: NoiseSource) -> Measurement:
         table, values, cells = self._plan.table, true_counts.true_values, true_counts.cells

@@ -36,7 +36,8 @@ class Bill:
     `digest` names the question, `former` how earlier versions named it, and `description` is what the ledger
     keeps of it; `tables` are their names
     and `units` the individuals that they protect, where they are several. `version` gives the keyed digest
-    of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it.
+    of what is read. `asked_by` is who asks, and `at_most` the most epsilon that they would spend on it. With
+    `part_of`, a charge was made before that has paid for this one, too, and there are no costs.
     """
 
     digest: str
@@ -48,6 +49,7 @@ class Bill:
     asked_by: str | None = None
     at_most: Fraction | None = None
     former: str | None = None
+    part_of: Entry | None = None
 
 
 class Charged:
@@ -158,6 +160,7 @@ def open_charge(
             resumable=True,
             units=bill.units,
             asked_by=bill.asked_by,
+            part_of=bill.part_of,
         )
         yield Charged(bill, entry, ledger=ledger, noise=noise, kept=b"")
 

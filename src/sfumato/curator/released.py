@@ -29,7 +29,7 @@ from sfumato.questions import (
     request_cost,
     request_grid,
 )
-from sfumato.recipes import parse_epsilons, parse_recipe
+from sfumato.recipes import parse_epsilons, parse_record
 from sfumato.release import PackedAnswers
 from sfumato.release.ask import ReleasedModel, can_ask
 from sfumato.release.release import replay_answers
@@ -256,14 +256,15 @@ def open_released(
     """The release that a charge was for; None if planning it again does not give what was charged."""
     record = entry.description
     try:
-        recipe = parse_recipe(record["recipe"]).recipe
+        recipe = parse_record(record["recipe"])
         table = project.table(recipe.table)
         plan = recipe.plan(
             table, epsilons=parse_epsilons(record["epsilons"]), delta=parse_delta(record["delta"])
         )
     except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError):
         return None
-    if plan.digest != entry.plan_digest or plan.table != table or plan.stepwise:
+    names = (plan.asked_digest, plan.digest)
+    if entry.plan_digest not in names or plan.table != table or plan.stepwise:
         return None
     return Released(entry=entry, plan=plan, ledger=ledger, make=make, tables=tables)
 

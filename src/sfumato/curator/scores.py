@@ -103,7 +103,7 @@ class _Question:
             sensitivity=sensitivity,
             norm="L1",
             neighbours=unit.neighbours,
-            unit=unit.column or "row",
+            unit=unit.name,
         )
 
     def to_record(self) -> dict[str, Any]:

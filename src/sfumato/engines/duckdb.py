@@ -18,6 +18,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from sfumato.engines.arrivals import find_arrivals, load_log, save_arrivals, sum_log
 from sfumato.engines.base import (
     CountingEngine,
     Fetched,
@@ -49,6 +50,7 @@ from sfumato.engines.encode import (
     sql_kind,
     value_list,
 )
+from sfumato.engines.family import check_order, family_names, link_records
 from sfumato.engines.moments import MomentTally
 from sfumato.engines.outcomes import OutcomeTally, make_tally
 from sfumato.engines.parts import restrict_sealed
@@ -87,7 +89,9 @@ if TYPE_CHECKING:
         NormChoice,
         Outcomes,
         Residuals,
+        RunningSums,
     )
+    from sfumato.schema.family import Family
     from sfumato.schema.part import Part
 
 _BATCH_ROWS = 2**20
@@ -107,9 +111,11 @@ class DuckDBEngine(CountingEngine):
         self._sealing = RLock()
         self._emptied: dict[tuple[frozenset[str], str], tuple[Any, Sealed]] = {}
         self._described: tuple[Table, str] | None = None
+        self._logged: tuple[str, tuple[str, ...], pa.Table] | None = None
         self._bounded: tuple[Table, tuple[str, ...], Sealed, BoundedCodes] | None = None
         self._whole: tuple[Table, Table] | None = None
         self._parts: dict[Part, tuple[Sealed, Sealed]] = {}
+        self._linked: tuple[Family, Sealed, Sealed | None, Sealed] | None = None
 
     def snapshot(self, table: Table) -> AbstractContextManager[None]:
         """Files have none: that a file did not change while it was read is seen by its version."""
@@ -118,6 +124,11 @@ class DuckDBEngine(CountingEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error that names the table, the column and the remedy. Reads no record."""
         refuse_large_marginals(table, marginals)
+        if table.family is not None:
+            self._check_family(table, table.family)
+            return
+        if table.unit.period is not None:
+            marginals = (*marginals, (table.unit.period,))
         source, stored = self._find(table), self._open(table, frozenset()).columns
         columns = check_columns(
             table,
@@ -249,6 +260,47 @@ class DuckDBEngine(CountingEngine):
         numbers = None if unit is None else arrays.pop(0)
         return TrueRecords(dict(zip(columns, arrays, strict=True)), numbers)
 
+    def check_arrivals(self, stream: str, entries: tuple[str, ...]) -> None:
+        """Raises an error if what counted in earlier periods is not kept, as under the charges `entries`."""
+        self._load_log(stream, entries)
+
+    def sum_arrivals(
+        self,
+        table: Table,
+        question: RunningSums,
+        *,
+        stream: str,
+        entries: tuple[str, ...],
+        secret: bytes,
+        progress: Callable[[str], None],
+    ) -> TrueCounts:
+        """The weighted sums of all that arrived up to a period, of which what is new is kept from now on.
+
+        `stream` names the series; `entries` are the hashes of the charges of all periods, this one's last;
+        individuals are kept under digests with the key `secret`. Of a table on a server the stored columns
+        are fetched and encoded here, as for statements.
+
+        Privacy: one individual has at most max_records arrivals in all periods (docs/proofs/running.md).
+        """
+        period = len(entries) - 1
+        with hide_failures(_name(table)), connect() as connection:
+            log = self._load_log(stream, entries[:-1])
+            unit = None if table.unit.column is None else UNIT
+            sealed = self._seal(table, _codes(question.columns) | ({UNIT} if unit else set()))
+            _create_encoded(connection, sealed.everything, question.columns, unit=unit)
+            progress("bounding contributions")
+            arrived = find_arrivals(connection, table, question, log, period=period, secret=secret)
+            save_arrivals(self._folder, stream, period, arrived, entry=entries[-1])
+            log = pa.concat_tables([log, arrived])
+            self._logged = (stream, entries, log)
+            return sum_log(table, question, log, period=period)
+
+    def _load_log(self, stream: str, entries: tuple[str, ...]) -> pa.Table:
+        """What counted in the earlier periods of a series; that of the last one is kept."""
+        if self._logged is None or self._logged[:2] != (stream, entries):
+            self._logged = (stream, entries, load_log(self._folder, stream, entries))
+        return self._logged[2]
+
     def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         with hide_failures(_name(table)), connect() as connection:
             self._number_individuals(connection, table, choice.columns, progress)
@@ -271,6 +323,11 @@ class DuckDBEngine(CountingEngine):
 
     def column_types(self, table: Table) -> dict[str, pa.DataType]:
         """The types of the stored columns that a query may name, as statements see them; reads no record."""
+        if table.unit.period is not None:
+            raise UnsupportedQuery(
+                f"table {table.name!r} protects {table.unit.name}, and statements are answered for whole "
+                "individuals only; use a recipe, or describe the table with another unit in another project"
+            )
         kept = frozenset(name.lower() for name in self.describe(table))
         schema = clean_schema(self._open(table, kept).schema)
         return {field.name: field.type for field in schema}
@@ -375,6 +432,8 @@ class DuckDBEngine(CountingEngine):
         """
         if table.part is not None:
             return self._seal_part(table, table.part, names)
+        if table.family is not None:
+            return self._seal_family(table, table.family)
         with self._sealing:
             facts = self._facts(table)
             kept_in = self._folder / ".sfumato" / digest(table.name)[:16] if table.sealed == "file" else None
@@ -393,6 +452,37 @@ class DuckDBEngine(CountingEngine):
                         save_sealed(sealed, kept_in, facts=facts)
             self._sealed[table.name] = (facts, sealed)
             return sealed
+
+    def _check_family(self, table: Table, family: Family) -> None:
+        """Checks both tables of a family, and links them without a record."""
+        self.check(family.child, tuple((name,) for name in family.columns))
+        if family.parent is not None:
+            self.check(family.parent, tuple((name,) for name in family.parent_columns))
+        check_order(family, self._open(family.child, frozenset()).columns)
+        with self._sealing:
+            tables = [
+                None if each is None else seal_fetched(each, self._open(each, names), names, rows=False)
+                for each, names in family_names(family)
+            ]
+        try:
+            assert tables[0] is not None
+            link_records(table, tables[0], tables[1])
+        except duckdb.Error as error:
+            raise SourceError(
+                f"{_name(table)} cannot be joined with its parents: {str(error).splitlines()[0][:200]}"
+            ) from None
+
+    def _seal_family(self, table: Table, family: Family) -> Sealed:
+        """The records of a family, linked anew if one of its tables was read anew."""
+        with self._sealing:
+            child, parent = (
+                None if each is None else self._seal(each, names) for each, names in family_names(family)
+            )
+            assert child is not None
+            known = self._linked
+            if known is None or known[0] is not family or known[1] is not child or known[2] is not parent:
+                self._linked = known = (family, child, parent, link_records(table, child, parent))
+            return known[3]
 
     def _seal_part(self, table: Table, part: Part, names: frozenset[str]) -> Sealed:
         """The sealed table without the people of other parts; that of every part is kept."""

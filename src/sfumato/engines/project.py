@@ -57,10 +57,19 @@ class ProjectEngine(DuckDBEngine):
     def check(self, table: Table, marginals: tuple[tuple[str, ...], ...]) -> None:
         """Raises an error about public facts, as the engine of the table's place does."""
         server = self._find_server(table)
+        if server is not None and table.unit.period is not None:
+            raise SourceError(
+                f"table {table.name!r}: a unit over time is counted from files only; make a view on the "
+                "server whose unit column names who and when together"
+            )
         if server is not None and table.reference is not None:
             raise SourceError(
                 f"table {table.name!r}: recipes count a table with references from files only; make a view "
                 "on the server that has the unit column"
+            )
+        if table.family is not None and any(self._find_server(each) for each in list_chain(table)):
+            raise SourceError(
+                f"table {table.name!r}: related counts tables in files only; export it, and its parents too"
             )
         (super().check if server is None else server.check)(table, marginals)
 

@@ -169,6 +169,8 @@ def needed_columns(table: Table, names: frozenset[str], stored: Iterable[str]) -
         for part in column.stored
     }
     unit = {table.unit.column} if table.unit.column is not None else set()
+    if table.unit.period is not None:
+        unit |= set(table.columns[table.unit.period].stored)
     return frozenset(name for name in stored if name in described | unit or name.lower() in names)
 
 
@@ -205,8 +207,18 @@ def seal_table(
         records = store.finish(encoded.schema)
     if table.unit.column is None:
         return Sealed(names, 0, records, records.slice(0, 0), records.num_rows, (store,))
+    return divide_records(records, names=names, most=table.unit.max_records, kept=(store,))
+
+
+def divide_records(
+    records: pa.Table, *, names: frozenset[str], most: int, kept: tuple[_Store, ...] = ()
+) -> Sealed:
+    """Encoded records with UNIT in two parts: of individuals with at most `most` records, and the others.
+
+    `names` are the columns that were asked for, `kept` is what must live as long as the records.
+    """
     numbers, individuals = _number_values(records[UNIT])
-    crowded = np.bincount(numbers, minlength=individuals) > table.unit.max_records
+    crowded = np.bincount(numbers, minlength=individuals) > most
     inside, crowd = _Store(), _Store()
     start = 0
     for batch in records.to_batches():
@@ -222,11 +234,11 @@ def seal_table(
     part_of = whole if UNIT in names else whole.remove(whole.get_field_index(UNIT))
     return Sealed(
         names,
-        table.unit.max_records,
+        most,
         inside.finish(part_of),
         crowd.finish(whole),
         individuals,
-        (store, inside, crowd),
+        (*kept, inside, crowd),
     )
 
 
@@ -236,7 +248,7 @@ def save_sealed(sealed: Sealed, folder: Path, *, facts: str) -> None:
     Both files state what they are, and that they belong together: whoever reads while another writes finds
     out if they do not.
     """
-    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=_make_private(folder.parent)))
+    draft = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=make_private(folder.parent)))
     about = {
         "facts": facts,
         "names": sorted(sealed.names),
@@ -367,7 +379,8 @@ def _find_invalid(column: pa.Array, start: int = 0) -> NDArray[np.int64]:
     return np.empty(0, np.int64)
 
 
-def _make_private(folder: Path) -> Path:
+def make_private(folder: Path) -> Path:
+    """The folder, made if it is not there, which only its owner may enter and nobody commits."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # records are never to be committed
@@ -406,7 +419,15 @@ def _encoding_query(
     if table.unit.column is None:
         return f"SELECT {', '.join(selected) or '1::UTINYINT AS one'} FROM stored"
     unit = quote_name(table.unit.column)
-    selected.append(f"{unit} AS {quote_name(UNIT)}")
+    individual = unit
+    if table.unit.period is not None:
+        # Who, and the code of when: whatever is asked sees each of these pairs as an individual. A code has
+        # no U+001F, so that the last one separates them.
+        when = table.columns[table.unit.period]
+        create_list_type(connection, when, "listed of unit")
+        code = encode_column(when, stored, list_type="listed of unit")
+        individual = f"concat(CAST({unit} AS VARCHAR), chr(31), coalesce(CAST({code} AS VARCHAR), ''))"
+    selected.append(f"{individual} AS {quote_name(UNIT)}")
     return f"SELECT {', '.join(selected)} FROM stored WHERE {unit} IS NOT NULL"
 
 

@@ -7,11 +7,12 @@ from sfumato.inference.domain import Domain, Measurement, Sparse, estimate_total
 from sfumato.inference.estimation import LARGEST_TREE, estimate, fit_model, order_mask
 from sfumato.inference.files import pack_model, quantise, unpack_models
 from sfumato.inference.model import Model
-from sfumato.inference.tree import Tree, build_tree, tree_cells
+from sfumato.inference.tree import Growth, Tree, build_tree, tree_cells
 
 __all__ = [
     "LARGEST_TREE",
     "Domain",
+    "Growth",
     "Measurement",
     "Model",
     "Sparse",

@@ -345,6 +345,15 @@ def draw_places(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
     return _generator(seed, turn).random(count)
 
 
+def draw_scattered(count: int, *, seed: int, turn: int) -> NDArray[np.float64]:
+    """As `draw_places`, but any sixteen neighbours have one number in each sixteenth.
+
+    >>> sorted((draw_scattered(16, seed=0, turn=1) * 16).astype(int).tolist()) == list(range(16))
+    True
+    """
+    return _scatter(count, _generator(seed, turn)) / 2.0**32
+
+
 def draw_codes(shares: NDArray[np.float64], count: int, *, seed: int, turn: int) -> NDArray[np.int64]:
     """`count` places in `shares`, in these proportions to within rounding, in random order.
 

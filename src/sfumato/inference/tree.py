@@ -69,6 +69,70 @@ def tree_cells(domain: Domain, marginals: Iterable[Columns]) -> int:
     return int(min(_eliminate(domain, marginals)[0], 2.0**62))
 
 
+class Growth:
+    """How many cells a tree would have if one more marginal were in it; `build_tree` often finds fewer.
+
+    Two columns of one component are joined by taking one of them along the path between their cliques:
+    next to it only separators are needed. Columns that the tree does not connect become a clique. What
+    joins several pairs at once within a component is eliminated anew.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.joined = {pair for clique in tree.cliques for pair in combinations(clique, 2)}
+        self._near: list[list[tuple[int, Columns]]] = [[] for _ in tree.cliques]
+        self._component: dict[str, int] = {}
+        components: list[int] = []
+        for place, (parent, separator) in enumerate(zip(tree.parents, tree.separators, strict=True)):
+            components.append(components[parent] if separator else place)
+            self._component |= dict.fromkeys(tree.cliques[place], components[place])
+            if separator:
+                self._near[place].append((parent, separator))
+                self._near[parent].append((place, separator))
+        self._base = tree.cells
+        self._reached: dict[str, dict[str, int]] = {}
+        self._eliminated: dict[tuple[Columns, ...], int] = {}
+
+    def cells(self, columns: Columns) -> int:
+        """The cells of the tree with `columns`, in the order of the domain, in one clique."""
+        domain = self._tree.domain
+        added = tuple(pair for pair in combinations(columns, 2) if pair not in self.joined)
+        if not added:
+            return self._base
+        apart = all(self._component[left] != self._component[right] for left, right in added)
+        if apart:
+            return self._base + domain.cells(columns)
+        if len(added) == 1:
+            ((left, right),) = added
+            return self._base + min(self._reach(left)[right], self._reach(right)[left])
+        if added not in self._eliminated:
+            self._eliminated[added] = tree_cells(domain, [*self._tree.cliques, *added])
+        return self._eliminated[added]
+
+    def _reach(self, name: str) -> dict[str, int]:
+        """For every column of the component, the cells that taking `name` to it would add."""
+        if name in self._reached:
+            return self._reached[name]
+        tree, domain = self._tree, self._tree.domain
+        found = self._reached[name] = {}
+        ways: list[tuple[int, Columns, int]] = [
+            (place, (), 0) for place, clique in enumerate(tree.cliques) if name in clique
+        ]
+        seen = {place for place, _, _ in ways}
+        for place, entered, added in ways:  # grows while it is gone through
+            for other, separator in self._near[place]:
+                if other in seen:
+                    continue
+                seen.add(other)
+                between = domain[name] * domain.cells(domain.order({*entered, *separator})) if entered else 0
+                ways.append((other, separator, added + between))
+            if entered:
+                for column in tree.cliques[place]:
+                    cost = added + domain[name] * domain.cells(domain.order({*entered, column}))
+                    found[column] = min(cost, found.get(column, cost))
+        return found
+
+
 class Beliefs:
     """The tables of a tree's cliques, in one array, and the passes that calibrate them.
 

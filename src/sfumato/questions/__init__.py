@@ -60,6 +60,7 @@ from sfumato.questions.moments import (
 )
 from sfumato.questions.outcomes import Outcomes, Scorer
 from sfumato.questions.residuals import Link, Residuals, Term
+from sfumato.questions.series import MOST_PERIODS, SERIES_GRID, RunningSums
 
 __all__ = [
     "GRADIENT_GRID",
@@ -69,8 +70,10 @@ __all__ = [
     "LARGEST_WEIGHT",
     "LINK_GRID",
     "MOMENT_WEIGHTS",
+    "MOST_PERIODS",
     "NORM_GRID",
     "SCORE_GRID",
+    "SERIES_GRID",
     "WEIGHT_GRID",
     "Answer",
     "AnyChoice",
@@ -98,6 +101,7 @@ __all__ = [
     "Question",
     "Request",
     "Residuals",
+    "RunningSums",
     "Scorer",
     "Term",
     "ask_cost",

@@ -31,6 +31,7 @@ from sfumato.questions.gradients import Gradients
 from sfumato.questions.moments import Moments
 from sfumato.questions.outcomes import Outcomes
 from sfumato.questions.residuals import Residuals
+from sfumato.questions.series import RunningSums
 
 if TYPE_CHECKING:
     from sfumato.schema import Part, Table
@@ -73,6 +74,11 @@ class Candidate:
             raise RecipeError(f"the estimate of {' x '.join(self.columns)} holds a number beyond 2^60")
         return estimate
 
+    def score(self, true_values: NDArray[np.int64]) -> int:
+        """The score, from its exact counts or sums."""
+        distance = measure_distance(true_values, self.read_estimate(true_values.size))
+        return _clamp(self.weight * distance - self.penalty)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -105,11 +111,7 @@ class Choice:
 
     def score(self, true_values: Iterable[NDArray[np.int64]]) -> list[int]:
         """The scores of the candidates, from their exact counts or sums."""
-        pairs = zip(self.candidates, true_values, strict=True)
-        return [
-            _clamp(each.weight * measure_distance(counts, each.read_estimate(counts.size)) - each.penalty)
-            for each, counts in pairs
-        ]
+        return [each.score(counts) for each, counts in zip(self.candidates, true_values, strict=True)]
 
     def to_record(self) -> dict[str, Any]:
         """The choice as a plain record, without its estimates."""
@@ -256,7 +258,7 @@ def check_question(table: Table, question: Question) -> None:
         raise RecipeError(
             f"choice {question.name!r}: every row is an individual, so there is no bound to choose"
         )
-    if isinstance(question, Residuals | Outcomes | Gradients):
+    if isinstance(question, Residuals | Outcomes | Gradients | RunningSums):
         question.check(table)
     if isinstance(question, Moments):
         sizes = [table.column(name).size for name in question.columns]

@@ -23,6 +23,7 @@ from sfumato.questions.gradients import Gradients
 from sfumato.questions.moments import Moments
 from sfumato.questions.outcomes import Outcomes
 from sfumato.questions.residuals import Residuals
+from sfumato.questions.series import RunningSums
 
 if TYPE_CHECKING:
     from sfumato.schema import Table
@@ -253,6 +254,7 @@ Counted = (
     | Outcomes
     | Residuals
     | Gradients
+    | RunningSums
 )
 
 

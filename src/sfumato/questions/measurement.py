@@ -32,6 +32,7 @@ from sfumato.questions.gradients import Gradients
 from sfumato.questions.moments import Moments
 from sfumato.questions.outcomes import Outcomes
 from sfumato.questions.residuals import Residuals
+from sfumato.questions.series import RunningSums
 
 if TYPE_CHECKING:
     from sfumato.schema import Part, Table
@@ -70,12 +71,12 @@ class Request:
             )
         queries = self.queries
         # Sums of different cells move by no more than the cells, in L1 too.
-        sums = not isinstance(self.counted, ClippedMarginal | Moments | Gradients) and (
+        sums = not isinstance(self.counted, ClippedMarginal | Moments | Gradients | RunningSums) and (
             queries is None or queries.is_partition
         )
         if not sums and self.noise != "gaussian":
             raise RecipeError(
-                f"request {self.name!r}: norms, moments, gradients, and queries other than sums of "
+                f"request {self.name!r}: norms, moments, gradients, series, and queries other than sums of "
                 "different cells, are bounded in L2, so their noise is gaussian"
             )
         if isinstance(self.counted, OccupiedCells) != (self.threshold is not None):
@@ -212,7 +213,7 @@ def total_in_records(table: Table, answers: Iterable[Answer]) -> tuple[float, fl
                 found.append((reach / measurement.grid, int(counts.sum(dtype=object)) / measurement.grid))
             continue
         weight = _weight_of_cells(request.queries)
-        if weight is None or isinstance(request.counted, Residuals | Outcomes | Gradients):
+        if weight is None or isinstance(request.counted, Residuals | Outcomes | Gradients | RunningSums):
             continue
         if request.threshold is not None:
             width = _reach_of_passing(request, table.cells(request.columns))
@@ -271,7 +272,7 @@ def request_cost(table: Table, request: Request) -> Cost:
         sensitivity=request_sensitivity(table, request),
         norm="L1" if request.noise == "laplace" else "L2",
         neighbours=table.unit.neighbours,
-        unit=table.unit.column or "row",
+        unit=table.unit.name,
     )
 
 
@@ -283,5 +284,5 @@ def ask_cost(table: Table, ask: Ask) -> Cost:
         kind="exponential",
         scale=ask.epsilon,
         neighbours=table.unit.neighbours,
-        unit=table.unit.column or "row",
+        unit=table.unit.name,
     )

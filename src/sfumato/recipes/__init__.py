@@ -5,6 +5,7 @@ from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.additive import Additive
 from sfumato.recipes.base import (
     EXTRA_FILES,
+    FILE_KEYS,
     MOST_ANSWERS,
     Conversation,
     Plan,
@@ -18,16 +19,20 @@ from sfumato.recipes.base import (
 from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
-from sfumato.recipes.files import RecipeFile, parse_recipe, read_recipe
+from sfumato.recipes.files import RecipeFile, parse_recipe, parse_record, read_recipe
+from sfumato.recipes.hierarchy import Hierarchy
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.map import Map
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.related import Related
+from sfumato.recipes.running import Running
 from sfumato.recipes.user_counts import UserCounts
 
 __all__ = [
     "EXTRA_FILES",
+    "FILE_KEYS",
     "MOST_ANSWERS",
     "Adaptive",
     "AdaptiveGrid",
@@ -37,6 +42,7 @@ __all__ = [
     "Clusters",
     "Conversation",
     "FieldGroups",
+    "Hierarchy",
     "Linear",
     "Logistic",
     "Map",
@@ -46,12 +52,15 @@ __all__ = [
     "Quantiles",
     "Recipe",
     "RecipeFile",
+    "Related",
+    "Running",
     "Tree",
     "UserCounts",
     "find_part",
     "follow_recipe",
     "parse_epsilons",
     "parse_recipe",
+    "parse_record",
     "read_recipe",
     "refuse_large_answers",
 ]

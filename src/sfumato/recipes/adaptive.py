@@ -10,20 +10,21 @@ and pairs of columns that form a forest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from sfumato.errors import RecipeError
 from sfumato.exact import parse_whole
-from sfumato.inference import LARGEST_TREE, Domain, tree_cells
+from sfumato.inference import LARGEST_TREE, Domain, Growth, tree_cells
 from sfumato.inference.domain import Columns
 from sfumato.questions import Answer, Ask, Choice, Chosen
-from sfumato.recipes.base import is_column_list
+from sfumato.recipes.base import Plan, is_column_list
 from sfumato.recipes.selection import (
     Asking,
     Fitting,
@@ -34,11 +35,18 @@ from sfumato.recipes.selection import (
     offer_marginal,
 )
 
-# Shares of a budget, and numbers of rounds, were set by hand; they move accuracy, never what is charged.
+if TYPE_CHECKING:
+    from sfumato.schema import Table
+
+# Shares of a budget were set by hand; they move accuracy, never what is charged.
 _CHOICE = Fraction(1, 10)  # of the budget of a round, for choosing
-_ROUNDS = 12  # per column; fewer are needed, because the noise shrinks
-_LAST = 16  # rounds that the noise of late rounds leaves budget for
+_FIRST = Fraction(1, 12)  # of the whole budget, for a first look at single columns
+_FINE = 64  # numbers of shares are whole multiples of 1 / _FINE, the same on every machine
+_MANY = 2**12  # candidates beyond which those compete that the model nearly holds
+_EARLIER_ROUNDS = 12  # per column, by rule 1
+_LAST = {1: 16, 2: 8}  # rounds that the noise of late rounds leaves budget for, by rule
 _LARGEST_MARGINAL = 2**18
+_COMBINATIONS = 2**14  # triples from which only pairs are the default workload
 _COUNTED = 2**25  # cells of all marginals together from which only pairs are the default workload
 _MOST_WEIGHT = 10**6
 
@@ -51,9 +59,11 @@ _LARGEST_PAIR = 2**20
 class Adaptive(Selection):
     """Synthetic rows of a graphical model whose marginals are chosen privately, one after the other.
 
-    `workload` says what the rows should be good for: all combinations of so many columns, 1 to 4, or a
-    list of {columns = [...], weight = n}. By default it is 3, or 2 where that would be too many cells.
-    `model_cells` bounds the model. `public` names a table for values within bins.
+    `workload` says what the rows should be good for: all combinations of so many columns, 1 to 4, a list
+    of {columns = [...], weight = n}, or {target = column}, for predicting a column from the others. By
+    default it is 3, or 2 where that would be too many cells.
+    `model_cells` bounds the model. `public` names a table for values within bins. `rule` says how the
+    budget is divided: 2 by how many records there are in a cell, 1 as versions before 0.3 did.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
     delta) admits, charged before the first of them (docs/proofs/adaptive.md).
@@ -64,8 +74,9 @@ class Adaptive(Selection):
 
     kind: ClassVar[str] = "adaptive"
     record_keys: ClassVar[Columns] = (
-        "table", "columns", "workload", "model_cells", "public", "seed", "rows"
+        "table", "columns", "workload", "model_cells", "public", "seed", "rows", "rule"
     )  # fmt: skip
+    unstated: ClassVar[Mapping[str, Any]] = {"rule": 1}
     texts: ClassVar[Mapping[str, str]] = {
         "idea": (
             "The release is a table of synthetic rows with the columns {columns}. A graphical model is "
@@ -77,8 +88,8 @@ class Adaptive(Selection):
             "so the step costs nothing."
         ),
         "privatisation": (
-            "First every single column is measured with Gaussian noise. Then, in rounds, a marginal is "
-            "chosen by the exponential mechanism: its score is the L1 distance between its counts and the "
+            "First every single column is measured with Gaussian noise{{again}}. Then, in rounds, a marginal "
+            "is chosen by the exponential mechanism: its score is the L1 distance between its counts and the "
             "model's, less what noise alone would add, times its weight in the workload; one individual "
             "moves it by at most its contribution times the weight. The marginal is measured with Gaussian "
             "noise and the model is fitted anew. When a measurement moves the model by no more than noise "
@@ -89,12 +100,39 @@ class Adaptive(Selection):
 
     workload: Any = None
     model_cells: int = 2**21
+    rule: int = 2
 
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
         self._keep(workload=_parse_workload(self.workload))
         cells = parse_whole(self.model_cells, name="adaptive: model_cells", high=LARGEST_TREE)
         self._keep(model_cells=cells)
+        parse_whole(self.rule, name="adaptive: rule", high=2)
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """One allowance per epsilon; what was measured by the first rule is the same question."""
+        plan = Selection.plan(self, table, epsilons=epsilons, delta=delta)
+        if self.rule == 1:
+            return plan
+        assert isinstance(plan.recipe, Adaptive)
+        earlier = replace(plan.recipe, rule=1)
+        return replace(plan, earlier=earlier.plan(table, epsilons=epsilons, delta=delta))
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; the first rule is the one that is not stated."""
+        record = Selection.to_record(self)
+        if self.rule == 1:
+            del record["rule"]
+        return record
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        again = (
+            ": a little at first, and again with a part of the budget that follows from how many records "
+            "there are in a cell"
+        )
+        texts = Selection.describe(self, plan)
+        return texts | {"privatisation": texts["privatisation"].format(again=again if self.rule > 1 else "")}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Single columns, and all parts of the workload that are not too large."""
@@ -104,12 +142,17 @@ class Adaptive(Selection):
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
         """The model of what was chosen and measured, round by round, until the budget is spent."""
-        share = budget.total / (_ROUNDS * len(domain))
-        singles = len(domain) * share * (1 - _CHOICE)
-        fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
+        if self.rule == 1:
+            share = budget.total / (_EARLIER_ROUNDS * len(domain))
+            singles = len(domain) * share * (1 - _CHOICE)
+            fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
+        else:
+            fitting, share = yield from _measure_twice(budget, domain, label, progress)
         candidates = close_downwards(domain, self._find_workload(domain))
         model = fitting.fit()
-        done, turn = False, 0
+        done, turn = share == 0, 0
+        if done:
+            fitting.fit(effort=4)
         while not done:
             turn += 1
             if budget.left < 2 * share:
@@ -125,6 +168,7 @@ class Adaptive(Selection):
                 sigma=sigma,
                 model_cells=max(round(self.model_cells * max(spent, 0.02)), model.tree.cells),
                 epsilon=budget.calibrate_choice(share * _CHOICE),
+                rule=self.rule,
             )
             (chosen,) = yield (budget.spend(choice),)
             assert isinstance(chosen, Chosen)
@@ -142,11 +186,15 @@ class Adaptive(Selection):
             moved = float(np.abs(model.flat_marginal(columns) - before).sum())
             progress(f"round {turn}: {' x '.join(columns)}, {float(budget.left / budget.total):.0%} left")
             if moved <= noise_distance(sigma, before.size):
-                share = min(4 * share, max(share, budget.left / _LAST))
+                share = min(4 * share, max(share, budget.left / _LAST[self.rule]))
         return fitting
 
     def _find_workload(self, domain: Domain) -> dict[Columns, int]:
-        columns = tuple(domain)
+        columns, target = tuple(domain), None
+        if isinstance(self.workload, Mapping):
+            target = self.workload["target"]
+            if target not in domain:
+                raise RecipeError("adaptive: the workload's target is a column that the rows do not have")
         if isinstance(self.workload, tuple):
             stated: dict[Columns, int] = {}
             for each in self.workload:
@@ -155,11 +203,16 @@ class Adaptive(Selection):
                     raise RecipeError("adaptive: the workload names a column that the rows do not have")
                 stated[names] = stated.get(names, 0) + each["weight"]
             return stated
-        if self.workload is not None:
+        if isinstance(self.workload, int):
             return all_subsets(columns, self.workload)
-        triples = all_subsets(columns, 3)
+        triples, pairs = (
+            {each: 1 for each in all_subsets(columns, size) if target is None or target in each}
+            for size in (3, 2)
+        )
+        if len(triples) > _COMBINATIONS:
+            return pairs
         cells = sum(domain.cells(each) for each in self._candidates(domain, triples))
-        return triples if cells <= _COUNTED else all_subsets(columns, 2)
+        return triples if cells <= _COUNTED else pairs
 
     def _candidates(self, domain: Domain, workload: Mapping[Columns, int]) -> list[Columns]:
         parts = {(name,): None for name in domain} | dict.fromkeys(close_downwards(domain, workload))
@@ -244,13 +297,15 @@ def close_downwards(domain: Domain, workload: Mapping[Columns, int]) -> dict[Col
     return {columns: sum(shares[name] for name in columns) for columns in parts}
 
 
-def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | None:
-    """A number of columns, or a tuple of marginals with their weights."""
+def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | dict[str, str] | None:
+    """A number of columns, a tuple of marginals with their weights, or the column to predict."""
     if value is None or (not isinstance(value, bool) and isinstance(value, int) and 1 <= value <= 4):
         return value
+    if isinstance(value, Mapping) and set(value) == {"target"} and isinstance(value["target"], str):
+        return {"target": value["target"]}
     message = (
-        "adaptive: workload must be a number from 1 to 4, for all combinations of so many columns, or a list "
-        "such as [{columns = ['a', 'b'], weight = 2}]"
+        "adaptive: workload must be a number from 1 to 4, for all combinations of so many columns, a list "
+        "such as [{columns = ['a', 'b'], weight = 2}], or {target = 'a'}, for predicting a column"
     )
     if not isinstance(value, (list, tuple)) or not value:
         raise RecipeError(message)
@@ -275,25 +330,85 @@ def _offer_marginals(
     sigma: float,
     model_cells: int,
     epsilon: Fraction,
+    rule: int,
 ) -> Choice:
     """The choice among weighted candidates that noise of `sigma` leaves worth measuring.
 
-    `grid` is that of the table, `model_cells` bounds the model that a candidate would lead to.
+    `grid` is that of the table, `model_cells` bounds the model that a candidate would lead to, `rule` is
+    the recipe's.
     """
     model, domain = fitting.model, fitting.domain
     assert model is not None
     offered = []
+    growth = Growth(model.tree)
+    sizes: dict[tuple[Columns, ...], int] = {}  # of models by rule 1, by the pairs that they join anew
     for columns, weight in candidates.items():
         penalty = noise_distance(sigma, domain.cells(columns))
         if len(columns) > 1:
             # Noise that would outweigh all records cannot improve anything: no need to score it.
             if penalty > model.total or fitting.compression.full.cells(columns) > _LARGEST_MARGINAL:
                 continue
-            grown = model.tree.home(columns) is None and tree_cells(domain, [*model.tree.cliques, columns])
-            if grown > model_cells:
+            added = tuple(pair for pair in combinations(columns, 2) if pair not in growth.joined)
+            if rule == 1:
+                if added not in sizes:
+                    sizes[added] = tree_cells(domain, [*model.tree.cliques, *added]) if added else 0
+                if sizes[added] > model_cells:
+                    continue
+            # A column of one value tells nothing of others.
+            elif (
+                min(domain.shape(columns)) == 1
+                or (len(added) > 1 and len(candidates) > _MANY)
+                or growth.cells(columns) > model_cells
+            ):
                 continue
         offered.append(offer_marginal(fitting, columns, grid=grid, weight=weight, penalty=penalty))
     return Choice(name=name, candidates=tuple(offered), epsilon=epsilon)
+
+
+def _measure_twice(
+    budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
+) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Fitting, Fraction]]:
+    """A fitting of single columns, measured twice, and the share of a round; zero if no pair is worth one.
+
+    The first look tells how many records there are, and how many values of a column stand out. Let n be
+    the noise of a pair of columns of typical size, over the number of records, if all the budget were spent
+    on it. The k-th best of k pairs, each with a k-th of the budget, has noise n * sqrt(k); taking gaps to
+    fall as 1 / k, it is worth its noise and the half of it that others would gain by its share while
+    1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3) rounds, and no fewer than the pairs
+    of a tree of the columns, because these do not stand for each other. Shares of single columns are those
+    that make the sum of noises least: as the power 2/3 of their sizes, beside that of a typical pair.
+    """
+    first = budget.total * _FIRST / len(domain)
+    asks = [budget.calibrate_request(f"{label}{name}", (name,), first) for name in domain]
+    answers = yield tuple(budget.spend(ask) for ask in asks)
+    fitting = Fitting(budget.table, domain, answers, progress, shrink=True)
+    sizes = fitting.domain
+    wide = [math.log(sizes[name]) for name in domain if sizes[name] > 1]
+    typical = math.exp(2 * sum(wide) / len(wide)) if len(wide) > 1 else 1.0
+    rounds = 0.0
+    if len(wide) > 1:
+        sigma = budget.noise_deviation(budget.total)
+        rounds = (1.5 * noise_distance(sigma, 1) * typical / fitting.total) ** (-2 / 3)
+    rounds = 0.0 if rounds < 1 else max(rounds, len(wide) - 1)
+    parts = {name: _round((sizes[name] / typical) ** (2 / 3)) for name in domain if domain[name] > 1}
+    whole = _round(rounds) / (1 - _CHOICE) + sum(parts.values())
+    share = budget.total / whole if whole else budget.total
+    more = {name: part * share - first for name, part in parts.items() if part * share > first}
+    left = budget.left - _round(rounds) / (1 - _CHOICE) * share
+    if more and left > 0:
+        # Columns that the first look gave more than their part leave the others that much less.
+        fair = min(Fraction(1), left / sum(more.values()))
+        asks = [
+            budget.calibrate_request(f"{label}again: {name}", (name,), fair * part)
+            for name, part in more.items()
+        ]
+        answers += yield tuple(budget.spend(ask) for ask in asks)
+        fitting = Fitting(budget.table, domain, answers, progress, shrink=True)
+    return fitting, min(share / (1 - _CHOICE), budget.left) if rounds else Fraction(0)
+
+
+def _round(number: float) -> Fraction:
+    return Fraction(round(number * _FINE), _FINE)
 
 
 def _pairs(domain: Domain) -> list[Columns]:
@@ -312,14 +427,16 @@ def _choose_forest(
     assert fitting.model is not None
     tree_of = {name: name for name in domain}
     noise = {pair: noise_distance(sigma, fitting.domain.cells(pair)) for pair in _pairs(domain)}
+    # The model stays what it is, so that every pair is scored once. Noise that would outweigh all records
+    # cannot improve anything.
+    offered = [
+        offer_marginal(fitting, pair, grid=budget.table.grid, weight=1, penalty=added)
+        for pair, added in noise.items()
+        if added <= fitting.model.total
+    ]
     edges: list[Columns] = []
     for turn in range(1, turns + 1):
-        # Noise that would outweigh all records cannot improve anything.
-        candidates = tuple(
-            offer_marginal(fitting, pair, grid=budget.table.grid, weight=1, penalty=added)
-            for pair, added in noise.items()
-            if tree_of[pair[0]] != tree_of[pair[1]] and added <= fitting.model.total
-        )
+        candidates = tuple(each for each in offered if tree_of[each.columns[0]] != tree_of[each.columns[1]])
         if not candidates:
             break
         choice = Choice(name=f"{label}choice {turn}", candidates=candidates, epsilon=epsilon)

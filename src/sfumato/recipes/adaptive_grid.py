@@ -68,6 +68,7 @@ class AdaptiveGrid(RowOptions):
 
     kind: ClassVar[str] = "adaptive-grid"
 
+    drawn_by: ClassVar[Columns] = ("seed", "rows")
     record_keys: ClassVar[Columns] = (
         "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows"
     )  # fmt: skip

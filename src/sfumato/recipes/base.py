@@ -37,8 +37,14 @@ from sfumato.questions import (
 from sfumato.schema import Column, Label, Part, Table, Tuples, table_spec
 from sfumato.tables.arrays import label_array, to_arrow
 
-EXTRA_FILES = ("model.json", "model.parquet")
+EXTRA_FILES = ("model.json", "model.parquet", "parents.csv", "parents.parquet")
 MOST_ANSWERS = 2**27
+
+# How a table is read, and from where: what may change from one period of a series to the next.
+_READING = ("source", "encoding", "text_limit")
+
+FILE_KEYS = ("public", "asked", "tree")
+"""The options of recipes that may name a file, which is read as public."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +79,10 @@ class Options:
     kind: ClassVar[str]
     record_keys: ClassVar[tuple[str, ...]] = ()
     """The order in which certificates state the options, where it is not that of the fields."""
+    unstated: ClassVar[Mapping[str, Any]] = {}
+    """What options are that a record does not state, because an earlier version wrote it."""
+    drawn_by: ClassVar[tuple[str, ...]] = ()
+    """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
 
     table: str
 
@@ -124,7 +134,9 @@ class Plan:
     marginals whose counts it may ask about, `clipped` those it may ask about with a norm, or a bound on
     records, of its own only. With `parts`, what is charged is what each of these disjoint parts of the people
     may be asked for, beside what is asked of everybody. If it is `stepwise`, the allowance is the most that
-    may be spent, and every batch is charged by itself before it is answered.
+    may be spent, and every batch is charged by itself before it is answered. If it is a `series`, its one
+    request is answered period by period, under one charge for all periods to come. `earlier` is
+    what an earlier version made of the same recipe file: where its answers are stored, they are the answers.
     """
 
     recipe: Recipe
@@ -138,6 +150,8 @@ class Plan:
     clipped: tuple[tuple[str, ...], ...] = ()
     parts: tuple[Part, ...] = ()
     stepwise: bool = False
+    series: bool = False
+    earlier: Plan | None = None
 
     def __post_init__(self) -> None:
         for one, other in combinations(self.parts, 2):
@@ -186,6 +200,20 @@ class Plan:
             "requests": [ask.to_record() for ask in asks],
         }
 
+    def period_record(self, period: int) -> dict[str, Any]:
+        """What is asked of one period of a series, as a plain record, whatever else is released of it."""
+        (request,) = self.requests
+        spec = table_spec(self.table, self.columns)
+        kept = ("recipe", "table", "period", "by", "late")
+        asked = {key: value for key, value in request.to_record().items() if key != "series"}
+        facts = {key: value for key, value in request.counted.facts()["series"].items() if key != "periods"}
+        return {
+            "recipe": {key: value for key, value in self.recipe.to_record().items() if key in kept},
+            "table": {self.table.name: {key: spec[key] for key in spec if key not in _READING}},
+            "request": {**asked, "series": facts},
+            "period": period,
+        }
+
     def to_record(self) -> dict[str, Any]:
         """The plan as a plain record; what may be counted follows from recipe and table."""
         record = {
@@ -205,6 +233,14 @@ class Plan:
     def digest(self) -> str:
         """The SHA-256 of the plan's record: equal plans have equal digests."""
         return digest(self.to_record())
+
+    @property
+    def asked_digest(self) -> str:
+        """The digest of what is asked: plans that differ in what is drawn from the answers have the same."""
+        record = self.to_record()
+        for key in getattr(self.recipe, "drawn_by", ()):
+            record["recipe"].pop(key, None)
+        return digest(record)
 
 
 def follow_recipe(

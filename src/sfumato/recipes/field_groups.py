@@ -69,6 +69,7 @@ class FieldGroups(RowOptions):
 
     kind: ClassVar[str] = "field-groups"
 
+    drawn_by: ClassVar[Columns] = ("seed", "rows")
     record_keys: ClassVar[Columns] = (
         "table", "groups", "cut", "seed", "columns", "weights", "rows", "public"
     )  # fmt: skip

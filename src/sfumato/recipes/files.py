@@ -13,15 +13,18 @@ from sfumato.exact import parse_delta
 from sfumato.recipes.adaptive import Adaptive, Tree
 from sfumato.recipes.adaptive_grid import AdaptiveGrid
 from sfumato.recipes.additive import Additive
-from sfumato.recipes.base import Recipe, parse_epsilons
+from sfumato.recipes.base import FILE_KEYS, Recipe, parse_epsilons
 from sfumato.recipes.cell_counts import CappedCounts, CellCounts
 from sfumato.recipes.clusters import Clusters
 from sfumato.recipes.field_groups import FieldGroups
+from sfumato.recipes.hierarchy import Hierarchy
 from sfumato.recipes.linear import Linear
 from sfumato.recipes.logistic import Logistic
 from sfumato.recipes.map import Map
 from sfumato.recipes.network import Network
 from sfumato.recipes.quantiles import Quantiles
+from sfumato.recipes.related import Related
+from sfumato.recipes.running import Running
 from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
 
@@ -34,11 +37,14 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     "cell-counts": CellCounts,
     "clusters": Clusters,
     "field-groups": FieldGroups,
+    "hierarchy": Hierarchy,
     "linear": Linear,
     "logistic": Logistic,
     "map": Map,
     "network": Network,
     "quantiles": Quantiles,
+    "related": Related,
+    "running": Running,
     "tree": Tree,
     "user-counts": UserCounts,
 }
@@ -64,6 +70,12 @@ def read_recipe(path: Path | str) -> RecipeFile:
         raise RecipeError(f"{path.name}: {error}") from None
 
 
+def parse_record(record: Mapping[str, Any]) -> Recipe:
+    """The recipe that a record of it describes, of this version or of an earlier one."""
+    kind = RECIPES.get(str(record.get("recipe")))
+    return parse_recipe({**getattr(kind, "unstated", {}), **record}).recipe
+
+
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:
     """The recipe that a parsed document describes; a public file it names is looked for in `folder`.
 
@@ -78,7 +90,7 @@ def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> 
         raise RecipeError(f"{kind}: table must name a table of the project file")
     epsilons = parse_epsilons(keys.pop("epsilon")) if "epsilon" in keys else None
     delta = parse_delta(keys.pop("delta", 0))
-    for key in ("public", "asked"):
+    for key in FILE_KEYS:
         if folder is not None and isinstance(keys.get(key), str):
             keys[key] = str(folder / keys[key])
     known = tuple(each.name for each in fields(RECIPES[kind]))  # type: ignore[arg-type]

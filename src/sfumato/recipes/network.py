@@ -261,7 +261,7 @@ class Network(ModelOptions):
         counted = Marginal(target, queries) if alone else ClippedMarginal(target, Fraction(1), queries)
         counts = calibrate(table, "counts of the target", counted, whole * _COUNTED)
         rest = whole * (1 - _COUNTED)
-        unit, neighbours = table.unit.column or "row", table.unit.neighbours
+        unit, neighbours = table.unit.name, table.unit.neighbours
         if rate == 1:
             reach = 1 if neighbours == "add-remove" else 2
             sigma = reach * GRADIENT_GRID * math.sqrt(self.steps / float(rest)) * (1 + 1e-9) + 1

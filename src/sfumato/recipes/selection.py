@@ -86,6 +86,7 @@ class Selection(RowOptions):
     A recipe states which marginals may be counted and how it measures, and what its write-up says.
     """
 
+    drawn_by: ClassVar[Columns] = ("seed", "rows")
     texts: ClassVar[Mapping[str, str]]
     """The paragraphs idea, preprocessing and privatisation of the write-up."""
 
@@ -240,22 +241,34 @@ class Fitting:
     """The measurements so far, over compressed columns, and the model of them."""
 
     def __init__(
-        self, table: Table, domain: Domain, singles: Iterable[Answer], progress: Callable[[str], None]
+        self,
+        table: Table,
+        domain: Domain,
+        singles: Iterable[Answer],
+        progress: Callable[[str], None],
+        *,
+        shrink: bool = False,
     ) -> None:
         known: dict[str, tuple[NDArray[np.float64], float]] = {}
         for answer in singles:
             assert isinstance(answer, Measurement)
-            known[answer.request.columns[0]] = in_records(answer)
+            name, fresh = answer.request.columns[0], in_records(answer)
+            known[name] = _average(known[name], fresh) if name in known else fresh
         self.zeros = [
             (domain.order(columns), order_mask(domain, columns, mask))
             for columns, mask in find_zeros(table, tuple(domain))
         ]
         whole = {name for columns, _ in self.zeros for name in columns}
-        self.compression = Compression(domain, known, whole=whole)
+        self.compression = Compression(domain, known, whole=whole, shrink=shrink)
         self.domain = self.compression.domain
         self.noisy = [self.compression.single(name, *known[name]) for name in domain]
         self.model: Model | None = None
         self.progress = progress
+
+    @property
+    def total(self) -> float:
+        """The number of records, as all measurements together tell it."""
+        return estimate_total(self.domain, merge_measurements(self.domain, self.noisy))
 
     def add(self, answers: Iterable[Answer]) -> None:
         """Adds measurements of marginals, summed as the compression asks."""
@@ -286,7 +299,8 @@ class Compression:
     """For every column with rare values, a smaller one in which they are the last value together.
 
     Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion rare values were
-    seen, for rows to be spread over them again. Columns in `whole` stay as they are.
+    seen, for rows to be spread over them again: with `shrink`, drawn to their mean as far as they differ by
+    no more than noise (James and Stein 1961). Columns in `whole` stay as they are.
     """
 
     def __init__(
@@ -295,6 +309,7 @@ class Compression:
         singles: Mapping[str, tuple[NDArray[np.float64], float]],
         *,
         whole: Collection[str] = (),
+        shrink: bool = False,
     ) -> None:
         self.full = domain
         self.maps: dict[str, NDArray[np.int64]] = {}
@@ -311,7 +326,8 @@ class Compression:
             codes = np.full(size, kept.size, np.int64)
             codes[kept] = np.arange(kept.size)
             self.maps[name] = codes
-            self.shares[name] = (rare, np.maximum(values[rare], 0.0))
+            seen = _shrink(values[rare], sigma) if shrink else values[rare]
+            self.shares[name] = (rare, np.maximum(seen, 0.0))
             sizes[name] = int(kept.size) + 1
         self.domain = Domain(sizes)
 
@@ -393,6 +409,23 @@ class Compression:
         return Queries(cells=places.size, grid=1, starts=starts, members=members, weights=weights)
 
 
+def _average(
+    one: tuple[NDArray[np.float64], float], other: tuple[NDArray[np.float64], float]
+) -> tuple[NDArray[np.float64], float]:
+    """Two measurements of the same counts, with their standard deviations, as one."""
+    variances = one[1] ** 2, other[1] ** 2
+    both = 1 / (1 / variances[0] + 1 / variances[1])
+    return one[0] * (both / variances[0]) + other[0] * (both / variances[1]), math.sqrt(both)
+
+
+def _shrink(values: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+    """Noisy values, drawn to their mean by the part of their variance that is noise."""
+    mean = float(values.mean())
+    variance = float(((values - mean) ** 2).sum()) / max(1, values.size - 1)
+    part = max(0.0, 1 - sigma**2 / variance) if variance > 0 else 0.0
+    return mean + part * (values - mean)
+
+
 def measure_singles(
     budget: RemainingBudget,
     domain: Domain,
@@ -451,7 +484,7 @@ def allow_gaussian(table: Table, epsilon: Fraction, delta: Fraction) -> Cost:
         raise RecipeError(
             f"epsilon {format_exact(epsilon)} at this delta buys less than can be measured; spend more"
         )
-    return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.column or "row")
+    return Cost(kind="filter", scale=scale, neighbours=table.unit.neighbours, unit=table.unit.name)
 
 
 _POSTPROCESSING = (

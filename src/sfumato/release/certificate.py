@@ -23,11 +23,12 @@ from sfumato.questions import (
     Moments,
     Outcomes,
     Request,
+    RunningSums,
     ask_cost,
     note_total,
     total_in_records,
 )
-from sfumato.recipes import Plan, find_part, parse_epsilons, parse_recipe
+from sfumato.recipes import Plan, find_part, parse_epsilons, parse_record
 from sfumato.schema import Table, parse_table
 
 FORMAT = "sfumato certificate 1"
@@ -55,7 +56,7 @@ def build_certificate(
     return {
         "format": FORMAT,
         "unit": {
-            "column": table.unit.column or "row",
+            "column": table.unit.name,
             "max_records": table.unit.max_records,
             "neighbours": table.unit.neighbours,
             "bounding": table.bounding,
@@ -106,7 +107,7 @@ def list_notes(table: Table, answers: tuple[Answer, ...]) -> list[str]:
 def _describe_ask(table: Table, ask: Ask) -> dict[str, Any]:
     cost = ask_cost(table, ask)
     if isinstance(ask, Request):
-        sized = isinstance(ask.counted, Moments | Outcomes | Gradients)
+        sized = isinstance(ask.counted, Moments | Outcomes | Gradients | RunningSums)
         cells = ask.counted.size(table) if sized else table.cells(ask.columns)
         facts: dict[str, Any] = {"columns": list(ask.columns), "cells": cells}
         for key, fact in ask.counted.facts().items():
@@ -180,7 +181,7 @@ def read_plan(certificate: Mapping[str, Any]) -> Plan:
     """The plan that a certificate states, derived again from its recipe and its table."""
     record = certificate["plan"]
     (name, spec), *_ = record["table"].items()
-    recipe = parse_recipe(record["recipe"]).recipe
+    recipe = parse_record(record["recipe"])
     return recipe.plan(
         parse_table(name, spec),
         epsilons=parse_epsilons(record["epsilons"]),

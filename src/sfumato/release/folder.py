@@ -23,7 +23,7 @@ from sfumato.recipes import (
     Plan,
     Recipe,
     parse_epsilons,
-    parse_recipe,
+    parse_record,
     refuse_large_answers,
 )
 from sfumato.recipes.files import RECIPES
@@ -178,7 +178,7 @@ def read_note(out: Path) -> Begun:
         raise ReleaseError(f"{out.name!r}: {RESUME} is not valid JSON; run the same release again") from None
     try:
         begun = Begun(
-            recipe=parse_recipe(note["recipe"]).recipe,
+            recipe=parse_record(note["recipe"]),
             epsilons=parse_epsilons(note["epsilons"]),
             delta=parse_delta(note["delta"]),
             project=str(note["project"]),

@@ -16,6 +16,7 @@ from sfumato.release.files import PackedAnswers
 from sfumato.release.folder import check_folder
 from sfumato.release.writeup import build_writeup
 from sfumato.tables import table_to_csv, table_to_parquet, to_polars, write_folder
+from sfumato.tables.arrays import read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +62,12 @@ class Release:
     def measurements(self) -> tuple[Measurement, ...]:
         """The answers that are noisy values, without the choices."""
         return tuple(answer for answer in self.answers if isinstance(answer, Measurement))
+
+    @property
+    def parents(self) -> pa.Table | None:
+        """The table of parents, if the rows are their children."""
+        packed = self.files.get("parents.parquet")
+        return None if packed is None else read_parquet(packed)
 
     def to_arrow(self) -> pa.Table:
         """The released table as an Arrow table."""

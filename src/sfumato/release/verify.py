@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sfumato.accounting import Entry, Ledger
 from sfumato.errors import LedgerError, SourceError, VerificationFailed
 from sfumato.exact import digest
-from sfumato.questions import Answer
+from sfumato.questions import Answer, Measurement, RunningSums
 from sfumato.recipes import EXTRA_FILES, Plan
 from sfumato.release.certificate import build_certificate, describe_entry, list_notes, pack_json
 from sfumato.release.files import pack_step
@@ -64,11 +64,14 @@ class Verification:
         return f"verified against the ledger, which holds the charge and the answer: {stated}"
 
 
-def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verification:
+def verify(
+    folder: Path | str, *, ledger: Path | str | None = None, earlier: Path | str | None = None
+) -> Verification:
     """The checks that the release in `folder` passes; the first that fails raises VerificationFailed.
 
     With `ledger`, its whole chain is checked too, and that it holds this release's charge and answer.
-    Without it, only that all files follow from the measurements: anybody can invent measurements.
+    Without it, only that all files follow from the measurements: anybody can invent measurements. With
+    `earlier`, the folder of an earlier release of the same series, its periods must have the same answers.
     """
     opened = open_folder(folder)
     files = {name: content for name, content in opened.files.items() if name != "certificate.json"}
@@ -85,6 +88,8 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
         derived = derive_files(plan, answers, product, ledger=entry, notes=notes)
         again = build_certificate(plan, answers, ledger=entry, files=files, facts=product.facts, notes=notes)
         checked = [_check_certificate(opened, again), *_check_tables(files, derived, rows=opened.cells)]
+    if earlier is not None:
+        checked.append(_check_earlier(plan, answers, earlier))
     unchecked = []
     if ledger is None:
         unchecked.append(_NO_LEDGER)
@@ -92,6 +97,8 @@ def verify(folder: Path | str, *, ledger: Path | str | None = None) -> Verificat
         entries = _read_entries(ledger)
         if plan.stepwise:
             checked.append(_check_steps(entries, opened.certificate, plan, batches))
+        elif plan.series:
+            checked.append(_check_series(entries, opened.certificate, plan, answers))
         else:
             checked.append(_check_ledger(entries, opened.certificate, plan, files["measurements.parquet"]))
     return Verification(checked=tuple(checked), unchecked=tuple(unchecked), total=again["total"])
@@ -177,13 +184,66 @@ def _check_steps(
     )
 
 
+def _check_earlier(plan: Plan, answers: tuple[Answer, ...], earlier: Path | str) -> str:
+    """The earlier release is of the same series, and its periods have the same noisy sums."""
+    verify(earlier)
+    opened = open_folder(earlier)
+    before = opened.plan()
+    if not plan.series or not before.series or plan.period_record(0) != before.period_record(0):
+        raise VerificationFailed("the earlier release is not one of the same series")
+    (known,), _ = replay_answers(before, opened.files["measurements.parquet"], most=opened.cells)
+    (series,) = answers
+    assert isinstance(known, Measurement)
+    assert isinstance(series, Measurement)
+    size = min(known.noisy_values.size, series.noisy_values.size)
+    if not np.array_equal(known.noisy_values[:size], series.noisy_values[:size]):
+        raise VerificationFailed("the earlier release has other answers for the same periods of the series")
+    return "the periods of the earlier release have the same answers here"
+
+
+def _check_series(
+    entries: tuple[Entry, ...], certificate: Mapping[str, Any], plan: Plan, answers: tuple[Answer, ...]
+) -> str:
+    """One charge pays for all periods, and the values of each are its recorded answer."""
+    (series,) = answers
+    assert isinstance(series, Measurement)
+    assert isinstance(series.request.counted, RunningSums)
+    answered = {
+        each.description["charge"]: each.description["sha256"] for each in entries if each.kind == "answer"
+    }
+    periods = np.split(series.noisy_values, series.request.counted.periods)
+    first: Entry | None = None
+    for place, values in enumerate(periods):
+        wanted = digest(plan.period_record(place))
+        found = [each for each in entries if each.kind == "charge" and each.plan_digest == wanted]
+        entry = next((each for each in found if each.sequence in answered), None)
+        if entry is None:
+            raise VerificationFailed(f"the ledger holds no answer for period {place + 1} of this series")
+        first = first or entry
+        paid = entry.costs == plan.costs if place == 0 else entry.description.get("part_of") == first.sequence
+        if not paid:
+            raise VerificationFailed(
+                f"the ledger's entry for period {place + 1} of this series charges another plan"
+            )
+        if hashlib.sha256(values.astype("<i8").tobytes()).hexdigest() != answered[entry.sequence]:
+            raise VerificationFailed(
+                f"measurements.parquet: period {place + 1} is not what the ledger recorded"
+            )
+    if first is None or describe_entry(first) != certificate["ledger"]:
+        raise VerificationFailed("the ledger holds no charge for this release")
+    return (
+        f"the ledger's chain is whole, entry {first.sequence} charges all periods of this series, and its "
+        f"measurements are the recorded answers of {len(periods)} of them"
+    )
+
+
 def _check_ledger(
     entries: tuple[Entry, ...], certificate: Mapping[str, Any], plan: Plan, measurements: bytes
 ) -> str:
     stated = certificate["ledger"]
     for entry in entries:
         if describe_entry(entry) == stated:
-            if entry.plan_digest != plan.digest or entry.costs != plan.costs:
+            if entry.plan_digest not in (plan.asked_digest, plan.digest) or entry.costs != plan.costs:
                 raise VerificationFailed("the ledger's entry for this release charges another plan")
             answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
             if not any(each.kind == "answer" and each.description == answer for each in entries):
@@ -214,8 +274,9 @@ def check_file(name: str, stored: bytes | None, derived: bytes | None, *, rows: 
         found = find_differences(stored, derived, rows=rows)
     except (pa.ArrowException, OSError, ValueError, SourceError):
         raise VerificationFailed(failed) from None
-    # The table is also there as text, so nothing of it may differ.
-    if not plain or not all(each.is_small and name != "table.parquet" for each in found):
+    # Tables are also there as text, so nothing of them may differ.
+    exact = name in ("table.parquet", "parents.parquet")
+    if not plain or not all(each.is_small and not exact for each in found):
         raise VerificationFailed(f"{failed}: {describe_differences(found)}")
     if found:
         return f"{name} follows from the measurements, but for last bits: {describe_differences(found)}"

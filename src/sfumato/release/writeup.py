@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato.exact import format_exact, round_up
 from sfumato.questions import Answer, Ask, Request, ask_cost, request_grid, request_size
+from sfumato.recipes import FILE_KEYS
 
 if TYPE_CHECKING:
     from sfumato.recipes import Plan
@@ -60,8 +61,17 @@ def _summary(plan: Plan, total: Mapping[str, Any]) -> str:
         f"epsilon {epsilon} at delta {delta}" for delta, epsilon in total["epsilon_at_delta"].items()
     )
     pure = f"**epsilon = {total['epsilon']}** (pure), " if total["epsilon"] is not None else ""
+    unit = plan.table.unit
+    whole = f"{unit.column}, with all its records, {unit.neighbours}"
+    protected = f"one individual ({unit.describe() if plan.table.family is None else whole})"
+    if unit.period is not None:
+        protected = (
+            f"**what one `{unit.column}` did in one `{unit.period}`, and not all that it did** "
+            f"({unit.describe()}). Whoever has records in k values of `{unit.period}` is protected as by k "
+            "times the epsilon"
+        )
     return (
-        f"What is protected: one individual ({plan.table.unit.describe()}). "
+        f"What is protected: {protected}. "
         f"What this release spends: {pure}rho = {_up(total['rho'])}; {readings}."
     )
 
@@ -80,6 +90,8 @@ def _bounding(table: Table) -> str:
             f"Of an individual with more than {unit.max_records} records, {unit.max_records} are kept, "
             "in the order of a digest of that individual's identifier and the record's own codes"
         )
+    if unit.period is not None:
+        how += f". Here an individual is one `{unit.column}` in one `{unit.period}`"
     whose = ""
     if table.reference is not None:
         names = (
@@ -112,7 +124,7 @@ def _public_facts(plan: Plan) -> str:
 def _public_files(plan: Plan) -> list[str]:
     """The files that were read as public, with their digests, and what nobody can check of them."""
     recipe = plan.recipe.to_record()
-    read = [recipe[key] for key in ("public", "asked") if isinstance(recipe.get(key), Mapping)]
+    read = [recipe[key] for key in FILE_KEYS if isinstance(recipe.get(key), Mapping)]
     files = [f"`{each['file']}` (sha256 {each['sha256']})" for each in read]
     origins = [plan.table.columns[name].origin for name in plan.columns]
     files += [origin for origin in origins if _DIGEST.search(origin)]

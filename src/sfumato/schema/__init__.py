@@ -9,6 +9,7 @@ from sfumato.schema.column import OTHER, Column, column_spec, parse_column, refu
 from sfumato.schema.contest import Parameters, Run, read_parameters
 from sfumato.schema.domain import Bins, Domain, IntegerRange, Label, Period, Tuples, Values
 from sfumato.schema.draft import Known, draft_project, merge_known, name_table
+from sfumato.schema.family import Family, relate_tables
 from sfumato.schema.part import Part, split_people
 from sfumato.schema.project import (
     Project,
@@ -27,6 +28,7 @@ __all__ = [
     "Bins",
     "Column",
     "Domain",
+    "Family",
     "IntegerRange",
     "Known",
     "Label",
@@ -56,6 +58,7 @@ __all__ = [
     "read_toml",
     "refuse_private_file",
     "refuse_unknown_keys",
+    "relate_tables",
     "split_people",
     "suggest_name",
     "table_spec",

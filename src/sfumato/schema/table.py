@@ -21,6 +21,7 @@ from sfumato.schema.rules import Rule, parse_impossible, parse_rule, rule_spec
 
 if TYPE_CHECKING:
     from sfumato.schema.domain import Label
+    from sfumato.schema.family import Family
     from sfumato.schema.part import Part
 
 Neighbours = Literal["add-remove", "replace"]
@@ -73,6 +74,9 @@ class PrivacyUnit:
     (`add-remove`) or exchanged for any other records (`replace`). With `private_records` nobody knows a good
     bound: every statement chooses one, and `max_records` is what it is at most.
 
+    With a `period`, a column, an individual is what one value of the unit column did in one period: that is
+    protected, and not all that it did in several of them.
+
     >>> PrivacyUnit(column="resident", max_records=20).describe()
     'resident, at most 20 records, add-remove'
     """
@@ -82,6 +86,7 @@ class PrivacyUnit:
     neighbours: Neighbours = "add-remove"
     max_groups: int | None = None
     private_records: bool = False
+    period: str | None = None
 
     def __post_init__(self) -> None:
         if self.neighbours not in ("add-remove", "replace"):
@@ -96,9 +101,22 @@ class PrivacyUnit:
         if self.column is None and self.max_records != 1:
             raise SchemaError("with unit = 'row' every row is an individual, so max_records must be 1")
 
+    @property
+    def name(self) -> str:
+        """What is protected, as costs and certificates name it.
+
+        >>> PrivacyUnit(column="resident", max_records=2, period="month").name
+        'resident x month'
+        """
+        if self.period is not None:
+            return f"{self.column} x {self.period}"
+        return self.column or "row"
+
     def describe(self) -> str:
         """The unit in one line."""
-        name = self.column or "row"
+        name = self.name
+        if self.period is not None:
+            name += f" (one {self.column}'s records of one {self.period}, not of all)"
         records = "1 record" if self.max_records == 1 else f"at most {self.max_records} records"
         chosen = ", or fewer that are chosen privately" if self.private_records else ""
         return f"{name}, {records}{chosen}, {self.neighbours}"
@@ -148,6 +166,8 @@ class Table:
     reference: Reference | None = None
     part: Part | None = None
     """The part of its people that is asked; None for all of them. No part of its description."""
+    family: Family | None = None
+    """The family whose records these are; then its description is that of the family's tables."""
 
     def __post_init__(self) -> None:
         if self.sealed not in ("memory", "file"):
@@ -165,6 +185,16 @@ class Table:
             if twin != name:
                 # SQL does not tell such names apart, and would take the codes of one for those of the other.
                 raise SchemaError(f"table {self.name!r}: columns {twin!r} and {name!r} differ in case only")
+        period = self.unit.period
+        if period is not None and (period not in self.columns or self.columns[period].domain is None):
+            raise SchemaError(
+                f"table {self.name!r}: the period of the unit, {period!r}, must be a column with a domain; "
+                f"describe it as [tables.{self.name}.columns.{period}]"
+            )
+        if period is not None and (self.reference is not None or self.unit.private_records):
+            raise SchemaError(
+                f"table {self.name!r}: a unit with a period needs a stated max_records, and no references"
+            )
         unit = None if self.unit.column is None else folded.get(self.unit.column.casefold())
         if unit is not None:
             column = self.columns[unit]
@@ -273,7 +303,15 @@ def parse_public(name: str, spec: Mapping[str, Any]) -> PublicTable:
 
 
 def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
-    """The description that reads back as `table` with the named columns only."""
+    """The description that reads back as `table` with the named columns only.
+
+    That of a family's records is the description of its table of children, with that of the parents inside.
+    """
+    if table.family is not None:
+        return _family_spec(table.family)
+    period = table.unit.period
+    if period is not None:
+        columns = tuple(dict.fromkeys((*columns, period)))
     impossible: list[Any] = [
         {name: list(labels) for name, labels in rule.items()}
         for rule in table.impossible
@@ -284,7 +322,7 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     rules = [rule_spec(rule) for rule in kept if rule.kind != "impossible"]
     return {
         "source": public_location(table.source),
-        "unit": table.unit.column or "row",
+        "unit": table.unit.name if period is None else [table.unit.column, period],
         "max_records": "private" if table.unit.private_records else table.unit.max_records,
         "neighbours": table.unit.neighbours,
         "bounding": table.bounding,
@@ -297,11 +335,20 @@ def table_spec(table: Table, columns: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _reference_spec(reference: Reference) -> dict[str, Any]:
+def _reference_spec(reference: Reference, columns: tuple[str, ...] = ()) -> dict[str, Any]:
     """A reference with the description of the table it leads to, so that it reads back by itself."""
     parent = reference.table
-    facts = {"table": parent.name, "key": reference.key, **table_spec(parent, ())}
+    facts = {"table": parent.name, "key": reference.key, **table_spec(parent, columns)}
     return {reference.column: facts}
+
+
+def _family_spec(family: Family) -> dict[str, Any]:
+    child = family.child
+    ordered = (family.order,) if family.order in child.columns and family.order is not None else ()
+    spec = table_spec(child, tuple(dict.fromkeys((*family.columns, *ordered))))
+    if child.reference is not None:
+        spec["references"] = _reference_spec(child.reference, family.parent_columns)
+    return spec
 
 
 def cap_records(table: Table, most: int) -> Table:
@@ -439,6 +486,8 @@ def _parse_reference(
     if isinstance(others[table], dict) and others[table].get("public"):
         raise SchemaError(f"references: table {table!r} is public, and its rows are nobody's")
     parent = parse_table(table, others[table], folder=folder, others=others, above=path)
+    if parent.unit.period is not None:
+        raise SchemaError(f"references: table {table!r} has a unit over time, which no other table shares")
     if parent.unit.column is None:
         raise SchemaError(
             f'references: table {table!r} has unit = "row", so it names nobody whose records those of '
@@ -467,7 +516,11 @@ def _derive_unit(spec: Mapping[str, Any], reference: Reference) -> PrivacyUnit:
 
 
 def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
-    unit = spec.get("unit")
+    unit, period = spec.get("unit"), None
+    if isinstance(unit, list):
+        if len(unit) != 2 or not all(isinstance(each, str) and each for each in unit) or unit[0] == "row":
+            raise SchemaError("a unit over time is two columns, who and when: unit = ['person', 'month']")
+        unit, period = unit
     if not isinstance(unit, str) or not unit or unit == "TODO":
         raise SchemaError("unit must name the column that identifies an individual, or be 'row'")
     neighbours = spec.get("neighbours", "add-remove")
@@ -485,4 +538,5 @@ def _parse_unit(spec: Mapping[str, Any]) -> PrivacyUnit:
         private_records=private,
         neighbours=neighbours,
         max_groups=spec.get("max_groups"),
+        period=period,
     )

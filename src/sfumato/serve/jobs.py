@@ -27,7 +27,7 @@ from sfumato.errors import (
     SourceError,
     TooManyRequests,
 )
-from sfumato.recipes import RecipeFile, parse_recipe
+from sfumato.recipes import FILE_KEYS, RecipeFile, parse_recipe
 from sfumato.schema import parse_toml
 from sfumato.serve.clock import next_reply
 
@@ -282,7 +282,7 @@ class Jobs:
         except SchemaError as error:
             raise RecipeError(str(error)) from None
         home = self._curator.project.folder
-        for key in ("public", "asked"):
+        for key in FILE_KEYS:
             named = document.get(key)
             if not isinstance(named, str):
                 continue

@@ -87,7 +87,7 @@ def list_tables(project: Project) -> pa.Table:
         {
             "name": pa.array(names, pa.string()),
             "kind": pa.array(["private"] * len(project.tables) + ["public"] * len(rest), pa.string()),
-            "unit": pa.array([*(table.unit.column or "row" for _, table in private), *rest], pa.string()),
+            "unit": pa.array([*(table.unit.name for _, table in private), *rest], pa.string()),
             "max_records": pa.array([*(table.unit.max_records for _, table in private), *rest], pa.int64()),
             "max_groups": pa.array([*(table.unit.max_groups for _, table in private), *rest], pa.int64()),
             "columns": pa.array([*(", ".join(table.columns) for _, table in private), *rest], pa.string()),

@@ -1,0 +1,137 @@
+"""The answers to a series: one charge for its whole horizon, one answer for every period, never another.
+
+A period is named by what is asked and by its place, not by the version of its table: the table grows from one
+to the next, and what was answered of a period stays its answer. Proof: docs/proofs/running.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.curator.door import open_charge
+from sfumato.engines.base import sign_version
+from sfumato.errors import SourceError
+from sfumato.exact import digest
+from sfumato.questions import Answer, Ask, Measurement, Request, RunningSums, request_grid
+from sfumato.recipes import Plan, Product, follow_recipe
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Entry, Ledger
+    from sfumato.curator.door import Bill
+    from sfumato.engines import Engine, TrueCounts
+    from sfumato.noise import NoiseSource
+
+
+class Series:
+    """The answers to the periods of a series, each under its part of one durable charge, or found again.
+
+    Privacy: the first period charges for all of them, before a record is read. Every period is answered once,
+    after the one before it, from what arrived until then; noise is drawn for it alone.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        bill: Bill,
+        *,
+        ledger: Ledger,
+        noise: NoiseSource | None,
+        engine: Engine,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._plan, self._bill, self._ledger = plan, bill, ledger
+        self._noise, self._engine, self._show = noise, engine, progress
+        self._stream = _name_stream(plan)
+        self.entries: tuple[Entry, ...] = ()
+        self.charged = False
+        self.resumed = False
+
+    def run(self) -> tuple[tuple[Answer, ...], Product]:
+        """The answers of all periods so far, and what the recipe made of them."""
+        return follow_recipe(self._plan, answer=self._answer, progress=self._show)
+
+    def _answer(self, asks: tuple[Ask, ...]) -> tuple[Answer, ...]:
+        (request,) = asks
+        assert isinstance(request, Request)
+        assert isinstance(request.counted, RunningSums)
+        periods = range(request.counted.periods)
+        values = np.concatenate([self._answer_period(request, request.counted, each) for each in periods])
+        grid = request_grid(self._plan.table, request)
+        return (Measurement(request=request, noisy_values=values, grid=grid),)
+
+    def _answer_period(self, request: Request, question: RunningSums, period: int) -> NDArray[np.int64]:
+        record = self._plan.period_record(period)
+        before = tuple(each.hash for each in self.entries)
+        bill = replace(
+            self._bill,
+            digest=digest(record),
+            description=record,
+            costs=() if period else self._plan.costs,
+            part_of=self.entries[0] if period else None,
+            at_most=None if period else self._bill.at_most,
+            version=lambda secret: _sign_stream(self._stream, secret),
+        )
+
+        def prepare() -> None:
+            self._engine.check_arrivals(self._stream, before)
+
+        with open_charge(
+            bill, ledger=self._ledger, noise=self._noise, prepare=prepare, progress=self._show
+        ) as charge:
+            self.entries += (charge.entry,)
+            if charge.answer is not None:
+                return np.frombuffer(charge.answer, "<i8").astype(np.int64)
+            self.charged = self.charged or not charge.resumed
+            self.resumed = self.resumed or charge.resumed
+            noisy = charge.measure(
+                lambda: self._read(question, (*before, charge.entry.hash)),
+                lambda exact, noise: noise.add_noise(
+                    exact.true_values, kind=request.noise, scale=request.scale
+                ),
+            )
+            charge.store(noisy.astype("<i8").tobytes())
+            return noisy
+
+    def _read(self, question: RunningSums, entries: tuple[str, ...]) -> TrueCounts:
+        table, secret = self._plan.table, self._ledger.secret
+        version = self._engine.version(table, secret=secret)
+        sums = self._engine.sum_arrivals(
+            table,
+            question,
+            stream=self._stream,
+            entries=entries,
+            secret=secret,
+            progress=self._show,
+        )
+        if self._engine.version(table, secret=secret) != version:
+            raise SourceError(f"table {table.name!r}: its source changed while it was read; run it again")
+        return sums
+
+
+def find_series(plan: Plan, ledger: Ledger) -> tuple[bool, bool]:
+    """Whether all periods of a series were answered before, and whether it was begun, so that it is paid."""
+    (request,) = plan.requests
+    assert isinstance(request.counted, RunningSums)
+    version = _sign_stream(_name_stream(plan), ledger.secret)
+
+    def find(period: int) -> bool:
+        name = digest(plan.period_record(period))
+        return ledger.find_answer(plan_digest=name, table_version=version) is not None
+
+    first = digest(plan.period_record(0))
+    begun = ledger.find_progress(plan_digest=first, table_version=version) is not None or find(0)
+    return begun and find(request.counted.periods - 1), begun
+
+
+def _name_stream(plan: Plan) -> str:
+    return digest({key: value for key, value in plan.period_record(0).items() if key != "period"})
+
+
+def _sign_stream(stream: str, secret: bytes) -> str:
+    """In place of the version of a table, which changes as it grows: a digest that stays."""
+    return sign_version(f"series {stream}", secret=secret)

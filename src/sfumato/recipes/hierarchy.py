@@ -1,0 +1,593 @@
+"""Levels that add up: counts of a tree of places or kinds, crossed with other columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sfumato.accounting import discrete_gaussian_sigma
+from sfumato.accounting.cost import SMOOTHING
+from sfumato.errors import RecipeError
+from sfumato.exact import parse_positive, parse_whole, round_up
+from sfumato.models.cumulative import REACH
+from sfumato.models.hierarchy import Fitted, Level, fit_levels
+from sfumato.questions import Marginal, Measurement, Queries, Request, in_records, request_sensitivity
+from sfumato.recipes.base import (
+    Conversation,
+    Options,
+    Plan,
+    Product,
+    column_labels,
+    is_column_list,
+    refuse_clash,
+    released_names,
+)
+from sfumato.recipes.cell_counts import Noise, check_noise
+from sfumato.recipes.public import open_public, parse_public
+from sfumato.tables.arrays import label_array, to_arrow
+
+if TYPE_CHECKING:
+    from sfumato.schema import Column, Label, Table
+
+TOTAL = "total"
+"""The level of one node, the count of everything."""
+
+_TIMES = " x "
+_RELEASED = ("level", "count", "low_95", "high_95")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy(Options):
+    """Counts at every level of a tree over `column`, crossed with the columns `by`, that add up exactly.
+
+    `tree` is a public table (a file, or its rows with a header) whose first column has the values of `column`
+    and the others what they are parts of, finest first. `levels` are what is measured, from the coarsest to
+    `column` crossed with all of `by`, such as ["total", "county", "county x month", "tract x month"]; each
+    refines the one before. `shares` divides the budget among them, or `errors` states the error that each may
+    have. `known` are counts of whole levels that are public anyhow and are met exactly.
+
+    Privacy: every level is a histogram of the same bounded records with noise of its own, and the costs add
+    up to epsilon; all that makes levels agree is post-processing. What is `known` is not protected
+    (docs/proofs/hierarchy.md).
+
+    >>> Hierarchy(table="incidents", column="tract", tree=[["tract", "county"], ["t1", "c1"]]).kind
+    'hierarchy'
+    """
+
+    kind: ClassVar[str] = "hierarchy"
+
+    column: str
+    tree: Any = None
+    by: Sequence[str] = ()
+    levels: Sequence[str] | None = None
+    shares: Mapping[str, Any] | None = None
+    errors: Mapping[str, Any] | None = None
+    known: Mapping[str, Any] | None = None
+    noise: Noise = "auto"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            raise RecipeError("hierarchy: column must name the column of the finest places or kinds")
+        if self.by not in ((), []) and not is_column_list(self.by):
+            raise RecipeError("hierarchy: by must list columns that the tree is crossed with, none twice")
+        if self.column in self.by:
+            raise RecipeError(f"hierarchy: {self.column!r} is the column of the tree, so it is not in by")
+        if self.levels is not None and not is_column_list(self.levels):
+            raise RecipeError("hierarchy: levels must list what is measured, such as ['total', 'county']")
+        if self.shares is not None and self.errors is not None:
+            raise RecipeError("hierarchy: shares and errors both divide the budget; give one of them")
+        check_noise(self.noise, kind=self.kind)
+        self._keep(
+            by=tuple(self.by),
+            levels=None if self.levels is None else tuple(self.levels),
+            tree=_parse_tree(self.tree),
+            known=_parse_known(self.known),
+            **{key: _parse_amounts(getattr(self, key), key=key) for key in ("shares", "errors")},
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; what is not given is left out."""
+        record = Options.to_record(self)
+        return {key: value for key, value in record.items() if value is not None}
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """One request per level that is not known."""
+        if len(epsilons) != 1:
+            raise RecipeError("hierarchy: levels are divided one epsilon; make one release for each")
+        if self.noise == "gaussian" and delta == 0:
+            raise RecipeError("hierarchy: Gaussian noise needs delta above zero")
+        recipe = self
+        if isinstance(self.tree, str):
+            rows, record = open_public(self.tree)
+            lists = [rows.column_names, *(list(row.values()) for row in rows.to_pylist())]
+            recipe = replace(self, tree={**record, "rows": lists})
+        shape = _Shape.of(recipe, table)
+        requests = min(
+            (shape.list_requests(table, kind, epsilons[0], delta) for kind in recipe._kinds(delta)),
+            key=lambda found: found[-1].standard_deviation,
+        )
+        recipe._check_errors(table, shape, requests)
+        return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """Every level with whole counts that add up, and with intervals."""
+        answers = yield plan.requests
+        shape = _Shape.of(self, plan.table)
+        noisy: dict[str, tuple[NDArray[np.float64], float]] = {}
+        for answer in answers:
+            assert isinstance(answer, Measurement)
+            noisy[answer.request.name] = in_records(answer)
+        levels = []
+        for place, name in enumerate(shape.names):
+            if name in shape.known:
+                values, variance = shape.known[name].astype(np.float64), 0.0
+            else:
+                values, deviation = noisy[_request_name(name)]
+                variance = deviation**2
+            levels.append(Level(values=values, variance=variance, parents=shape.parents(place)))
+        progress("making levels agree")
+        fitted = fit_levels(levels)
+        reach = REACH[plan.requests[0].noise]
+        tables = [
+            shape.tabulate(plan.table, name, found, reach=reach)
+            for name, found in zip(shape.names, fitted, strict=True)
+        ]
+        facts = [
+            {
+                "level": name,
+                "nodes": found.counts.size,
+                "known": name in shape.known,
+                "alone_95": f"{reach * math.sqrt(level.variance):.6g}",
+                "fitted_95": f"{reach * math.sqrt(float(found.variances.max())):.6g}",
+            }
+            for name, level, found in zip(shape.names, levels, fitted, strict=True)
+        ]
+        released = pa.concat_tables(tables).unify_dictionaries()
+        return Product(table=released, varied=("count", "low_95", "high_95"), facts={"levels": facts})
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        shape = _Shape.of(self, plan.table)
+        known = [f"`{name}`" for name in shape.names if name in shape.known]
+        facts = {
+            "table": plan.table.name,
+            "levels": ", ".join(f"{name} ({shape.size(name):,})" for name in shape.names),
+            "measured": len(plan.requests),
+            "known": _KNOWN.format(levels=", ".join(known)) if known else "",
+        }
+        return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
+
+    def _kinds(self, delta: Fraction) -> tuple[Literal["laplace", "gaussian"], ...]:
+        if self.noise == "auto":
+            return ("laplace", "gaussian") if delta else ("laplace",)
+        return (self.noise,)
+
+    def _check_errors(self, table: Table, shape: _Shape, requests: tuple[Request, ...]) -> None:
+        """Raises an error if a level would err by more than was stated, before anything is charged."""
+        for name, request in zip(shape.measured, requests, strict=True):
+            wanted = None if self.errors is None else self.errors[name]
+            found = request.interval / request.counted.grid(table)
+            if wanted is not None and found > wanted:
+                raise RecipeError(
+                    f"hierarchy: with this epsilon {name!r} errs by up to {found:.4g} in 95 %, and errors "
+                    f"allows {float(wanted):.4g}; epsilon must be about {found / float(wanted):.3g} times as "
+                    "large, or the errors"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tree:
+    """Columns above the leaves, coarsest first, and for each the place of every leaf and the labels."""
+
+    names: tuple[str, ...]
+    places: tuple[NDArray[np.int64], ...]
+    labels: tuple[tuple[tuple[str, ...], ...], ...]
+    """By level, for every node its own label and those above it, coarsest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shape:
+    """The levels of a recipe over a table: their nodes, and what each is a part of."""
+
+    recipe: Hierarchy
+    tree: _Tree
+    leaves: int
+    sizes: Mapping[str, int]
+    names: tuple[str, ...]
+    columns: Mapping[str, tuple[str | None, tuple[str, ...]]]
+    """By level: the column of the tree or None, and those of `by`."""
+    known: Mapping[str, NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, recipe: Hierarchy, table: Table) -> _Shape:
+        by = tuple(recipe.by)
+        table.cells((recipe.column, *by))
+        leaf = table.column(recipe.column)
+        tree = _read_tree(recipe.tree, leaf)
+        clash = set(tree.names) & {*table.columns, TOTAL}
+        if clash:
+            raise RecipeError(
+                f"hierarchy: the tree has a level {min(clash)!r}, which is a column of the table, or taken; "
+                "give it another name"
+            )
+        names = recipe.levels
+        if names is None:
+            names = (TOTAL, *(_TIMES.join((each, *by)) for each in (*tree.names, recipe.column)))
+        columns = {name: _read_level(name, recipe.column, tree, by) for name in names}
+        shape = cls(
+            recipe=recipe,
+            tree=tree,
+            leaves=leaf.size,
+            sizes={name: table.column(name).size for name in by},
+            names=tuple(names),
+            columns=columns,
+            known={},
+        )
+        shape._check_chain()
+        released = released_names(table, (recipe.column, *by))
+        refuse_clash(recipe.kind, [*_RELEASED, *tree.names, *released])
+        return replace(shape, known=shape._read_known(table))
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The levels that are not known."""
+        return tuple(name for name in self.names if name not in self.known)
+
+    def size(self, name: str) -> int:
+        """The number of nodes of a level."""
+        node, crossed = self.columns[name]
+        return self._nodes(node) * math.prod(self.sizes[each] for each in crossed)
+
+    def _nodes(self, node: str | None) -> int:
+        if node is None:
+            return 1
+        return self.leaves if node == self.recipe.column else len(self.tree.labels[self._depth(node)])
+
+    def _depth(self, node: str | None) -> int:
+        """How far down a column of the tree is; -1 for none."""
+        if node is None:
+            return -1
+        return (*self.tree.names, self.recipe.column).index(node)
+
+    def _above(self, node: str | None) -> NDArray[np.int64]:
+        """For every leaf, its place among the nodes of a column of the tree."""
+        if node is None:
+            return np.zeros(self.leaves, np.int64)
+        depth = self._depth(node)
+        return self.tree.places[depth] if depth < len(self.tree.names) else np.arange(self.leaves)
+
+    def _check_chain(self) -> None:
+        for one, other in pairwise(self.names):
+            (node, crossed), (finer, more) = self.columns[one], self.columns[other]
+            if self._depth(node) > self._depth(finer) or not set(crossed) <= set(more):
+                raise RecipeError(
+                    f"hierarchy: levels go from coarse to fine, and {other!r} does not refine {one!r}; a "
+                    "level keeps all columns of the one before, or finer ones of the tree"
+                )
+        finest = (self.recipe.column, tuple(self.recipe.by))
+        if self.columns[self.names[-1]] != finest:
+            raise RecipeError(
+                f"hierarchy: the last of levels is the finest, {_TIMES.join((finest[0], *finest[1]))!r}"
+            )
+
+    def parents(self, place: int) -> NDArray[np.int64] | None:
+        """For every node of a level, its parent in the level above; None for the first level."""
+        if place == 0:
+            return None
+        (node, crossed), (finer, more) = (self.columns[self.names[each]] for each in (place - 1, place))
+        found = np.zeros(self._nodes(finer), np.int64)
+        found[self._above(finer)] = self._above(node)
+        for each in more:
+            size = self.sizes[each]
+            inner = np.arange(size) if each in crossed else np.zeros(size, np.int64)
+            found = (found[:, None] * (size if each in crossed else 1) + inner).reshape(-1)
+        return found
+
+    def queries(self, name: str) -> Queries | None:
+        """The sums of cells that are the nodes of a level; None for the finest."""
+        node, crossed = self.columns[name]
+        if name == self.names[-1]:
+            return None
+        found = self._above(node)
+        for each in self.recipe.by:
+            size = self.sizes[each]
+            inner = np.arange(size) if each in crossed else np.zeros(size, np.int64)
+            found = (found[:, None] * (size if each in crossed else 1) + inner).reshape(-1)
+        starts = np.concatenate(([0], np.cumsum(np.bincount(found, minlength=self.size(name)))))
+        members = np.argsort(found, kind="stable").astype(np.int32)
+        weights = np.ones(found.size, np.int32)
+        return Queries(cells=found.size, grid=1, starts=starts, members=members, weights=weights)
+
+    def list_requests(
+        self, table: Table, noise: Literal["laplace", "gaussian"], epsilon: Fraction, delta: Fraction
+    ) -> tuple[Request, ...]:
+        """One request for every level that is measured, each with its share of the budget."""
+        columns = (self.recipe.column, *self.recipe.by)
+        probe = Request(name="level", counted=Marginal(columns), noise=noise, scale=Fraction(1))
+        sensitivity = request_sensitivity(table, probe)
+
+        def scale(share: Fraction) -> Fraction:
+            if noise == "laplace":
+                return sensitivity / (epsilon * share)
+            alone = discrete_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+            # mu squared is s^2 / (sigma^2 - 4), and a level has its share of it.
+            return round_up(math.sqrt((alone**2 - SMOOTHING) / float(share) + SMOOTHING), places=6)
+
+        shares = self._shares(noise)
+        return tuple(
+            Request(
+                name=_request_name(name),
+                counted=Marginal(columns, self.queries(name)),
+                noise=noise,
+                scale=scale(shares[name]),
+            )
+            for name in self.measured
+        )
+
+    def _shares(self, noise: Literal["laplace", "gaussian"]) -> dict[str, Fraction]:
+        """The share of the budget that each measured level has: of epsilon, or of the square of mu."""
+        recipe, measured = self.recipe, self.measured
+        if not measured:
+            raise RecipeError("hierarchy: all levels are known, so there is nothing to measure")
+        given = recipe.shares if recipe.shares is not None else recipe.errors
+        if given is None:
+            return dict.fromkeys(measured, Fraction(1, len(measured)))
+        key = "shares" if recipe.shares is not None else "errors"
+        odd = sorted(set(given) ^ set(measured))
+        if odd:
+            raise RecipeError(
+                f"hierarchy: {key} must name every level that is measured and no other; see {odd[0]!r}"
+            )
+        power = 1 if noise == "laplace" else 2
+        amounts = {
+            name: given[name] if recipe.shares is not None else 1 / given[name] ** power for name in measured
+        }
+        total = sum(amounts.values())
+        return {name: amount / total for name, amount in amounts.items()}
+
+    def _read_known(self, table: Table) -> dict[str, NDArray[np.int64]]:
+        """The counts of the levels that are known, node by node, which must add up among each other."""
+        known: dict[str, NDArray[np.int64]] = {}
+        for name, given in (self.recipe.known or {}).items():
+            if name not in self.names:
+                raise RecipeError(f"hierarchy: known names {name!r}, which is none of the levels")
+            known[name] = np.array([given]) if isinstance(given, int) else self._match(name, given, table)
+            if known[name].size != self.size(name):
+                raise RecipeError(f"hierarchy: known must list every node of {name!r} with its count")
+        for place, name in enumerate(self.names):
+            if name in known and not self._adds_up(place, known):
+                raise RecipeError(
+                    f"hierarchy: the known counts of {name!r} do not add up to those known above"
+                )
+        return known
+
+    def _adds_up(self, place: int, known: Mapping[str, NDArray[np.int64]]) -> bool:
+        """Whether the known counts of a level add up to those of the next known level above it."""
+        counts = known[self.names[place]]
+        while place > 0:
+            parents = self.parents(place)
+            assert parents is not None
+            place -= 1
+            counts = np.bincount(parents, counts, self.size(self.names[place])).astype(np.int64)
+            if self.names[place] in known:
+                return bool((counts == known[self.names[place]]).all())
+        return True
+
+    def _match(self, name: str, rows: list[list[Any]], table: Table) -> NDArray[np.int64]:
+        """The known counts of a level in the order of its nodes; every node must be listed once."""
+        keys = self._labels(name, table)
+        found: dict[tuple[str, ...], int] = {}
+        for row in rows:
+            key = tuple(str(label) for label in row[:-1])
+            if key in found:
+                raise RecipeError(f"hierarchy: known lists a node of {name!r} twice")
+            found[key] = row[-1]
+        lacking = next((key for key in keys if key not in found), None)
+        if lacking is not None or len(found) != len(keys):
+            raise RecipeError(
+                f"hierarchy: known must list every node of {name!r} once, as its labels and its count"
+                + ("" if lacking is None else f"; it lacks {_TIMES.join(lacking)!r}")
+            )
+        return np.array([found[key] for key in keys], np.int64)
+
+    def _labels(self, name: str, table: Table) -> list[tuple[str, ...]]:
+        """The labels of every node of a level, one for the tree and one for each crossed column."""
+        node, crossed = self.columns[name]
+        found: list[tuple[str, ...]] = [()]
+        if node is not None:
+            depth = self._depth(node)
+            if depth < len(self.tree.names):
+                found = [(labels[-1],) for labels in self.tree.labels[depth]]
+            else:
+                found = [(str(label),) for label in table.column(node).labels]
+        for each in crossed:
+            labels = [str(label) for label in table.column(each).labels]
+            found = [(*before, label) for before in found for label in labels]
+        if len(set(found)) != len(found):
+            raise RecipeError(f"hierarchy: labels of {name!r} occur twice, so known cannot tell its nodes")
+        return found
+
+    def tabulate(self, table: Table, name: str, found: Fitted, *, reach: float) -> pa.Table:
+        """One level as rows: what its nodes are, their counts and their intervals."""
+        node, crossed = self.columns[name]
+        size = self.size(name)
+        inner = math.prod(self.sizes[each] for each in crossed)
+        places = np.repeat(np.arange(self._nodes(node)), inner)
+        columns: dict[str, pa.Array] = {"level": label_array(np.zeros(size, np.int32), (name,))}
+        depth = self._depth(node)
+        for above, label_name in enumerate(self.tree.names):
+            if depth < above:
+                columns[label_name] = pa.nulls(size, pa.dictionary(pa.int32(), pa.string()))
+                continue
+            first = np.zeros(self._nodes(node), np.int64)
+            first[self._above(node)] = self.tree.places[above]
+            own = tuple(each[-1] for each in self.tree.labels[above])
+            columns[label_name] = label_array(first[places].astype(np.int32), own)
+        codes = {self.recipe.column: places if node == self.recipe.column else None}
+        for each in self.recipe.by:
+            codes[each] = None
+            if each in crossed:
+                inner //= self.sizes[each]
+                codes[each] = (np.arange(size) // inner) % self.sizes[each]
+        for each, which in codes.items():
+            for label_name, labels in column_labels(table.column(each)).items():
+                columns[label_name] = _label(which, labels, size)
+        half = reach * np.sqrt(found.variances)
+        low = np.floor(np.maximum(found.estimates - half, 0.0) + _SLACK).astype(np.int64)
+        high = np.ceil(np.maximum(found.estimates + half, 0.0) - _SLACK).astype(np.int64)
+        counts = found.counts
+        columns["count"] = to_arrow(counts)
+        columns["low_95"] = to_arrow(np.minimum(low, counts))
+        columns["high_95"] = to_arrow(np.maximum(high, counts))
+        return pa.table(columns)
+
+
+# Whole numbers are rounded to from floats, which another order of adding up may change in the last places.
+_SLACK = 1e-6
+
+
+def _label(codes: NDArray[np.int64] | None, labels: tuple[Label, ...], size: int) -> pa.Array:
+    """The labels behind codes, or as many nulls where a level does not tell the column."""
+    if codes is not None:
+        return label_array(codes.astype(np.int32), labels)
+    return pa.nulls(size, label_array(np.zeros(0, np.int32), labels).type)
+
+
+def _request_name(name: str) -> str:
+    return f"counts of {name}"
+
+
+def _read_level(name: str, leaf: str, tree: _Tree, by: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """What a level is made of: a column of the tree, if any, and columns of `by` in their order."""
+    if name == TOTAL:
+        return None, ()
+    parts = name.split(_TIMES)
+    nodes = [part for part in parts if part in (*tree.names, leaf)]
+    crossed = tuple(part for part in by if part in parts)
+    if len(nodes) > 1 or len(nodes) + len(crossed) != len(parts):
+        known = ", ".join((TOTAL, *tree.names, leaf, *by))
+        raise RecipeError(
+            f"hierarchy: level {name!r} is not 'total', nor columns joined by ' x ', of the tree at most one "
+            f"(there are: {known})"
+        )
+    return (nodes[0] if nodes else None), crossed
+
+
+def _read_tree(tree: Any, leaf: Column) -> _Tree:  # noqa: ANN401 - rows that a person wrote
+    """The tree over the values of `leaf`, every one of which must be in it."""
+    rows = tree["rows"] if isinstance(tree, Mapping) else tree
+    if rows is None:
+        return _Tree(names=(), places=(), labels=())
+    header, *lines = rows
+    if not header or header[0] != leaf.name:
+        raise RecipeError(
+            f"hierarchy: the first column of the tree must be {leaf.name!r}, the others what it is a part of"
+        )
+    names = tuple(str(each) for each in reversed(header[1:]))
+    refuse_clash("hierarchy", [leaf.name, *names])
+    paths: dict[str, tuple[str, ...]] = {}
+    for line in lines:
+        label, *above = (str(each) for each in line)
+        if paths.setdefault(label, tuple(reversed(above))) != tuple(reversed(above)):
+            raise RecipeError(f"hierarchy: the tree has {label!r} in two places")
+    lacking = [str(label) for label in leaf.labels if str(label) not in paths and label not in leaf.extras]
+    if lacking:
+        some = ", ".join(repr(label) for label in lacking[:3])
+        raise RecipeError(
+            f"hierarchy: the tree lacks {len(lacking):,} values of {leaf.name!r}, such as {some}"
+        )
+    # What is missing or other is in no place, so it has a branch of its own at every level.
+    whole = [paths.get(str(label), (str(label),) * len(names)) for label in leaf.labels]
+    places, labels = [], []
+    for depth in range(len(names)):
+        found: dict[tuple[str, ...], int] = {}
+        codes = [found.setdefault(path[: depth + 1], len(found)) for path in whole]
+        places.append(np.array(codes, np.int64))
+        labels.append(tuple(found))
+    return _Tree(names=names, places=tuple(places), labels=tuple(labels))
+
+
+def _parse_tree(value: object) -> Any:  # noqa: ANN401 - a file's name, a record, or rows
+    if isinstance(value, (str, Mapping)):
+        return parse_public(value, where="hierarchy: tree", holds="rows")
+    if value is None:
+        return None
+    rows = [list(row) if isinstance(row, (list, tuple)) else [] for row in _as_list(value)]
+    widths = {len(row) for row in rows}
+    if len(rows) < 2 or len(widths) != 1 or min(widths) < 1:
+        raise RecipeError(
+            "hierarchy: tree must name a CSV or Parquet file, or list rows of one length, the first being "
+            "the names: [['tract', 'county'], ['t1', 'c1'], ...]"
+        )
+    if not all(isinstance(each, (str, int)) for row in rows for each in row):
+        raise RecipeError("hierarchy: the rows of tree hold text or whole numbers")
+    return rows
+
+
+def _parse_known(value: object) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not value:
+        raise RecipeError("hierarchy: known gives levels their public counts: {total = 1200}")
+    known: dict[str, Any] = {}
+    for name, given in value.items():
+        if not isinstance(given, (list, tuple, Mapping)):
+            known[name] = parse_whole(given, name=f"hierarchy: known {name}", low=0)
+            continue
+        rows = [[label, count] for label, count in given.items()] if isinstance(given, Mapping) else given
+        lists = [list(row) if isinstance(row, (list, tuple)) else [] for row in rows]
+        if any(len(row) < 2 for row in lists):
+            raise RecipeError(f"hierarchy: known {name!r} must list rows of labels and a count")
+        for row in lists:
+            row[-1] = parse_whole(row[-1], name=f"hierarchy: known {name}", low=0)
+        known[name] = lists
+    return known
+
+
+def _parse_amounts(value: object, *, key: str) -> dict[str, Fraction] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not value:
+        raise RecipeError(f"hierarchy: {key} gives every level a number, such as {{total = 0.1, ...}}")
+    return {str(name): parse_positive(each, name=f"hierarchy: {key} {name}") for name, each in value.items()}
+
+
+def _as_list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+_KNOWN = (
+    " **Not protected: the counts of {levels} were declared public by the data holder. They are not computed "
+    "from the records here, they are met exactly, and the guarantee does not cover what they tell.**"
+)
+
+_DESCRIBED = {
+    "idea": (
+        "The release counts the records of table `{table}` at several levels, each of which refines the one "
+        "before: {levels}. All counts are whole, none is negative, and they add up exactly, from every level "
+        "to the next."
+    ),
+    "preprocessing": (
+        "The levels and what is a part of what are laid out from public facts alone, which costs "
+        "nothing.{known}"
+    ),
+    "privatisation": (
+        "Every level is a histogram of the same bounded records, in which each record is in one node, so "
+        "that one individual moves each level by no more than the bound. {measured} levels are measured, "
+        "each with its share of the budget: of epsilon with Laplace noise, of mu squared with Gaussian noise."
+    ),
+    "postprocessing": (
+        "The noisy levels are made to agree by weighted least squares, up and down the tree once. Then whole "
+        "numbers are dealt out from the top: the children of a node get the nearest counts that are not "
+        "negative and add up to it. Intervals are those of least squares, and hold the exact bounded count "
+        "with 95 %, given the noise. All of it uses noisy counts and public facts only, so it costs nothing."
+    ),
+}

@@ -1,0 +1,297 @@
+"""Series that go on: counts and running totals of every period as records arrive, under one charge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from sfumato.accounting import discrete_gaussian_sigma
+from sfumato.errors import RecipeError
+from sfumato.exact import NORMAL_95, format_exact, parse_whole, round_up
+from sfumato.models.series import Estimate, estimate_sums, root_weights
+from sfumato.questions import (
+    MOST_PERIODS,
+    SERIES_GRID,
+    Measurement,
+    Request,
+    RunningSums,
+    in_records,
+    request_sensitivity,
+)
+from sfumato.recipes.base import (
+    MOST_ANSWERS,
+    Conversation,
+    Options,
+    Plan,
+    Product,
+    cell_columns,
+    is_column_list,
+    refuse_clash,
+    refuse_no_delta,
+    released_names,
+)
+from sfumato.tables.arrays import to_arrow
+
+if TYPE_CHECKING:
+    from sfumato.questions.series import Late
+    from sfumato.schema import Column, Table
+
+_MOST_WINDOWS = 12
+_SLACK = 1e-6  # of a record: what adding up in another order may change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running(Options):
+    """Counts and running totals of every value of `period`, for each combination of `by`, as they arrive.
+
+    The values of `period` in their order are all periods of the series, of which those up to `through` are
+    released now; what the table holds of a period counts when that period is first released. `windows` adds
+    sums of the last so many periods, `change` the difference to the period before. Records that come `late`
+    do not count ("drop") or count in the next period ("carry").
+
+    Privacy: one charge pays for all periods. One individual counts at most max_records times in all of them,
+    whatever becomes of the table, and every period is answered once (docs/proofs/running.md).
+
+    >>> Running(table="incidents", period="month", by=("district",), through="2025-03").kind
+    'running'
+    """
+
+    kind: ClassVar[str] = "running"
+
+    period: str
+    through: str | int | None = None
+    by: Sequence[str] = ()
+    windows: Sequence[int] = ()
+    change: bool = False
+    late: Late = "drop"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.period, str) or not self.period:
+            raise RecipeError("running: period must name the column whose values are the periods, in order")
+        if isinstance(self.through, bool) or not isinstance(self.through, (str, int, type(None))):
+            raise RecipeError(
+                "running: through must be the last period to release now, a value of its column"
+            )
+        if self.by not in ((), []) and not is_column_list(self.by):
+            raise RecipeError("running: by must list columns, none twice")
+        if self.period in self.by:
+            raise RecipeError(f"running: {self.period!r} is the column of the periods, so it is not in by")
+        if not isinstance(self.windows, (list, tuple)) or len(self.windows) > _MOST_WINDOWS:
+            raise RecipeError(f"running: windows must list at most {_MOST_WINDOWS} numbers of periods")
+        windows = [
+            parse_whole(each, name="running: windows", low=2, high=MOST_PERIODS) for each in self.windows
+        ]
+        if len(set(windows)) != len(windows):
+            raise RecipeError("running: windows lists a number twice")
+        if not isinstance(self.change, bool):
+            raise RecipeError("running: change must be true or false")
+        if self.late not in ("drop", "carry"):
+            raise RecipeError("running: late must be 'drop' or 'carry'")
+        self._keep(by=tuple(self.by), windows=tuple(windows))
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; of what is not given, nothing."""
+        record = Options.to_record(self)
+        return {key: value for key, value in record.items() if value is not None}
+
+    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
+        """One request for all periods up to `through`, at the cost of the whole horizon."""
+        if len(epsilons) != 1:
+            raise RecipeError("running: a series has one epsilon, for all periods; make one series for each")
+        refuse_no_delta(self.kind, delta)
+        column = table.column(self.period)
+        if column.size > MOST_PERIODS:
+            raise RecipeError(
+                f"running: {self.period!r} has {column.size:,} periods, and a series at most {MOST_PERIODS:,}"
+            )
+        columns = (self.period, *self.by)
+        if table.cells(columns) > MOST_ANSWERS:
+            raise RecipeError(
+                f"running: {' x '.join(columns)} has {table.cells(columns):,} cells in all periods, more "
+                f"than {MOST_ANSWERS:,}; use fewer columns or fewer periods"
+            )
+        question = RunningSums(
+            columns=columns,
+            weights=root_weights(column.size, grid=SERIES_GRID),
+            periods=_place(column, self.through),
+            late=self.late,
+        )
+        question.check(table)
+        refuse_clash(self.kind, [*self._released(), *released_names(table, columns)])
+        probe = Request(
+            name="weighted sums of arrivals", counted=question, noise="gaussian", scale=Fraction(1)
+        )
+        sensitivity = request_sensitivity(table, probe)
+        sigma = discrete_gaussian_sigma(epsilon=epsilons[0], delta=delta, sensitivity=sensitivity)
+        request = replace(probe, scale=round_up(sigma, places=6))
+        return Plan(
+            recipe=self, table=table, requests=(request,), epsilons=epsilons, delta=delta, series=True
+        )
+
+    def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
+        """Every period so far with its counts, totals, windows and changes, and their intervals."""
+        (answer,) = yield plan.requests
+        assert isinstance(answer, Measurement)
+        question = answer.request.counted
+        assert isinstance(question, RunningSums)
+        noisy, deviation = in_records(answer)
+        sums = noisy.reshape(question.periods, -1)
+        weights = np.array(question.weights) / SERIES_GRID
+        size, cells = sums.size, sums.shape[1]
+        columns = {
+            name: labels.slice(0, size) for name, labels in cell_columns(plan.table, question.columns).items()
+        }
+        facts = {}
+        for name, lags in self._answers(question.periods).items():
+            found = estimate_sums(sums, weights, deviation, answer=lags)
+            columns |= _tabulate(name, found, cells)
+            facts[f"{name}_95"] = f"{NORMAL_95 * float(found.deviations[-1]):.6g}"
+        worst = NORMAL_95 * _worst_total(question, deviation)
+        alone = NORMAL_95 * deviation * math.sqrt(question.horizon) / _norm(question)
+        told = {
+            "periods": question.periods,
+            "horizon": question.horizon,
+            **facts,
+            "last_total_95": f"{worst:.6g}",
+            "last_total_of_independent_counts_95": f"{alone:.6g}",
+        }
+        return Product(table=pa.table(columns), varied=tuple(self._released()), facts={"series": told})
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        question = plan.requests[0].counted
+        assert isinstance(question, RunningSums)
+        unit = plan.table.unit
+        most = "1 record, itself" if unit.column is None else f"at most {unit.max_records} records"
+        facts = {
+            "table": plan.table.name,
+            "period": self.period,
+            "periods": question.periods,
+            "horizon": question.horizon,
+            "by": f" for every combination of {', '.join(self.by)}" if self.by else "",
+            "most": most,
+            "norm": format_exact(round_up(_norm(question), places=6)),
+            "late": _LATE[self.late],
+            "exchanged": _EXCHANGED if unit.neighbours == "replace" else "",
+        }
+        return {key: text.format(**facts) for key, text in _DESCRIBED.items()}
+
+    def _released(self) -> list[str]:
+        """The names of the released numbers."""
+        names = ["count", "total", *(f"last_{each}" for each in self.windows)]
+        names += ["change"] if self.change else []
+        return [f"{name}{end}" for name in names for end in ("", "_low_95", "_high_95")]
+
+    def _answers(self, periods: int) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+        """By name, the weight of what arrived k periods before, for every k."""
+        lags = np.arange(periods)
+        answers = {"count": (lags == 0) * 1.0, "total": np.ones(periods)}
+        answers |= {f"last_{each}": (lags < each) * 1.0 for each in self.windows}
+        if self.change:
+            answers["change"] = (lags == 0) * 1.0 - (lags == 1)
+        return answers
+
+
+def _place(column: Column, through: str | int | None) -> int:
+    """How many periods there are up to `through`."""
+    if through is None:
+        raise RecipeError(
+            "running: say through which period to release now, such as through = '2025-03' or --through; a "
+            "period that is released once is never counted again, so release it when its records are there"
+        )
+    labels = [str(label) for label in column.labels]
+    if str(through) not in labels:
+        raise RecipeError(
+            f"running: {str(through)[:40]!r} is no period of {column.name!r}, which go from {labels[0]!r} to "
+            f"{labels[-1]!r}"
+        )
+    return labels.index(str(through)) + 1
+
+
+def _norm(question: RunningSums) -> float:
+    """The norm of the weights of one arrival."""
+    return math.sqrt(sum(each * each for each in question.weights)) / SERIES_GRID
+
+
+def _worst_total(question: RunningSums, deviation: float) -> float:
+    """The standard deviation of the noise of the last total of the horizon."""
+    weights = np.array(question.weights) / SERIES_GRID
+    empty = np.zeros((question.horizon, 1))
+    return float(estimate_sums(empty, weights, deviation, answer=np.ones(question.horizon)).deviations[-1])
+
+
+def _tabulate(name: str, found: Estimate, cells: int) -> dict[str, pa.Array]:
+    """One released number with its interval. Counts are not below zero; a change may be."""
+    least = -np.inf if name == "change" else 0.0
+    half = NORMAL_95 * np.repeat(found.deviations, cells)
+    values = found.values.reshape(-1)
+    low, high = (np.maximum(each, least) for each in (values - half, values + half))
+    return {
+        name: to_arrow(np.rint(np.maximum(values, least)).astype(np.int64)),
+        f"{name}_low_95": to_arrow(np.floor(low + _SLACK).astype(np.int64)),
+        f"{name}_high_95": to_arrow(np.ceil(high - _SLACK).astype(np.int64)),
+    }
+
+
+_LATE = {
+    "drop": "A record that is there only later does not count, and one that is taken back stays counted",
+    "carry": (
+        "A record that is there only later counts in the period that is released next, and one that is taken "
+        "back stays counted"
+    ),
+}
+
+_DESCRIBED = {
+    "idea": (
+        "The release is a series: the number of records of table `{table}` in every `{period}` so far{by}, "
+        "and their running totals. {periods} of {horizon} periods are released; the charge is for all "
+        "{horizon}, so that the others cost nothing more. An earlier release of this series has the same "
+        "numbers for its periods."
+    ),
+    "preprocessing": (
+        "Periods and cells are laid out from the described domains alone, which costs nothing; a period "
+        "without records is zeros with noise. A record counts in its own period if it is in the table when "
+        "that period is first released. {late}."
+    ),
+    "bounding": (
+        "Contributions are bounded by code, over all periods together: an individual counts with {most} in "
+        "the whole series. What has counted is kept in a private file beside the project, under a keyed "
+        "digest of each individual, and every period counts only what the individual has left; of more, the "
+        "first in the order of a digest of that individual and the record's own codes. The rule looks at one "
+        "individual's records at a time and never at anybody else's. A period that was released is never "
+        "read again."
+    ),
+    "sensitivity": (
+        "Let two histories of the table differ by one individual, with all records that it ever had in any "
+        "of its states. A sum is measured for every period and cell: of what arrived k periods before, each "
+        "record counts with the weight w(k), the same for all periods, a whole multiple of 1/2^20. One "
+        "record of the individual adds w(0), w(1), ... to the sums of its cell from its period on, a vector "
+        "whose L2 norm is at most {norm}, the root of the sum of all squares of the weights, computed in "
+        "whole numbers. The individual has {most} in all periods together, so that the sums of all periods, "
+        "released and to come, move by at most that many times as much, by the triangle inequality. Others "
+        "count as before. That holds for every choice of later tables, also on seeing earlier releases "
+        "(docs/proofs/running.md).{exchanged}"
+    ),
+    "privatisation": (
+        "The weights are those of the square root of the matrix of running totals, which spreads the noise "
+        "of a total over few sums. Every sum gets noise of its own, when its period is first released, and "
+        "once."
+    ),
+    "postprocessing": (
+        "Counts, totals, sums over windows and changes are the combinations of the noisy sums that are "
+        "unbiased, rounded, and not below zero except for changes. Each is rounded by itself, so that they "
+        "need not add up exactly. Intervals hold the number of records that counted with 95 %, given the "
+        "noise. All of it uses noisy sums only, so it costs nothing."
+    ),
+}
+
+_EXCHANGED = (
+    " Here neighbours exchange one individual for another: neither has negative entries, nor have the "
+    "weights, so that the distance is at most sqrt(2) times as large."
+)
