@@ -122,6 +122,7 @@ def run_spark(options) -> None:
     path = (FOLDER / f"trips-{options.rows}.parquet").resolve()
     if not path.exists():
         write_trips(path, rows=options.rows)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--conf spark.driver.memory=4g pyspark-shell")
     session = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false").getOrCreate()
     session.read.parquet(str(path)).createOrReplaceTempView("trips")

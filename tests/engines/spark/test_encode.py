@@ -107,6 +107,25 @@ def test_spark_reads_texts_as_duckdb_does(spark, tmp_path):
         assert one.cells.tolist() == other.cells.tolist(), name
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_a_missing_number_is_not_the_largest_one(spark, tmp_path, kind):
+    from sfumato.engines import DuckDBEngine, open_engine
+
+    most = {pa.float64(): "1.7976931348623157e+308", pa.float32(): "3.4028235e+38"}[kind]
+    numbers = [None, float("nan"), float("inf"), 1.5, None]
+    pq.write_table(pa.table({"x": pa.array(numbers, kind)}), tmp_path / "numbers.parquet")
+    found = []
+    for engine, source in (
+        (open_engine(tmp_path), f"spark:{tmp_path}/numbers.parquet"),
+        (DuckDBEngine(tmp_path), "numbers.parquet"),
+    ):
+        columns = {"x": {"values": [most, "1.5"], "outside": "other"}}
+        table = parse_table("t", {"source": source, "unit": "row", "columns": columns})
+        (counted,) = engine.count(table, cells((("x",),)), progress=lambda _: None)
+        found.append(counted.true_values.tolist())
+    assert found == [[1, 1, 3]] * 2
+
+
 def test_types_that_have_no_single_value_are_other():
     for name in (
         "array<int>",

@@ -94,11 +94,17 @@ def push_plan(plan: QueryPlan, words: Words) -> PushedPlan | None:
         return None
 
 
-def beyond_query(pushed: PushedPlan, relation: str) -> str:
-    """The individuals of more records than may count, of those that the statement keeps."""
+_AMONG = "EXISTS (SELECT 1 FROM beyond WHERE beyond.u = records.u)"
+
+
+def beyond_query(pushed: PushedPlan, relation: str, *, among: bool = False) -> str:
+    """The individuals of more records than may count, of those that the statement keeps.
+
+    With `among`, they are looked for in the relation `beyond` alone.
+    """
     return (
         f"SELECT u FROM (SELECT {pushed.unit} AS u FROM {relation} WHERE {pushed.condition}) AS records "
-        f"WHERE u IS NOT NULL GROUP BY u HAVING count(*) > {pushed.most}"
+        f"WHERE {_AMONG if among else 'u IS NOT NULL'} GROUP BY u HAVING count(*) > {pushed.most}"
     )
 
 
@@ -134,7 +140,7 @@ def aggregate_queries(pushed: PushedPlan, relation: str, *, bounded: bool) -> di
     if pushed.unit is not None:
         kept = "u IS NOT NULL"
         if bounded:
-            kept += " AND NOT EXISTS (SELECT 1 FROM beyond WHERE beyond.u = records.u)"
+            kept += f" AND NOT {_AMONG}"
         records = f"SELECT * FROM ({records}) AS records WHERE {kept}"
     queries: dict[tuple[int, ...], str] = {}
     sums: dict[int, str] = {}

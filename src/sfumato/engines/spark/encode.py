@@ -338,7 +338,9 @@ def _text(name: str, column: Stored, wanted: Sequence[str]) -> str:
         most = (
             f"CAST('{np.finfo(np.float32 if column.type == 'float' else np.float64).max!s}' AS {column.type})"
         )
-        value = f"CASE WHEN NOT isnan({name}) THEN greatest(least({name}, {most}), -{most}) END"
+        # A missing number is no NaN to Spark, and `least` passes over it.
+        there = f"{name} IS NOT NULL AND NOT isnan({name})"
+        value = f"CASE WHEN {there} THEN greatest(least({name}, {most}), -{most}) END"
         wanted = [text for text in wanted if text not in UNSTORED]
     elif column.type == "date":
         value = f"unix_date({name})"

@@ -33,14 +33,15 @@ from sfumato.engines.base import (
 from sfumato.engines.counts import Ask, Beside, ServerEngine, bounded_query, fill_counts, number_table, render
 from sfumato.engines.parts import encoded_columns
 from sfumato.engines.push.plan import (
+    add_aggregates,
     aggregate_queries,
-    beyond_query,
     clipped_query,
     collect_aggregates,
     push_plan,
     spread_counts,
 )
 from sfumato.engines.source import Stored, describe_stored
+from sfumato.engines.spark.beyond import find_beyond
 from sfumato.engines.spark.encode import describe_type, encode_spark_column, identify, quote_spark_name
 from sfumato.engines.spark.push import SparkWords
 from sfumato.engines.spark.session import SparkRoom, open_room
@@ -191,33 +192,38 @@ class SparkEngine(ServerEngine):
         self, table: Table, pushed: PushedPlan, wanted: frozenset[str]
     ) -> tuple[TrueAggregates, Fetched | None]:
         """The aggregates of all individuals within their bound, and the records of the others."""
-        source = self._find(table)
+        source, what = self._find(table), name_source(table)
         with _viewed(source, table) as room:
 
             def ask(query: str) -> pa.Table:
-                return room.run(lambda: room.session.sql(query).toArrow(), what=name_source(table))
+                return room.run(lambda: room.session.sql(query).toArrow(), what=what)
 
-            if pushed.only_counts:
+            if pushed.only_counts and any(each.statistic == "individuals" for each in pushed.measures):
                 (row,) = ask(clipped_query(pushed, _STORED)).to_pylist()
                 return spread_counts(pushed, tuple(row.values())), None
+            unit = table.unit.column
             # Found anew for every statement: a file may change and keep its size and time.
-            beyond = None if pushed.unit is None else ask(beyond_query(pushed, _STORED))
+            beyond = None if unit is None else find_beyond(source, pushed, _STORED, unit, ask=ask, what=what)
             bounded = beyond is not None and beyond.num_rows > 0
             if bounded:
                 room.run(
                     lambda: room.session.createDataFrame(beyond).createOrReplaceTempView("beyond"),
-                    what=name_source(table),
+                    what=what,
                 )
             answers = {
                 places: zip(*(column.to_pylist() for column in ask(query).columns), strict=True)
                 for places, query in aggregate_queries(pushed, _STORED, bounded=bounded).items()
             }
             inside = collect_aggregates(pushed, answers)
-            if not bounded:
+            if beyond is None or not beyond.num_rows:
                 return inside, None
+            if pushed.only_counts:
+                # Of each of them as many records count as may, whichever they are.
+                people = beyond.num_rows
+                return add_aggregates(inside, spread_counts(pushed, (people * pushed.most, people))), None
             among = f"EXISTS (SELECT 1 FROM beyond WHERE beyond.u = stored.{pushed.unit})"
             chosen = f"SELECT * FROM {_STORED} WHERE ({pushed.condition}) AND {among}"
-            frame = room.run(lambda: room.session.sql(chosen), what=name_source(table))
+            frame = room.run(lambda: room.session.sql(chosen), what=what)
             return inside, fetch_columns(replace(source, frame=frame), table, wanted)
 
     def _look_up(self, table: Table) -> SparkSource:

@@ -273,14 +273,15 @@ def _import_session() -> type[SparkSession]:
         raise SourceError("reading from Spark needs pyspark: pip install 'sfumato[spark]'") from None
     from pyspark.logger import PySparkLogger
 
-    from sfumato.engines.spark import engine
+    from sfumato.engines.spark import beyond, engine
 
     # They would print the message of a failed query, which may quote a record.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     # Workers do not have this package, so that what they run is sent to them whole.
     send_whole: Any = pyspark.cloudpickle.register_pickle_by_value
-    send_whole(engine)
+    for module in (beyond, engine):
+        send_whole(module)
     found: type[SparkSession] = SparkSession
     return found
 
