@@ -5,9 +5,9 @@ import shutil
 import tomllib
 
 import pytest
-from helpers.cli import run_main
 
 import sfumato as sf
+from helpers.cli import run_main
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
