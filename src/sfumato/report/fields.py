@@ -120,6 +120,8 @@ def encode_column(field: Field, table: pa.Table) -> NDArray[np.int64]:
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if field.edges and _is_number(column.type):
         return _look_up(field, column)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.string())
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column)
     known = np.append(_look_up(field, column.dictionary), -1)
