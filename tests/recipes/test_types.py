@@ -14,6 +14,7 @@ import sfumato as sf
 from sfumato.accounting import Ledger
 from sfumato.errors import RecipeError
 from sfumato.metrics.encode import encode_pair
+from sfumato.metrics.released import code_released
 from sfumato.recipes import Adaptive, AdaptiveGrid, FieldGroups, Related, Tree, parse_record
 from sfumato.recipes.base import Plan
 from sfumato.recipes.rows import build_rows, find_types
@@ -292,11 +293,30 @@ def test_a_recipe_reads_back_with_its_types():
             assert parse_record(recipe.to_record()) == recipe
 
 
-def test_reports_know_booleans():
-    table = describe(insured={"values": [True, False], "nullable": True})
-    rows = build(table, {"insured": [0, 1, 2, 0]}, {"insured": "boolean"})
-    (insured,) = read_fields({"insured": column_spec(table.column("insured"))}, {})
-    assert encode_column(insured, rows).tolist() == [0, 1, -1, 0]
+MISSING = describe(
+    insured={"values": [True, False], "nullable": True},
+    rooms={"range": [1, 2], "nullable": True},
+    fare={"bins": [0, 5, 9], "nullable": True},
+    place={"values": ["a", "b"], "nullable": True},
+    month={**PERIODS["month"], "nullable": True},
+)
+
+
+@pytest.mark.parametrize("name", list(MISSING.columns))
+def test_reports_and_scores_know_booleans_and_missing_values(name):
+    size = MISSING.column(name).size
+    codes = np.array([0, 1, size - 1, 0])
+    rows = build(
+        MISSING,
+        {each: np.minimum(codes, 1) for each in MISSING.columns} | {name: codes},
+        {"insured": "boolean"},
+    )
+    (field,) = read_fields({name: column_spec(MISSING.column(name))}, {})
+    assert rows[name].null_count == 1
+    assert encode_column(field, rows).tolist() == codes.tolist()
+    found = code_released(rows, MISSING.column(name))
+    assert found is not None
+    assert found.tolist() == codes.tolist()
 
 
 def test_scores_take_no_hour_from_a_date_without_one():
