@@ -524,9 +524,10 @@ class Curator:
         return release
 
     def _bill(self, plan: Plan) -> Bill:
+        asked, former = plan.asked_digests
         return Bill(
-            digest=plan.asked_digest,
-            former=plan.digest,
+            digest=asked,
+            former=former,
             description=plan.to_record(),
             tables=plan.table.name,
             costs=plan.costs,
@@ -632,7 +633,7 @@ class Curator:
         """Whether the ledger holds answers to `plan` of the table as it is, or a charge for them."""
         if not self.has_ledger():
             return False
-        ledger, names = self._ledger(), (plan.asked_digest, plan.digest)
+        ledger, names = self._ledger(), plan.asked_digests
         if all(entry.plan_digest not in names for entry in ledger.entries()):
             return False
         version = self._engine.version(plan.table, secret=ledger.secret)
@@ -650,8 +651,8 @@ def _find_kept(
     plan: Plan, find: Callable[..., tuple[Entry, bytes] | None], version: str
 ) -> tuple[Entry, bytes] | None:
     """What `find` finds of the answers to `plan`, under the name that it has now or had before."""
-    names = (plan.asked_digest, plan.digest)
-    return next(filter(None, (find(plan_digest=name, table_version=version) for name in names)), None)
+    found = (find(plan_digest=name, table_version=version) for name in plan.asked_digests)
+    return next(filter(None, found), None)
 
 
 def open_project(path: Path | str = "sfumato.toml") -> Curator:

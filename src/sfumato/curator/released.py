@@ -263,8 +263,7 @@ def open_released(
         )
     except (SfumatoError, LookupError, TypeError, ValueError, ArithmeticError):
         return None
-    names = (plan.asked_digest, plan.digest)
-    if entry.plan_digest not in names or plan.table != table or plan.stepwise:
+    if entry.plan_digest not in plan.asked_digests or plan.table != table or plan.stepwise:
         return None
     return Released(entry=entry, plan=plan, ledger=ledger, make=make, tables=tables)
 

@@ -240,14 +240,23 @@ def _encode_described(
     stored = stored_names(truth, table=table)
     _require_weight(weight, [*stored, *theirs.column_names])
     if columns is None:
+        names = set(theirs.column_names)
+        known = [
+            column
+            for column in table.columns.values()
+            if column.domain is not None and set(column.stored) <= set(stored)
+        ]
+        # A date that rows were given by its periods says nothing of a period that they do not have.
+        made = {
+            column.stored
+            for column in known
+            if isinstance(column.domain, Period) and column.stored != (column.name,) and column.name in names
+        }
         columns = [
-            name
-            for name, column in table.columns.items()
-            if column.domain is not None
-            and set(column.stored) <= set(stored)
-            and any(
-                set(names) <= set(theirs.column_names) for names in (released_names(column), column.stored)
-            )
+            column.name
+            for column in known
+            if set(released_names(column)) <= names
+            or (set(column.stored) <= names and column.stored not in made)
         ]
     if not columns:
         raise MetricError("truth and release have no described column in common")

@@ -107,6 +107,9 @@ def code_released(released: pa.Table, column: Column) -> NDArray[np.int64] | Non
         # Labels are looked up once for each different one: there are far fewer than rows.
         places, words = _find_words(arrays[0])
         codes = np.array(_code_words(words, column), np.int64)[places]
+    if column.nullable and arrays[0].null_count:
+        assert column.domain is not None
+        codes = np.where(arrays[0].is_null().to_numpy(zero_copy_only=False), column.domain.size, codes)
     if codes.size and codes.min() < 0:
         raise MetricError(
             f"release: column {column.name!r} holds values that its described domain does not list"

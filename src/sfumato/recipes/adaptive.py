@@ -76,7 +76,7 @@ class Adaptive(Selection):
     record_keys: ClassVar[Columns] = (
         "table", "columns", "workload", "model_cells", "public", "seed", "rows", "rule"
     )  # fmt: skip
-    unstated: ClassVar[Mapping[str, Any]] = {"rule": 1}
+    unstated: ClassVar[Mapping[str, Any]] = {**Selection.unstated, "rule": 1}
     texts: ClassVar[Mapping[str, str]] = {
         "idea": (
             "The release is a table of synthetic rows with the columns {columns}. A graphical model is "

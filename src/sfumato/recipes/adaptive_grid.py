@@ -68,7 +68,6 @@ class AdaptiveGrid(RowOptions):
 
     kind: ClassVar[str] = "adaptive-grid"
 
-    drawn_by: ClassVar[Columns] = ("seed", "rows")
     record_keys: ClassVar[Columns] = (
         "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows"
     )  # fmt: skip
@@ -138,7 +137,9 @@ class AdaptiveGrid(RowOptions):
         domain = model_domain(table, self.columns)
         self._check(table, domain, delta)
         groups = None if isinstance(self.identifiers, bool) else self.identifiers
-        recipe = self.with_public(table, self.columns, identifiers_by=groups)
+        recipe = self.with_public(table, self.columns, identifiers_by=groups).with_types(
+            (table, self.columns), taken=[] if self.identifiers is False else [table.unit.column or ""]
+        )
         rounds = [recipe._rounds(table, epsilon, delta, several=len(epsilons) > 1) for epsilon in epsilons]
         for each in rounds:
             each.check_noise()
@@ -198,7 +199,7 @@ class AdaptiveGrid(RowOptions):
             "outer": "; ".join(" x ".join(columns) for columns in self.outer),
             "threshold": format_exact(self.threshold),
             "norms": norms + _CHOSEN_NORMS if self.norms == "auto" else norms,
-            "bins": describe_bins(plan.table, self.columns, self.within_bins),
+            "bins": describe_bins(plan.table, self.columns, self.within_bins, self.types),
             "identifiers": self._describe_identifiers(),
         }
         return {key: text.format(**facts) for key, text in _TEXTS.items()}
@@ -256,7 +257,8 @@ class AdaptiveGrid(RowOptions):
             rows=int(model.total) if self.rows is None else self.rows,
             seed=self.seed,
         )
-        rows = build_rows(table, self.columns, codes, seed=self.seed, public=self.within_bins)
+        within = self.within_bins
+        rows = build_rows(table, self.columns, codes, seed=self.seed, public=within, types=self.types)
         if self.identifiers is False:
             return rows
         group, public = np.zeros(rows.num_rows, np.int64), None

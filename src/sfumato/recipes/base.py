@@ -83,6 +83,8 @@ class Options:
     """What options are that a record does not state, because an earlier version wrote it."""
     drawn_by: ClassVar[tuple[str, ...]] = ()
     """The options that decide only what is drawn from the noisy answers, and nothing that is asked."""
+    added: ClassVar[tuple[str, ...]] = ()
+    """Those of `drawn_by` that earlier versions did not have."""
 
     table: str
 
@@ -237,9 +239,16 @@ class Plan:
     @property
     def asked_digest(self) -> str:
         """The digest of what is asked: plans that differ in what is drawn from the answers have the same."""
+        return self._digest_without(getattr(self.recipe, "drawn_by", ()))
+
+    @property
+    def asked_digests(self) -> tuple[str, str]:
+        """The digests by which ledgers know what is asked: that of today, and that of earlier versions."""
+        return self.asked_digest, self._digest_without(getattr(self.recipe, "added", ()))
+
+    def _digest_without(self, keys: tuple[str, ...]) -> str:
         record = self.to_record()
-        for key in getattr(self.recipe, "drawn_by", ()):
-            record["recipe"].pop(key, None)
+        record["recipe"] = {key: value for key, value in record["recipe"].items() if key not in keys}
         return digest(record)
 
 

@@ -27,7 +27,6 @@ from sfumato.questions import (
 )
 from sfumato.recipes.base import (
     Conversation,
-    Options,
     Plan,
     Product,
     is_column_list,
@@ -69,7 +68,6 @@ class FieldGroups(RowOptions):
 
     kind: ClassVar[str] = "field-groups"
 
-    drawn_by: ClassVar[Columns] = ("seed", "rows")
     record_keys: ClassVar[Columns] = (
         "table", "groups", "cut", "seed", "columns", "weights", "rows", "public"
     )  # fmt: skip
@@ -107,14 +105,16 @@ class FieldGroups(RowOptions):
 
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record; what is not given is left out."""
-        return {key: value for key, value in Options.to_record(self).items() if value is not None}
+        record = RowOptions.to_record(self)
+        return {key: value for key, value in record.items() if value is not None or key == "types"}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One request per group and epsilon."""
         groups = self._find_groups(table)
         columns = tuple(name for group in groups for name in group)
         refuse_clash(self.kind, ["epsilon", *released_names(table, columns)])
-        recipe = replace(self.with_public(table, columns), columns=self._find_columns(table))
+        recipe = self.with_public(table, columns).with_types((table, columns))
+        recipe = replace(recipe, columns=self._find_columns(table))
         weights = [*(self.weights or ())]
         weights += [Fraction(1)] * (len(groups) - len(weights))
         requests = tuple(
@@ -145,7 +145,7 @@ class FieldGroups(RowOptions):
         groups = self._find_groups(plan.table)
         columns = tuple(name for group in groups for name in group)
         several = [", ".join(group) for group in groups if len(group) > 1]
-        numbers = describe_bins(plan.table, columns, self.within_bins)
+        numbers = describe_bins(plan.table, columns, self.within_bins, self.types)
         large = sum(plan.table.cells(group) > LARGEST_LISTED for group in groups)
         facts = {
             "table": plan.table.name,
@@ -229,9 +229,18 @@ class FieldGroups(RowOptions):
         for group in groups:
             places |= {name: released + place for place, name in enumerate(group, start=1)}
             released += len(released_names(plan.table, group))
-        table = build_rows(plan.table, columns, codes, seed=self.seed, places=places, public=self.within_bins)
+        table = build_rows(
+            plan.table,
+            columns,
+            codes,
+            seed=self.seed,
+            places=places,
+            public=self.within_bins,
+            types=self.types,
+        )
         facts = {"rows": count, **({"nothing_passed": empty} if empty else {})}
-        return table.select(released_names(plan.table, self._find_columns(plan.table))), facts
+        names = released_names(plan.table, self._find_columns(plan.table))
+        return table.select([*names, *(name for name in table.column_names if name not in names)]), facts
 
     def _cut(
         self, table: Table, measurement: Measurement

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -79,6 +79,8 @@ class Related(RowOptions):
         "table", "columns", "parent_columns", "order", "public", "seed", "rows"
     )  # fmt: skip
 
+    drawn_by: ClassVar[tuple[str, ...]] = RowOptions.added
+
     columns: Sequence[str] | None = None
     parent_columns: Sequence[str] | None = None
     order: str | None = None
@@ -108,7 +110,7 @@ class Related(RowOptions):
                 f"{_MOST_COUNTED:,}; use fewer columns or coarser domains"
             )
         return Plan(
-            recipe=self.with_public(table, family.columns),
+            recipe=self.with_public(table, family.columns)._with_types(family),
             table=records,
             requests=(),
             epsilons=epsilons,
@@ -160,7 +162,7 @@ class Related(RowOptions):
         """The paragraphs of the privacy write-up that are this recipe's own."""
         family = plan.table.family
         assert family is not None
-        bins = describe_bins(family.child, family.columns, self.within_bins)
+        bins = describe_bins(family.child, family.columns, self.within_bins, self.types)
         facts = {
             "child": family.child.name,
             "parent": "individual" if family.parent is None else f"row of `{family.parent.name}`",
@@ -191,6 +193,20 @@ class Related(RowOptions):
         if parent is not None and child.reference is not None:
             refuse_clash(self.kind, ["epsilon", child.reference.key, *released_names(parent, above)])
         return Family(child=child, columns=columns, parent_columns=above, order=self.order)
+
+    def _with_types(self, family: Family) -> Self:
+        if self.order is not None and self.order in (self.types or {}):
+            raise RecipeError(
+                f"related: types: a date drawn for {self.order!r} could contradict the order of siblings; "
+                "leave it out"
+            )
+        child, reference = family.child, family.child.reference
+        keys = [child.unit.column if reference is None else reference.column, self.order, _PLACE]
+        described = [(child, family.columns)]
+        if reference is not None:
+            keys.append(reference.key)
+            described.append((reference.table, family.parent_columns))
+        return self.with_types(*described, taken=[key for key in keys if key is not None])
 
     def _model(self, family: Family) -> Adaptive:
         """The recipe for the model: pairs of what is drawn with what is known, and among what is drawn."""
@@ -226,6 +242,7 @@ class Related(RowOptions):
             {name: drawn[family.of_child(name)] for name in family.columns},
             seed=self.seed,
             public=self.within_bins,
+            types=self.types,
         )
         if family.order is not None:
             place = np.arange(int(numbers.sum())) - np.repeat(ends - numbers, numbers) + 1
@@ -245,6 +262,7 @@ class Related(RowOptions):
                     name: place
                     for place, name in enumerate(family.parent_columns, start=len(family.columns) + 1)
                 },
+                types=self.types,
             )
             heads |= {name: built[name] for name in built.column_names}
         return pa.table(heads), rows

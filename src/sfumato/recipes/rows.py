@@ -7,23 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sfumato.errors import RecipeError
 from sfumato.exact import parse_whole
 from sfumato.inference import Domain
 from sfumato.inference.model import draw_places
-from sfumato.recipes.base import Options, column_labels
+from sfumato.recipes.base import Options, column_labels, refuse_clash, released_names, to_plain
 from sfumato.recipes.public import WithinBins, has_numbers, parse_public, public_values, read_public
 from sfumato.recipes.repair import check_rules, settle_numbers
 from sfumato.recipes.rules import active_rules
-from sfumato.schema import Bins, Column, Table
+from sfumato.schema import Bins, Column, Period, Table, Values
 from sfumato.tables.arrays import hide_values, label_array, to_arrow
 
 _FINE = 1000  # steps in the narrowest bin, for numbers that are not whole
+_DATES = 2**25  # turns of draws of dates, beyond those of columns and of rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +34,38 @@ class RowOptions(Options):
 
     `public` names a table for values within bins; in a planned recipe it is what was read of that table.
     `seed` is the public seed of all draws, `rows` the number of rows, by default the estimated one.
+    `types` says which columns are released as "boolean", "date" or "timestamp", by default all that
+    `find_types` finds and that are described so; in a planned recipe it is what was found.
     """
+
+    unstated: ClassVar[Mapping[str, Any]] = {"types": {}}
+    drawn_by: ClassVar[tuple[str, ...]] = ("seed", "rows", "types")
+    added: ClassVar[tuple[str, ...]] = ("types",)
 
     public: Any = None
     seed: int = 0
     rows: int | None = None
+    types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         self._keep(public=parse_public(self.public, where=f"{self.kind}: public"))
         self._keep(seed=parse_whole(self.seed, name=f"{self.kind}: seed", low=0))
         if self.rows is not None:
             self._keep(rows=parse_whole(self.rows, name=f"{self.kind}: rows", low=0))
+        if self.types is not None:
+            if not isinstance(self.types, Mapping) or not all(
+                kind in [*_TYPES] for kind in self.types.values()
+            ):
+                raise RecipeError(
+                    f"{self.kind}: types must name columns with {', '.join(_TYPES)}, such as "
+                    "{visited = 'date'}; {} leaves all columns as they are described"
+                )
+            self._keep(types=dict(self.types))
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; without types of its own it is as earlier versions wrote it."""
+        record = Options.to_record(self)
+        return record if self.types == {} else {**record, "types": to_plain(self.types)}
 
     @property
     def within_bins(self) -> WithinBins:
@@ -61,10 +84,71 @@ class RowOptions(Options):
             return self
         return replace(self, public=read_public(self.public, table, columns, groups=identifiers_by))
 
+    def with_types(self, *described: tuple[Table, Sequence[str]], taken: Sequence[str] = ()) -> Self:
+        """The recipe with the types of columns of the `described` tables in place.
+
+        What is given is checked. `taken` are names of further released columns, which no date can have.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        usual: dict[str, str] = {}
+        for table, columns in described:
+            possible = find_types(table, columns)
+            found |= possible
+            for name, (kind, *_) in possible.items():
+                if kind == "boolean":
+                    domain = table.column(name).domain
+                    if not isinstance(domain, Values) or not domain.booleans:
+                        continue
+                elif name.casefold() in {each.casefold() for each in ("epsilon", *taken)}:
+                    continue
+                usual[name] = kind
+        if self.types is None:
+            return replace(self, types=usual)
+        for name, kind in self.types.items():
+            if kind not in found.get(name, ()):
+                raise RecipeError(
+                    f"{self.kind}: types: {name!r} cannot be released as {kind}: {_TYPES[kind]}"
+                )
+        made = [name for name, kind in self.types.items() if kind != "boolean"]
+        refuse_clash(self.kind, ["epsilon", *taken, *made])
+        return self
+
 
 def model_domain(table: Table, columns: Sequence[str]) -> Domain:
     """The domain of a model of `columns`."""
     return Domain({name: table.column(name).size for name in columns})
+
+
+def find_types(table: Table, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What columns of synthetic rows may be released as, beside labels and numbers; the finest first.
+
+    A column of true and false may be boolean. A stored column whose year and month are among `columns` may be
+    released too, as a date, or as a timestamp if its hour is there.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for name in columns:
+        column = table.column(name)
+        listed = column.domain.values if isinstance(column.domain, Values) else ("",)
+        if {*listed} <= {"false", "true"} and (column.nullable or not column.extras):
+            found[name] = ("boolean",)
+    names = {name.casefold() for name in released_names(table, tuple(columns))}
+    for stored, parts in _find_parts(table, columns).items():
+        if {"year", "month"} <= set(parts) and stored.casefold() not in names:
+            years = table.column(parts["year"]).domain
+            assert isinstance(years, Period)
+            if years.span.low >= 1 and years.span.high <= 9999:
+                found[stored] = ("timestamp", "date") if "hour" in parts else ("date",)
+    return found
+
+
+def _find_parts(table: Table, columns: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The columns that are periods of a stored one: by its name, and by what part of it they are."""
+    found: dict[str, dict[str, str]] = {}
+    for name in columns:
+        column = table.column(name)
+        if isinstance(column.domain, Period):
+            found.setdefault(column.stored[0], {}).setdefault(column.domain.part, name)
+    return found
 
 
 def build_rows(
@@ -75,6 +159,7 @@ def build_rows(
     seed: int,
     places: Mapping[str, int] | None = None,
     public: WithinBins | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> pa.Table:
     """The rows that `codes` stand for, in the `columns` of `table`.
 
@@ -86,7 +171,8 @@ def build_rows(
     The first and the last bin may be wider than their neighbours only to catch the rest; where they
     are, numbers are drawn next to the neighbour, over its width. A binned column with
     `outside = "other"` is released as text, the interval, because no number stands for `other`. Numbers
-    obey the rules of the table. A missing value of a nullable column is NULL.
+    obey the rules of the table. A missing value of a nullable column is NULL. With `types` of `find_types`
+    truth values are booleans, and dates follow the other columns.
     """
     turns = places or {name: place for place, name in enumerate(columns, start=1)}
 
@@ -107,34 +193,90 @@ def build_rows(
     numbers = {name: draw_numbers(name, codes[name]) for name in columns if has_numbers(table.column(name))}
     settle_numbers(table, columns, codes, numbers, draw_numbers, seed=seed)
     released: dict[str, pa.Array] = {}
+    possible = find_types(table, columns)
+    kinds = {name: kind for name, kind in (types or {}).items() if kind in possible.get(name, ())}
     for name in columns:
         column = table.column(name)
+        if kinds.get(name) == "boolean":
+            released[name] = _hide_missing(column, codes[name], None, boolean=True)
+            continue
         if name in numbers or column.nullable:
             released[name] = _hide_missing(column, codes[name], numbers.get(name))
             continue
         for label_name, labels in column_labels(column).items():
             released[label_name] = label_array(codes[name].astype(np.int32), labels)
+    for stored, parts in _find_parts(table, columns).items():
+        if stored in kinds:
+            chances = draw_places(len(codes[parts["year"]]), seed=seed, turn=_DATES + turns[parts["year"]])
+            released[stored] = _draw_dates(table, parts, codes, chances, kind=kinds[stored])
     return pa.table(released)
 
 
-def _hide_missing(column: Column, codes: NDArray[np.int64], numbers: NDArray[Any] | None) -> pa.Array:
+def _draw_dates(
+    table: Table,
+    parts: Mapping[str, str],
+    codes: Mapping[str, NDArray[np.int64]],
+    places: NDArray[np.float64],
+    *,
+    kind: str,
+) -> pa.Array:
+    """Days of the month that `codes` stand for, with the same chance each, NULL where a part is unknown.
+
+    Days have the day of the week, and seconds the hour, that the codes of such columns stand for.
+    """
+    unknown = np.zeros(places.size, np.bool_)
+    numbers: dict[str, NDArray[np.int64]] = {}
+    for part, name in parts.items():
+        domain = table.column(name).domain
+        assert isinstance(domain, Period)
+        if part != "hour" or kind == "timestamp":
+            unknown |= codes[name] >= domain.size
+            numbers[part] = domain.span.low + np.minimum(codes[name], domain.size - 1)
+    month = (12 * (numbers["year"] - 1970) + numbers["month"] - 1).astype("datetime64[M]")
+    first, end = (each.astype("datetime64[D]").astype(np.int64) for each in (month, month + 1))
+    step = 1
+    if "day_of_week" in numbers:
+        first += (numbers["day_of_week"] - first - 3) % 7  # day 0 was a Thursday
+        step = 7
+    grain = 3600 if kind == "timestamp" else 1
+    drawn, second = np.divmod(np.floor(places * (-(-(end - first) // step) * grain)).astype(np.int64), grain)
+    days = first + step * drawn
+    if kind == "date":
+        return hide_values(to_arrow(days.astype(np.int32)).view(pa.date32()), unknown)
+    seconds = 86400 * days + 3600 * numbers["hour"] + second
+    return hide_values(to_arrow(seconds).view(pa.timestamp("s")), unknown)
+
+
+def _hide_missing(
+    column: Column, codes: NDArray[np.int64], numbers: NDArray[Any] | None, *, boolean: bool = False
+) -> pa.Array:
     """The numbers, or labels in their own type, with NULL where a value is missing."""
     assert column.domain is not None
     size = column.domain.size
     if numbers is not None:
         return hide_values(to_arrow(numbers), codes >= size)
-    labels = label_array(np.minimum(codes, size - 1).astype(np.int32), column.domain.labels)
-    return hide_values(labels, codes >= size)
+    labels = column.domain.labels
+    if boolean:
+        labels = tuple(label == "true" for label in labels)
+    return hide_values(label_array(np.minimum(codes, size - 1).astype(np.int32), labels), codes >= size)
 
 
-def describe_bins(table: Table, columns: Sequence[str], public: WithinBins | None) -> str:
-    """What the write-up says of numbers within bins and of rules, if there are any."""
+def describe_bins(
+    table: Table,
+    columns: Sequence[str],
+    public: WithinBins | None,
+    types: Mapping[str, str] | None = None,
+) -> str:
+    """What the write-up says of numbers within bins, of dates and of rules, if there are any."""
     ruled = len(active_rules(table, columns))
     told = (
         f"Rows obey {ruled} stated {'rule' if ruled == 1 else 'rules'}, by public knowledge. "
         if ruled
         else ""
     )
+    made = [name for name, kind in (types or {}).items() if kind != "boolean"]
+    if made:
+        told += f"Dates are drawn with equal chance within what other columns say ({', '.join(made)}). "
     numbers = [name for name in columns if has_numbers(table.column(name))]
     if not numbers:
         return told.rstrip()
@@ -235,3 +377,10 @@ def _replace_known(
         chosen = starts[codes] + np.floor(places * sizes[codes]).astype(np.int64)
         values[known] = flat[chosen[known]]
     return values
+
+
+_TYPES = {
+    "boolean": "it must be one of the columns, with values true and false, and nullable if it can be missing",
+    "date": "its year and its month, as `period`, must be among the columns, under other names than its own",
+    "timestamp": "its year, month and hour must be among the columns, each a `period` under another name",
+}

@@ -86,7 +86,6 @@ class Selection(RowOptions):
     A recipe states which marginals may be counted and how it measures, and what its write-up says.
     """
 
-    drawn_by: ClassVar[Columns] = ("seed", "rows")
     texts: ClassVar[Mapping[str, str]]
     """The paragraphs idea, preprocessing and privatisation of the write-up."""
 
@@ -114,7 +113,7 @@ class Selection(RowOptions):
         columns = self._find_columns(table)
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
-        recipe = self.with_public(table, columns)
+        recipe = self.with_public(table, columns).with_types((table, columns))
         refuse_no_delta(self.kind, delta)
         cells = sum(domain.cells(columns) for columns in counted)
         if cells > _MOST_COUNTED:
@@ -151,7 +150,10 @@ class Selection(RowOptions):
             count = min(round(model.total), _MOST_ROWS) if self.rows is None else self.rows
             compression = fitting.compression if whole is None else None
             codes = self._draw(plan.table, columns, model, compression, rows=count)
-            tables.append(build_rows(plan.table, columns, codes, seed=self.seed, public=self.within_bins))
+            within = self.within_bins
+            tables.append(
+                build_rows(plan.table, columns, codes, seed=self.seed, public=within, types=self.types)
+            )
             sizes = fitting.domain
             facts.append(
                 {
@@ -170,7 +172,8 @@ class Selection(RowOptions):
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
         columns = self._find_columns(plan.table)
-        facts = {"columns": ", ".join(columns), "bins": describe_bins(plan.table, columns, self.within_bins)}
+        bins = describe_bins(plan.table, columns, self.within_bins, self.types)
+        facts = {"columns": ", ".join(columns), "bins": bins}
         texts = {**self.texts, "postprocessing": _POSTPROCESSING}
         return {key: text.format(**facts) for key, text in texts.items()}
 

@@ -243,7 +243,7 @@ def _check_ledger(
     stated = certificate["ledger"]
     for entry in entries:
         if describe_entry(entry) == stated:
-            if entry.plan_digest not in (plan.asked_digest, plan.digest) or entry.costs != plan.costs:
+            if entry.plan_digest not in plan.asked_digests or entry.costs != plan.costs:
                 raise VerificationFailed("the ledger's entry for this release charges another plan")
             answer = {"charge": entry.sequence, "sha256": hashlib.sha256(measurements).hexdigest()}
             if not any(each.kind == "answer" and each.description == answer for each in entries):

@@ -44,7 +44,7 @@ class Field:
     """A described column: what it may hold, and the columns of the released table that hold it.
 
     `labels` has one text per code, `keys` the released value of each, one per released column; `edges`
-    are those of bins.
+    are those of bins, `missing` is the code of NULL.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Field:
     origin: str
     drafted: bool
     bounds: tuple[str, ...] = ()
+    missing: int = -1
 
     @property
     def size(self) -> int:
@@ -108,6 +109,7 @@ def _read_field(column: Column, *, drafted: bool, origin: str) -> Field:
         origin=origin,
         drafted=drafted,
         bounds=tuple(str(bound) for bound in column.bounds or ()),
+        missing=domain.size if column.nullable else -1,
     )
 
 
@@ -120,9 +122,11 @@ def encode_column(field: Field, table: pa.Table) -> NDArray[np.int64]:
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if field.edges and _is_number(column.type):
         return _look_up(field, column)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.string())
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column)
-    known = np.append(_look_up(field, column.dictionary), -1)
+    known = np.append(_look_up(field, column.dictionary), field.missing)
     codes: NDArray[np.int64] = known[column.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     return codes
 
@@ -134,7 +138,8 @@ def _look_up(field: Field, values: pa.Array) -> NDArray[np.int64]:
         edges = np.array(field.edges)
         codes = np.searchsorted(edges, numbers, side="right") - 1
         codes = np.where(numbers == edges[-1], edges.size - 2, codes)
-        return np.where((codes < 0) | (codes > edges.size - 2), -1, codes).astype(np.int64)
+        codes = np.where((codes < 0) | (codes > edges.size - 2), -1, codes)
+        return np.where(np.isnan(numbers), field.missing, codes).astype(np.int64)
     codes_of = {str(key[0]): code for code, key in enumerate(field.keys)}
     return np.array([codes_of.get(str(value), -1) for value in values.to_pylist()], np.int64)
 

@@ -366,9 +366,9 @@ def _parse_values(values: object, names: object) -> Values | Tuples:
     entries = _require_list(values, "values")
     if entries and isinstance(entries[0], list):
         return Tuples(tuple(tuple(entry) if isinstance(entry, list) else (entry,) for entry in entries))
-    if any(isinstance(entry, bool) for entry in entries):
-        entries = [str(entry).lower() if isinstance(entry, bool) else entry for entry in entries]
-    return Values(tuple(entries), _parse_names(names))
+    booleans = all(isinstance(entry, bool) for entry in entries)
+    words = (str(entry).lower() if isinstance(entry, bool) else entry for entry in entries)
+    return Values(tuple(words), _parse_names(names), booleans=booleans)
 
 
 def _parse_names(names: object) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ value becomes a code is the engine's affair.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
@@ -30,7 +30,8 @@ _MOST_EDGES = 2001
 class Values:
     """Listed values, all whole numbers or all text, with optional display names.
 
-    `runs` tells that whole numbers were listed as ranges, and are written so again.
+    `runs` tells that whole numbers were listed as ranges, and are written so again; `booleans` that the texts
+    were listed as true and false.
 
     >>> Values(("north", "south")).size
     2
@@ -39,6 +40,7 @@ class Values:
     values: tuple[Label, ...]
     names: tuple[str, ...] | None = None
     runs: bool = False
+    booleans: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         _refuse_repeats(self.values)

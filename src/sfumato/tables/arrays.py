@@ -45,11 +45,14 @@ def to_numpy(column: pa.Array) -> NDArray[Any]:
 
 
 def label_array(codes: NDArray[np.int32], labels: tuple[int | str, ...]) -> pa.Array:
-    """The labels behind `codes`: text as a dictionary, numbers as they are.
+    """The labels behind `codes`: text as a dictionary, numbers and booleans as they are.
 
     >>> label_array(np.array([1, 0], np.int32), ("a", "b")).to_pylist()
     ['b', 'a']
     """
+    if isinstance(labels[0], bool):
+        bits = np.packbits(np.array(labels, np.bool_)[codes], bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), codes.size, [None, pa.py_buffer(bits)])
     if not isinstance(labels[0], str):
         return to_arrow(np.array(labels, np.int64)[codes])
     codes = np.ascontiguousarray(codes)
