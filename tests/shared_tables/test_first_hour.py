@@ -40,10 +40,9 @@ def finish(folder, table, by):
 
 def test_nhanes_with_its_codebook(tmp_path, shared):
     shutil.copy(shared / "data" / "nhanes" / "nhanes_2009_2012.parquet", tmp_path / "nhanes.parquet")
-    project = draft(
-        tmp_path, "nhanes.parquet", "--codebook", str(shared / "data" / "nhanes" / "schema.json"), "--unit", "ID",
-        "--max-records", "1", "--budget", "2",
-    )  # fmt: skip
+    codes = str(shared / "data" / "nhanes" / "schema.json")
+    person = ("--unit", "ID", "--max-records", "1", "--budget", "2")
+    project = draft(tmp_path, "nhanes.parquet", "--codebook", codes, *person)
     columns = project["tables"]["nhanes"]["columns"]
     assert len(columns) >= 40
     assert len((tmp_path / "sfumato.toml").read_text().splitlines()) < 120
