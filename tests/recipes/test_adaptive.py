@@ -238,3 +238,73 @@ def test_a_target_is_in_all_that_the_rows_are_for(lay_out):
     sf.verify(out, ledger=project.parent / "ledger.db")
     with pytest.raises(sf.RecipeError, match="target"):
         sf.open(project).release(Adaptive(table="t", workload={"target": "zebra"}), epsilon=5, delta=1e-6)
+
+
+def answer_by_chance(recipe, codes, *, sizes, epsilon, seed):
+    """The model of `recipe` and what it asked, on made-up columns of codes, with noise from a public seed."""
+    columns = {name: {"range": [0, size - 1]} for name, size in sizes.items()}
+    table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": columns})
+    plan = recipe.plan(table, epsilons=(Fraction(epsilon),), delta=Fraction(1, 10**9))
+    random, asked = np.random.default_rng(seed), []
+    run = plan.recipe.run(plan, progress=lambda _: None)
+    answers = None
+    while True:
+        try:
+            batch = run.send(answers)
+        except StopIteration as end:
+            (model,) = unpack_models(end.value.files["model.parquet"]).values()
+            return model, asked, plan
+        asked += batch
+        answers = ()
+        for ask in batch:
+            if isinstance(ask, Choice):
+                scores = [
+                    each.score(sum_counts(codes, each.columns, sizes, each.queries))
+                    for each in ask.candidates
+                ]
+                noisy = float(ask.rate(table)) * np.array(scores) + random.gumbel(size=len(scores))
+                answers += (Chosen(choice=ask, index=int(noisy.argmax())),)
+            else:
+                counts = sum_counts(codes, ask.columns, sizes, ask.queries)
+                noisy = np.rint(counts + random.normal(0, float(ask.scale), counts.size)).astype(np.int64)
+                answers += (Measurement(request=ask, noisy_values=noisy, grid=1),)
+
+
+def sum_counts(codes, columns, sizes, queries=None):
+    shape = [sizes[name] for name in columns]
+    cells = np.ravel_multi_index([codes[name] for name in columns], shape)
+    counts = np.bincount(cells, minlength=int(np.prod(shape)))
+    return counts if queries is None else queries.apply(counts)
+
+
+@pytest.mark.slow
+def test_a_small_table_of_many_columns_is_hardly_worse_than_independent_columns():
+    """Pairs that noise drowns must not take the budget of single columns; finding that out costs a little."""
+    random = np.random.default_rng(3)
+    sizes = {f"c{place:02}": 2 + place % 9 for place in range(14)}
+    hidden = random.random(1000)
+    codes = {
+        name: np.minimum((0.25 * hidden + 0.75 * random.random(1000)) ** 2 * size, size - 1).astype(np.int64)
+        for name, size in sizes.items()
+    }
+    triples = list(all_subsets(tuple(sizes), 3))
+    errors = {"adaptive": [], "independent": []}
+    for seed in range(3):
+        model, asked, plan = answer_by_chance(Adaptive(table="t"), codes, sizes=sizes, epsilon=1, seed=seed)
+        spent = sum(ask_cost(plan.table, ask).mu_squared for ask in asked)
+        assert 0.99 * plan.costs[0].mu_squared < spent <= plan.costs[0].mu_squared
+        assert asked[-1].name.startswith("at last: "), "single columns get the rest"
+        budget = RemainingBudget(plan.table, mu_squared=plan.costs[0].mu_squared)
+        sigma = budget.noise_deviation(budget.total / len(sizes))
+        noise = np.random.default_rng(seed)
+        singles = {}
+        for name, size in sizes.items():
+            noisy = sum_counts(codes, (name,), sizes) + noise.normal(0, sigma, size)
+            singles[name] = np.maximum(noisy, 0) / np.maximum(noisy, 0).sum()
+        for columns in triples:
+            truth = sum_counts(codes, columns, sizes) / 1000
+            product = np.einsum("i,j,k->ijk", *(singles[name] for name in columns)).reshape(-1)
+            made = np.asarray(model.marginal(columns)).reshape(-1)
+            errors["adaptive"].append(np.abs(made / made.sum() - truth).sum())
+            errors["independent"].append(np.abs(product - truth).sum())
+    assert np.mean(errors["adaptive"]) <= 1.1 * np.mean(errors["independent"])

@@ -4,8 +4,8 @@
 the exponential mechanism on its expected improvement over the model so far, measures it with Gaussian noise,
 and fits the model anew. When a measurement changes the model by no more than its noise would, later rounds
 get a larger share of the budget: up to four times as much, which halves their noise, as long as enough is
-left for a number of rounds. `Tree` goes the way of MST (McKenna, Miklau and Sheldon 2021): single columns,
-and pairs of columns that form a forest.
+left for a number of rounds; if it is not, the rest is soon spent on single columns. `Tree` goes the way of
+MST (McKenna, Miklau and Sheldon 2021): single columns, and pairs of columns that form a forest.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Adaptive(Selection):
             "model's, less what noise alone would add, times its weight in the workload; one individual "
             "moves it by at most its contribution times the weight. The marginal is measured with Gaussian "
             "noise and the model is fitted anew. When a measurement moves the model by no more than noise "
-            "would, later rounds get more of the budget. Rounds end when the Gaussian privacy of all choices "
-            "and measurements together has used up what was charged."
+            "would, later rounds get more of the budget{{last}}. Rounds end when the Gaussian privacy of all "
+            "choices and measurements together has used up what was charged."
         ),
     }
 
@@ -131,8 +131,10 @@ class Adaptive(Selection):
             ": a little at first, and again with a part of the budget that follows from how many records "
             "there are in a cell"
         )
+        last = ", or, if too little is left, single columns get the rest"
         texts = Selection.describe(self, plan)
-        return texts | {"privatisation": texts["privatisation"].format(again=again if self.rule > 1 else "")}
+        again, last = (again, last) if self.rule > 1 else ("", "")
+        return texts | {"privatisation": texts["privatisation"].format(again=again, last=last)}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Single columns, and all parts of the workload that are not too large."""
@@ -150,7 +152,7 @@ class Adaptive(Selection):
             fitting, share = yield from _measure_twice(budget, domain, label, progress)
         candidates = close_downwards(domain, self._find_workload(domain))
         model = fitting.fit()
-        done, turn = share == 0, 0
+        done, turn, idle = share == 0, 0, 0
         if done:
             fitting.fit(effort=4)
         while not done:
@@ -185,8 +187,17 @@ class Adaptive(Selection):
             model = fitting.fit(effort=4 if done else 1)
             moved = float(np.abs(model.flat_marginal(columns) - before).sum())
             progress(f"round {turn}: {' x '.join(columns)}, {float(budget.left / budget.total):.0%} left")
-            if moved <= noise_distance(sigma, before.size):
-                share = min(4 * share, max(share, budget.left / _LAST[self.rule]))
+            idle = idle + 1 if moved <= noise_distance(sigma, before.size) else 0
+            if done or not idle:
+                continue
+            most = budget.left / _LAST[self.rule]
+            if self.rule > 1 and idle > 1 and share >= most:
+                # More of the same is not worth its noise, and less noise cannot be paid.
+                answers = yield _ask_last(budget, domain, fitting, label)
+                fitting.refine(answers)
+                fitting.fit(effort=4)
+                break
+            share = min(4 * share, max(share, most))
         return fitting
 
     def _find_workload(self, domain: Domain) -> dict[Columns, int]:
@@ -405,6 +416,16 @@ def _measure_twice(
         answers += yield tuple(budget.spend(ask) for ask in asks)
         fitting = Fitting(budget.table, domain, answers, progress, shrink=True)
     return fitting, min(share / (1 - _CHOICE), budget.left) if rounds else Fraction(0)
+
+
+def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: str) -> tuple[Ask, ...]:
+    """Requests that spend what is left on single columns, by the power 2/3 of their sizes."""
+    parts = {name: _round(fitting.domain[name] ** (2 / 3)) for name in domain if domain[name] > 1}
+    share = budget.left / sum(parts.values())
+    return tuple(
+        budget.spend(budget.calibrate_request(f"{label}at last: {name}", (name,), part * share))
+        for name, part in parts.items()
+    )
 
 
 def _round(number: float) -> Fraction:

@@ -252,19 +252,16 @@ class Fitting:
         *,
         shrink: bool = False,
     ) -> None:
-        known: dict[str, tuple[NDArray[np.float64], float]] = {}
-        for answer in singles:
-            assert isinstance(answer, Measurement)
-            name, fresh = answer.request.columns[0], in_records(answer)
-            known[name] = _average(known[name], fresh) if name in known else fresh
+        self.known: dict[str, tuple[NDArray[np.float64], float]] = {}
+        self._average(singles)
         self.zeros = [
             (domain.order(columns), order_mask(domain, columns, mask))
             for columns, mask in find_zeros(table, tuple(domain))
         ]
         whole = {name for columns, _ in self.zeros for name in columns}
-        self.compression = Compression(domain, known, whole=whole, shrink=shrink)
+        self.compression = Compression(domain, self.known, whole=whole, shrink=shrink)
         self.domain = self.compression.domain
-        self.noisy = [self.compression.single(name, *known[name]) for name in domain]
+        self.noisy = [self.compression.single(name, *self.known[name]) for name in domain]
         self.model: Model | None = None
         self.progress = progress
 
@@ -279,6 +276,19 @@ class Fitting:
             assert isinstance(answer, Measurement)
             values, sigma = in_records(answer)
             self.noisy.append(Noisy(columns=answer.request.columns, values=values, sigma=sigma))
+
+    def refine(self, singles: Iterable[Answer]) -> None:
+        """Adds measurements of full single columns; which values are joined stays as it is."""
+        self._average(singles)
+        fresh = [self.compression.single(name, *single) for name, single in self.known.items()]
+        self.noisy[: len(fresh)] = fresh
+        self.compression.share_out(self.known)
+
+    def _average(self, singles: Iterable[Answer]) -> None:
+        for answer in singles:
+            assert isinstance(answer, Measurement)
+            name, fresh = answer.request.columns[0], in_records(answer)
+            self.known[name] = _average(self.known[name], fresh) if name in self.known else fresh
 
     def fit(self, *, effort: int = 1) -> Model:
         """The model of all measurements, from the last one on."""
@@ -329,10 +339,18 @@ class Compression:
             codes = np.full(size, kept.size, np.int64)
             codes[kept] = np.arange(kept.size)
             self.maps[name] = codes
-            seen = _shrink(values[rare], sigma) if shrink else values[rare]
-            self.shares[name] = (rare, np.maximum(seen, 0.0))
             sizes[name] = int(kept.size) + 1
         self.domain = Domain(sizes)
+        self._shrinks = shrink
+        self.share_out(singles)
+
+    def share_out(self, singles: Mapping[str, tuple[NDArray[np.float64], float]]) -> None:
+        """Takes the proportions of joined values from measurements of single columns."""
+        for name, codes in self.maps.items():
+            rare = np.flatnonzero(codes == self.domain[name] - 1)
+            values, sigma = singles[name]
+            seen = _shrink(values[rare], sigma) if self._shrinks else values[rare]
+            self.shares[name] = (rare, np.maximum(seen, 0.0))
 
     def queries(self, columns: Columns) -> Queries | None:
         """The sums over the marginal of `columns` that are the compressed one; None if they are equal."""
