@@ -301,11 +301,12 @@ class DuckDBEngine(CountingEngine):
         """
         known: tuple[str, ...] = ()
         logs = []
-        if self._logged is not None and (stream, entries[: len(self._logged[1])]) == self._logged[:2]:
-            known, logs = self._logged[1], [self._logged[2]]
-        logs.append(load_log(self._folder, stream, entries, after=len(known)))
-        self._logged = (stream, entries, pa.concat_tables(logs))
-        return self._logged[2]
+        kept = self._logged  # looked at once: other threads may go on with other series
+        if kept is not None and (stream, entries[: len(kept[1])]) == kept[:2]:
+            known, logs = kept[1], [kept[2]]
+        log = pa.concat_tables([*logs, load_log(self._folder, stream, entries, after=len(known))])
+        self._logged = (stream, entries, log)
+        return log
 
     def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         with hide_failures(_name(table)), connect() as connection:
