@@ -59,7 +59,9 @@ def test_a_public_table_tells_the_rest(folder):
 
 
 def test_with_epsilon_it_is_charged_to_the_ledger_of_the_draft(folder):
-    draft = run_main("init", "people.parquet", "--epsilon", "0.5", "--budget", "2", cwd=folder)
+    draft = run_main(
+        "init", "people.parquet", "--epsilon", "0.5", "--unit", "row", "--budget", "2", cwd=folder
+    )
     (folder / "sfumato.toml").write_text(draft.stdout, encoding="utf-8")
     report = json.loads(run_main("budget", "--json", cwd=folder).stdout)
     assert report["total"] == "2"
@@ -73,8 +75,10 @@ def test_with_epsilon_it_is_charged_to_the_ledger_of_the_draft(folder):
         (("--public", "people.parquet"), 2, "not public"),
         (("--codebook", "gone.json"), 2, "cannot be read"),
         (("--unit", "person"), 2, "--max-records"),
-        (("--epsilon", "3"), 3, "is left"),
-        (("--epsilon", "much"), 2, "epsilon"),
+        (("--epsilon", "3", "--unit", "row"), 3, "is left"),
+        (("--epsilon", "much", "--unit", "row"), 2, "epsilon"),
+        (("--epsilon", "0.5"), 2, "--unit"),
+        (("--epsilon", "0.5", "--unit", "row", "--delta", "0"), 2, "delta above zero"),
     ],
 )
 def test_slips_cost_nothing(folder, arguments, code, message):

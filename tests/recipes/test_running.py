@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.cli import invoke
 
 import sfumato as sf
+from sfumato import noise as system_noise
 from sfumato.curator import Curator
 from sfumato.recipes import Running
 from sfumato.schema import read_project
@@ -220,6 +221,37 @@ def test_a_month_that_was_interrupted_is_finished_under_its_charge(city):
     assert charges == [entry for entry in entries if entry.kind == "charge"]
     release = city.curator().release(recipe, epsilon=1, delta=1e-6)
     assert release.repeated
+
+
+def test_a_month_that_another_process_finished_is_read_as_that_one_counted_it(city):
+    """Who was interrupted goes on from what the other kept, or Ana would count five times."""
+
+    class Noise:
+        broken = False
+
+        def __getattr__(self, name):
+            if self.broken:
+                raise KeyboardInterrupt
+            return getattr(system_noise, name)
+
+    def count(curator, through):
+        recipe = Running(table="t", period="month", through=through, by=("ward",))
+        rows = curator.release(recipe, epsilon=MUCH, delta=1e-6).table.to_pylist()
+        return {(row["month"], row["ward"]): row["count"] for row in rows if row["count"]}
+
+    noise = Noise()
+    curator = city.curator(noise=noise)
+    city.hold(("ana", "2025-01", "a"))
+    count(curator, "2025-01")
+    noise.broken = True
+    with pytest.raises(KeyboardInterrupt):
+        count(curator, "2025-02")
+    noise.broken = False
+    city.hold(("ana", "2025-02", "a"), ("ana", "2025-02", "b"))
+    found = count(city.curator(), "2025-02")
+    assert found == {("2025-01", "a"): 1, ("2025-02", "a"): 1, ("2025-02", "b"): 1}
+    city.hold(("ana", "2025-03", "a"), ("ana", "2025-03", "b"))
+    assert count(curator, "2025-03") == found, "all that counts of her has counted"
 
 
 def test_verification_notices_another_answer_and_another_charge(city, tmp_path):

@@ -59,6 +59,21 @@ def test_every_month_of_a_person_is_bounded_by_itself(tmp_path, recipe):
     assert {each["unit"] for each in release.certificate["measurements"]} == {"p x month"}
 
 
+@pytest.mark.parametrize("months", [["2025-01", "2025-02"], [(2025, "jan"), (2025, "feb")], [3, 7]])
+def test_a_period_may_have_any_domain(tmp_path, months):
+    pairs = isinstance(months[0], tuple)
+    kinds = [pa.array([month[place] for month in months] * 3) for place in range(2)] if pairs else []
+    names = ["year", "part"] if pairs else ["month"]
+    stored = dict(zip(names, kinds or [pa.array(months * 3)], strict=True))
+    pq.write_table(pa.table({"p": ["eve"] * 6, "ward": ["a", "b"] * 3, **stored}), tmp_path / "t.parquet")
+    month = {"values": [list(each) for each in months] if pairs else months}
+    month |= {"from": names} if pairs else {}
+    spec = {"source": "t.parquet", "unit": ["p", "month"], "max_records": 2}
+    table = parse_table("t", {**spec, "columns": {"month": month, "ward": {"values": ["a", "b"]}}})
+    (found,) = DuckDBEngine(tmp_path).count(table, (Marginal(("ward",)),), progress=lambda _: None)
+    assert found.true_values.tolist() == [2, 2]
+
+
 @pytest.mark.parametrize("bounding", ["truncate", "weight"])
 def test_one_pair_moves_the_counts_by_its_bound_and_a_person_by_as_many_as_it_has(tmp_path, bounding):
     columns = {"month": {"range": [1, 12]}, "ward": {"values": ["a", "b"]}}

@@ -2,11 +2,15 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sfumato as sf
 from helpers.cli import run_main
+from sfumato.curator import Curator
 from sfumato.release.deployment import OPEN, describe_deployment, write_checklist
+from sfumato.schema import parse_project
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +49,25 @@ def test_the_command_prints_both(folder):
     assert "checklist" in json.loads(run_main("export", str(folder), "--checklist", "--json").stdout)
     run_main("export", str(folder), "--state", "curator", code=2)
     run_main("export", "gone", code=1)
+
+
+def test_counts_that_are_released_as_they_are_stand_in_the_checklist(tmp_path):
+    columns = {"ward": ["N", "S"]}
+    curator = sf.from_frame({"ward": ["N", "S", "S"]}, unit="row", columns=columns, epsilon=40)
+    recipe = sf.recipes.Hierarchy(table="t", column="ward", levels=("total", "ward"), known={"total": 3})
+    curator.release(recipe, epsilon=1, out=tmp_path / "out")
+    entry = describe_deployment(tmp_path / "out")
+    assert entry["data"]["unprotected"] == ["counts of total, declared as known"]
+    assert entry["privacy"]["unit"] == "one record"
+    assert "| counts of total, declared as known |" in write_checklist(tmp_path / "out")
+
+
+def test_a_unit_over_time_is_said_to_be_one(tmp_path):
+    rows = {"person": [1, 2, 2], "ward": ["N", "S", "S"], "month": ["May", "May", "June"]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    columns = {name: {"values": sorted(set(rows[name]))} for name in ("ward", "month")}
+    table = {"source": "t.parquet", "unit": ["person", "month"], "max_records": 2, "columns": columns}
+    project = parse_project({"budget": {"epsilon": 40}, "tables": {"t": table}}, folder=tmp_path)
+    Curator(project).release(sf.recipes.CellCounts(table="t", by=("ward",)), epsilon=1, out=tmp_path / "out")
+    unit = describe_deployment(tmp_path / "out")["privacy"]["unit"]
+    assert unit == "the records of one month that share a value of person, not those of all"

@@ -53,6 +53,11 @@ def init(
     kinds = describe_source(source, folder=folder)
     if unit is not None and unit != "row" and max_records is None:
         raise typer.BadParameter("--unit needs --max-records, the most records of one individual that count")
+    if epsilon is not None and unit is None:
+        raise typer.BadParameter(
+            "--epsilon needs --unit, whom it protects: the column that names the individual, or row where "
+            "every record is of another one"
+        )
     known: dict[str, Known] = {}
     for path in codebook or ():
         known = merge_known(known, read_codebook(path))
@@ -63,12 +68,13 @@ def init(
     if epsilon is not None:
         from sfumato.curator.draft import draft_privately
 
+        assert unit is not None, "refused above"
         delta = delta or "1e-6"
         with progress(quiet=json) as stage:
             found = draft_privately(
                 source,
                 {name: kind for name, kind in kinds.items() if name not in known},
-                unit=unit or "row",
+                unit=unit,
                 max_records=max_records,
                 epsilon=epsilon,
                 budget=budget,
@@ -82,7 +88,7 @@ def init(
         source,
         kinds,
         known=known,
-        unit=unit or (None if epsilon is None else "row"),
+        unit=unit,
         max_records=max_records,
         epsilon=budget,
         delta=delta,

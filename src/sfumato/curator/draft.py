@@ -21,7 +21,7 @@ from sfumato.accounting import Budget, Cost, Spent, add_costs, admits
 from sfumato.curator import Curator
 from sfumato.engines.encode import quote_name
 from sfumato.errors import BudgetExceeded, RecipeError
-from sfumato.exact import format_exact, format_short, parse_exact, parse_positive
+from sfumato.exact import format_exact, format_short, parse_delta, parse_exact, parse_positive
 from sfumato.recipes.public import read_public_table
 from sfumato.schema import Known, name_table, parse_project
 from sfumato.schema.draft import MISSING, is_text_file
@@ -109,6 +109,8 @@ def draft_privately(
     admits charges to a ledger, and are charged to it one by one. What is found is post-processing.
     """
     wanted = parse_positive(epsilon, name="epsilon")
+    if parse_delta(delta) == 0:
+        raise RecipeError("labels are found in records only with a delta above zero; state one, such as 1e-6")
     asked = [name for name, kind in kinds.items() if kind != "other" and name != unit]
     if not asked:
         raise RecipeError("no column is left to describe")

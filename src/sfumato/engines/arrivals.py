@@ -35,10 +35,13 @@ _LOG = pa.schema(
 _ENTRY = b"sfumato entry"
 
 
-def load_log(folder: Path, stream: str, entries: tuple[str, ...]) -> pa.Table:
-    """What counted in all periods so far, each as it was kept under the charge whose hash is in `entries`."""
+def load_log(folder: Path, stream: str, entries: tuple[str, ...], *, after: int = 0) -> pa.Table:
+    """What counted in all periods so far, each as it was kept under the charge whose hash is in `entries`.
+
+    Those of the first `after` periods are left out.
+    """
     parts = [_LOG.empty_table()]
-    for period, entry in enumerate(entries):
+    for period, entry in list(enumerate(entries))[after:]:
         path = _locate(folder, stream, period)
         try:
             part = pq.read_table(path)

@@ -291,15 +291,22 @@ class DuckDBEngine(CountingEngine):
             progress("bounding contributions")
             arrived = find_arrivals(connection, table, question, log, period=period, secret=secret)
             save_arrivals(self._folder, stream, period, arrived, entry=entries[-1])
-            log = pa.concat_tables([log, arrived])
-            self._logged = (stream, entries, log)
-            return sum_log(table, question, log, period=period)
+            return sum_log(table, question, pa.concat_tables([log, arrived]), period=period)
 
     def _load_log(self, stream: str, entries: tuple[str, ...]) -> pa.Table:
-        """What counted in the earlier periods of a series; that of the last one is kept."""
-        if self._logged is None or self._logged[:2] != (stream, entries):
-            self._logged = (stream, entries, load_log(self._folder, stream, entries))
-        return self._logged[2]
+        """What counted in the earlier periods of a series, all of them answered; what was read is kept.
+
+        A period that is being answered is not among them: if that is interrupted, another process may count
+        it anew, and then the file holds what counts.
+        """
+        known: tuple[str, ...] = ()
+        logs = []
+        kept = self._logged  # looked at once: other threads may go on with other series
+        if kept is not None and (stream, entries[: len(kept[1])]) == kept[:2]:
+            known, logs = kept[1], [kept[2]]
+        log = pa.concat_tables([*logs, load_log(self._folder, stream, entries, after=len(known))])
+        self._logged = (stream, entries, log)
+        return log
 
     def _count_within(self, table: Table, choice: NormChoice, progress: Callable[[str], None]) -> TrueCounts:
         with hide_failures(_name(table)), connect() as connection:

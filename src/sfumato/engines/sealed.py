@@ -424,8 +424,8 @@ def _encoding_query(
         # Who, and the code of when: whatever is asked sees each of these pairs as an individual. A code has
         # no U+001F, so that the last one separates them.
         when = table.columns[table.unit.period]
-        create_list_type(connection, when, "listed of unit")
-        code = encode_column(when, stored, list_type="listed of unit")
+        create_list_type(connection, when, "unit_list")
+        code = encode_column(when, stored, list_type="unit_list")
         individual = f"concat(CAST({unit} AS VARCHAR), chr(31), coalesce(CAST({code} AS VARCHAR), ''))"
     selected.append(f"{individual} AS {quote_name(UNIT)}")
     return f"SELECT {', '.join(selected)} FROM stored WHERE {unit} IS NOT NULL"

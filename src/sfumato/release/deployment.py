@@ -27,7 +27,6 @@ def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
     certificate = open_folder(folder, load=()).certificate
     plan, unit, total = certificate["plan"], certificate["unit"], certificate["total"]
     ((name, table),) = plan["table"].items()
-    person = unit["column"] or "one record"
     return {
         "product": {
             "description": f"{plan['recipe']['recipe']} of table {name}",
@@ -43,7 +42,7 @@ def describe_deployment(folder: Path | str, **stated: str) -> dict[str, Any]:
             "flavour": "pure differential privacy"
             if total["epsilon"] is not None
             else "approximate, by zCDP",
-            "unit": f"all records that share a value of {person}" if unit["column"] else person,
+            "unit": _tell_unit(table["unit"]),
             "contribution": f"at most {unit['max_records']} records of one individual, {unit['bounding']}",
             "neighbours": unit["neighbours"],
             "epsilon": total["epsilon"],
@@ -128,6 +127,15 @@ def write_checklist(folder: Path | str, **stated: str) -> str:
     )
 
 
+def _tell_unit(unit: str | list[str]) -> str:
+    if unit == "row":
+        return "one record"
+    if isinstance(unit, str):
+        return f"all records that share a value of {unit}"
+    who, when = unit
+    return f"the records of one {when} that share a value of {who}, not those of all"
+
+
 def _tell_epsilon(privacy: Mapping[str, Any]) -> str:
     readings = privacy["epsilon_at_delta"]
     told = privacy["epsilon"] or next(iter(readings.values()))
@@ -149,12 +157,12 @@ def _is_sampled(certificate: Mapping[str, Any]) -> bool:
 
 
 def _list_unprotected(certificate: Mapping[str, Any]) -> list[str]:
-    """What the release states that is not protected: drafted domains, and invariants that were declared."""
+    """What the release states that is not protected: drafted domains, and counts declared as known."""
     drafted = [
         f"domain of {name}" for name, each in certificate["public"].items() if each.get("drafted_from_data")
     ]
-    declared = certificate["plan"]["recipe"].get("invariants") or []
-    return [*drafted, *(f"invariant: {each}" for each in declared)]
+    known = certificate["plan"]["recipe"].get("known") or {}
+    return [*drafted, *(f"counts of {level}, declared as known" for level in known)]
 
 
 def _cell(text: object) -> str:
