@@ -69,6 +69,13 @@ def test_with_epsilon_it_is_charged_to_the_ledger_of_the_draft(folder):
     assert "charged to the ledger" in draft.stderr
 
 
+def test_without_a_unit_records_are_protected_and_names_are_not_asked_about(folder):
+    draft = run_main("init", "people.parquet", "--epsilon", "0.5", "--budget", "2", cwd=folder)
+    assert 'unit = "row"' in draft.stdout
+    assert "# person names individuals" in draft.stdout
+    assert "each RECORD is protected by itself" in draft.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -77,7 +84,6 @@ def test_with_epsilon_it_is_charged_to_the_ledger_of_the_draft(folder):
         (("--unit", "person"), 2, "--max-records"),
         (("--epsilon", "3", "--unit", "row"), 3, "is left"),
         (("--epsilon", "much", "--unit", "row"), 2, "epsilon"),
-        (("--epsilon", "0.5"), 2, "--unit"),
         (("--epsilon", "0.5", "--unit", "row", "--delta", "0"), 2, "delta above zero"),
     ],
 )

@@ -53,11 +53,6 @@ def init(
     kinds = describe_source(source, folder=folder)
     if unit is not None and unit != "row" and max_records is None:
         raise typer.BadParameter("--unit needs --max-records, the most records of one individual that count")
-    if epsilon is not None and unit is None:
-        raise typer.BadParameter(
-            "--epsilon needs --unit, whom it protects: the column that names the individual, or row where "
-            "every record is of another one"
-        )
     known: dict[str, Known] = {}
     for path in codebook or ():
         known = merge_known(known, read_codebook(path))
@@ -66,10 +61,16 @@ def init(
 
         known = merge_known(known, read_public_profile(public, source, folder=folder))
     if epsilon is not None:
-        from sfumato.curator.draft import draft_privately
+        from sfumato.curator.draft import draft_privately, find_names
 
-        assert unit is not None, "refused above"
         delta = delta or "1e-6"
+        if unit is None:
+            unit = "row"
+            known = merge_known(known, find_names(kinds))
+            note(
+                "no --unit was given, so each RECORD is protected by itself, not a person with several: if "
+                "a column names people, remove ledger.db and begin again with --unit and --max-records"
+            )
         with progress(quiet=json) as stage:
             found = draft_privately(
                 source,

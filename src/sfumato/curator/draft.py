@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
@@ -33,6 +33,11 @@ from sfumato.tables.profile import find_edges, profile_table
 _KINDS_SHARE, _DOMAINS_SHARE = Fraction(3, 10), Fraction(4, 5)
 _COVERED = 0.7  # of the records of a column that its labels must cover to be all that it holds
 _MIXED = "numbers and texts"
+_NAMES = re.compile(
+    r"(^|[_ .-])(ids?|uuid|guid|key|ssn|mrn|name|surname|e-?mail|phone|iban|person|people|patient|customer|"
+    r"client|user|resident|citizen|employee|member|student|rider|driver)[_ .-]?(id|no|nr|number|name)?$",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 # The price of one statement is searched by halving its logarithm, from a fraction that surely fits.
 _STEPS, _LEAST = 12, 200
@@ -161,6 +166,15 @@ def draft_privately(
     return PrivateDraft(known=known, epsilon=wanted, left=survey.curator.budget().describe_left())
 
 
+def find_names(columns: Iterable[str]) -> dict[str, Known]:
+    """Columns that seem to name individuals, by what they are called: nothing is asked about them.
+
+    >>> list(find_names(["patient_id", "ward", "Name"]))
+    ['patient_id', 'Name']
+    """
+    return {name: Known(origin="its name", identifier=True) for name in columns if _NAMES.search(name)}
+
+
 class _Question(NamedTuple):
     """What is asked of one column; questions of one `form` cost the same."""
 
@@ -175,6 +189,7 @@ class _Survey:
         self.curator = curator
         self._table, self._budget, self._progress = table, budget, progress
         self._spent = Spent()
+        self._report = curator.budget()
 
     def ask(self, questions: Mapping[str, _Question | None], *, share: Fraction) -> dict[str, Answer]:
         """The answers to `questions`, together with what went before within `share` of epsilon."""
@@ -193,6 +208,8 @@ class _Survey:
         return answers
 
     def _find_price(self, part: Budget, listed: list[_Question], delta: Fraction) -> Fraction:
+        # The ledger may have less room than what the draft may cost.
+        self._report = self.curator.budget()
         low, high = _round_down(part.epsilon / (_LEAST * len(listed))), part.epsilon
         if not self._fits(part, listed, low, delta):
             raise RecipeError(
@@ -208,7 +225,8 @@ class _Survey:
         # Questions of one form cost the same, whatever column they are about.
         forms = {question.form: question for question in questions}
         priced = {form: self._costs(question, price, delta) for form, question in forms.items()}
-        return admits(part, self._spent, [cost for each in questions for cost in priced[each.form]])
+        costs = [cost for each in questions for cost in priced[each.form]]
+        return admits(part, self._spent, costs) and admits(self._report.budget, self._report.sums, costs)
 
     def _costs(self, question: _Question, price: Fraction, delta: Fraction) -> tuple[Cost, ...]:
         found = self.curator.sql(f"EXPLAIN {self._write(question, price, delta)}").price

@@ -139,7 +139,7 @@ def _file_facts(paths: Sequence[Path]) -> str:
     # What was written last may still be in a file beside a database.
     beside = [path.with_name(f"{path.name}.wal") for path in paths if not _is_plain(path)]
     for path in [*paths, *(each for each in beside if each.is_file())]:
-        if _DIGEST.fullmatch(path.parent.name):
+        if path.name == "frame.parquet" and _DIGEST.fullmatch(path.parent.name):
             # The folder of a table in memory is named by what is in it, wherever and whenever it was made.
             facts.append(path.parent.name)
             continue
