@@ -56,7 +56,7 @@ def open_frame(
     >>> curator = sf.from_frame(
     ...     visits, unit="person", max_records=2, columns={"clinic": ["North", "South"]}, epsilon=1.0
     ... )
-    >>> curator.describe("DP-SELECT 0.5 COUNT(*) AS visits FROM t").columns[0].name
+    >>> curator.describe("DP-SELECT 0.5 COUNT(*) AS visits FROM t").columns[0][0]
     'visits'
     >>> curator.budget().left
     1
