@@ -58,7 +58,7 @@ def test_errors_are_told_and_the_shell_goes_on(folder):
         assert "write DP-SELECT epsilon" in terminal.type("SELECT * FROM t;\n", f"spent\n{PROMPT}")
         assert "did you mean '.mode'?" in terminal.type(".moed\n", f"?\n{PROMPT}")
         terminal.type("DP-SELECT 1 'open\n", QUOTED)
-        terminal.type("\x03", f"forgotten\n{PROMPT}")
+        terminal.interrupt(f"forgotten\n{PROMPT}")
         terminal.type(".mode line\n.timing on\n", f".timing on\n{PROMPT}")
         told = terminal.type("DP-SELECT 1 COUNT(*) AS n FROM t;\n", f" s\n{PROMPT}")
         assert "\n     n = " in told

@@ -1,5 +1,6 @@
 """A program in a terminal of its own, typed to as a person would."""
 
+import contextlib
 import os
 import pty
 import re
@@ -79,3 +80,16 @@ class Terminal:
             return None
         self._screen += found
         return found or None
+
+    def interrupt(self, words):
+        """Types Ctrl-C until `words` come.
+
+        Between its prompt and the moment it waits for keys, a program takes the signal and sleeps on: the
+        next key wakes it, as that of a person would.
+        """
+        start = len(self.text)
+        for _ in range(50):
+            os.write(self._terminal, b"\x03")
+            with contextlib.suppress(AssertionError):
+                return self.wait(words, start=start, seconds=2)
+        return self.wait(words, start=start)
