@@ -101,3 +101,15 @@ def test_round_edges_hold_both_ends(low, width):
     assert low + width < edges[-1]
     assert 5 <= len(edges) <= 13
     assert len({after - before for before, after in pairwise(edges)}) == 1
+
+
+def test_the_unit_has_no_line_and_a_kind_that_was_found_has_its_own_todo():
+    text = draft_project(
+        "visits.csv",
+        {"person": "text", "seen": "text"},
+        known={"seen": Known(origin="the records", kind="date")},
+        unit="person",
+        max_records=2,
+    )
+    assert "# person names the individual" in text
+    assert "# TODO: dates" in text

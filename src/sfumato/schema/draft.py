@@ -109,6 +109,9 @@ def draft_project(
         ]
     lines += ["", f"[tables.{table}.columns]"]
     for column, kind in kinds.items():
+        if column == unit:
+            lines.append(f"# {quote_key(column)} names the individual, so it has no domain")
+            continue
         lines += _draft_column(column, kind, known.get(column), text=is_text_file(source))
     lines += [
         f"# not a column of the source: {quote_toml(name)}" for name in known if name not in kinds and name
@@ -177,7 +180,10 @@ def _draft_column(name: str, kind: str, known: Known | None, *, text: bool) -> I
     for each, spec in described.items():
         yield f"{quote_key(each)} = {write_inline(spec)}"
     if not described:
-        hint = _HINTS.get(kind, "   # nested or binary: leave this column out")
+        hint = _HINTS.get(
+            kind if known is None or known.kind is None else known.kind,
+            "   # nested or binary: leave this column out",
+        )
         if known is not None and len(known.values) > MOST_LISTED:
             hint = f'{{ values_file = "..." }}   # TODO: {len(known.values):,} values, too many to list here'
         yield f"# {key} = {hint}"
