@@ -252,24 +252,9 @@ class CappedCounts(CountOptions):
 
     def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
         """The choice of the bound, and the number of records."""
-        half = epsilon * self.share / 2
         caps = list_caps(table.unit.max_records)
-        cells = table.cells(tuple(self.by))
-        scales = (self._counts(table, epsilon, label, bound=cap).scale / table.grid for cap in caps)
-        choice = CapChoice(
-            name=f"{label}bound on records",
-            columns=tuple(self.by),
-            caps=caps,
-            penalties=tuple(min(math.ceil(cells * scale), 2**61) for scale in scales),
-            epsilon=half,
-        )
-        total = Request(
-            name=f"{label}number of records",
-            counted=Marginal(tuple(self.by), sum_all(cells)),
-            noise="laplace",
-            scale=Fraction(1),
-        )
-        return choice, replace(total, scale=request_sensitivity(table, total) / half)
+        scales = [self._counts(table, epsilon, label, bound=cap).scale / table.grid for cap in caps]
+        return ask_bound(table, tuple(self.by), caps, scales, epsilon=epsilon * self.share, label=label)
 
     def _counts(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> Request:
         """The request for counts under `bound`, for what is left of epsilon."""
@@ -432,3 +417,33 @@ _CAPPED_COUNTS = {
         "`measurements.parquet` keeps the counts as they were."
     ),
 }
+
+
+def ask_bound(
+    table: Table,
+    columns: tuple[str, ...],
+    caps: tuple[int, ...],
+    noises: Sequence[Fraction | float],
+    *,
+    epsilon: Fraction,
+    label: str,
+) -> tuple[Ask, ...]:
+    """The choice of one of `caps` as the bound on records, and the number of records, each at half epsilon.
+
+    `noises` are the expected noise of a count under each cap, which the choice weighs against lost records.
+    """
+    cells, half = table.cells(columns), epsilon / 2
+    choice = CapChoice(
+        name=f"{label}bound on records",
+        columns=columns,
+        caps=caps,
+        penalties=tuple(min(math.ceil(cells * noise), 2**61) for noise in noises),
+        epsilon=half,
+    )
+    total = Request(
+        name=f"{label}number of records",
+        counted=Marginal(columns, sum_all(cells)),
+        noise="laplace",
+        scale=Fraction(1),
+    )
+    return choice, replace(total, scale=request_sensitivity(table, total) / half)

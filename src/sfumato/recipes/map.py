@@ -56,7 +56,7 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.cell_counts import CountOptions, list_caps, sum_all
+from sfumato.recipes.cell_counts import CountOptions, ask_bound, list_caps
 from sfumato.recipes.public import (
     encode_public,
     locate_rows,
@@ -264,26 +264,11 @@ class Map(CountOptions):
 
     def _first_asks(self, table: Table, epsilon: Fraction, label: str) -> tuple[Ask, ...]:
         """The choice of the bound, and the number of records."""
-        half = epsilon * self.share / 2
         caps = list_caps(table.unit.max_records)
-        cells = table.cells(tuple(self.by))
         left = self._left(table, epsilon)
         asks = (self._ask(table, CELLS, "", bound=cap, epsilon=left) for cap in caps)
-        noises = (_expected_noise(float(ask.scale)) / table.grid for ask in asks)
-        choice = CapChoice(
-            name=f"{label}bound on records",
-            columns=tuple(self.by),
-            caps=caps,
-            penalties=tuple(min(math.ceil(cells * noise), 2**61) for noise in noises),
-            epsilon=half,
-        )
-        total = Request(
-            name=f"{label}number of records",
-            counted=Marginal(tuple(self.by), sum_all(cells)),
-            noise="laplace",
-            scale=Fraction(1),
-        )
-        return choice, replace(total, scale=request_sensitivity(table, total) / half)
+        noises = [_expected_noise(float(ask.scale)) / table.grid for ask in asks]
+        return ask_bound(table, tuple(self.by), caps, noises, epsilon=epsilon * self.share, label=label)
 
     def _levels(self, table: Table, epsilon: Fraction, label: str, *, bound: int) -> tuple[Request, ...]:
         """The requests for the counts of all levels under `bound`, for what is left of epsilon."""
