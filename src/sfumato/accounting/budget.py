@@ -7,6 +7,7 @@ proof is docs/proofs/ledger.md.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -39,6 +40,7 @@ _GRAIN = 10**6
 _STEPS = 1000
 _SELECTION = {"any": Fraction(1, 20), "zcdp": Fraction(1, 10), "gaussian": Fraction(0)}
 _BITS = 2048
+_PARTS = re.compile("([0-9]+)")
 
 
 class Amount(Fraction):
@@ -355,12 +357,18 @@ class BudgetReport:
     `left` is the largest pure epsilon that fits. How much of another kind of charge fits is another
     matter: `more_like_last` counts further charges like the last one, and `describe_left` says both.
     `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
+
+    Where charges have windows, all of this is of the period that has least left, among those that are read
+    now; `beside` are the sums of the other ones, and `periods` tells what every period that was ever read has
+    left.
     """
 
     budget: Budget
     sums: Spent
     entries: tuple[Entry, ...] = ()
     head: str = ""
+    beside: tuple[Spent, ...] = ()
+    periods: tuple[tuple[tuple[str, ...], Amount], ...] = ()
     total: Amount = field(init=False)
     spent: Amount = field(init=False)
     left: Amount = field(init=False)
@@ -372,6 +380,28 @@ class BudgetReport:
         object.__setattr__(self, "spent", Amount(self.budget.epsilon - remaining))
         object.__setattr__(self, "left", remaining)
         object.__setattr__(self, "delta", Amount(self.budget.delta))
+
+    def admits(self, costs: Iterable[Cost]) -> bool:
+        """Whether `costs` may be charged now, for all periods that are read."""
+        charge = tuple(costs)
+        return all(admits(self.budget, each, charge) for each in (self.sums, *self.beside))
+
+    def list_periods(self) -> list[tuple[str, str, Amount]]:
+        """The periods that were ever read, by first and last of those that have the same left, in order.
+
+        >>> periods = ((("m1", "m2", "m10"), Amount(1, 2)), (("m3",), Amount(1, 4)))
+        >>> BudgetReport(budget=Budget(1), sums=Spent(), periods=periods).list_periods()
+        [('m1', 'm2', 0.5), ('m3', 'm3', 0.25), ('m10', 'm10', 0.5)]
+        """
+        known = [(name, rest) for names, rest in self.periods for name in names]
+        known.sort(key=lambda each: [(part.isdecimal(), part.zfill(20)) for part in _PARTS.split(each[0])])
+        runs: list[tuple[str, str, Amount]] = []
+        for name, rest in known:
+            if runs and runs[-1][2] == rest:
+                runs[-1] = (runs[-1][0], name, rest)
+            else:
+                runs.append((name, name, rest))
+        return runs
 
     @property
     def last(self) -> tuple[Cost, ...]:
@@ -405,6 +435,7 @@ class BudgetReport:
             "spent": str(self.spent),
             "left": str(self.left),
             "more_like_last": self.more_like_last,
+            **({"periods": [[*map(str, each)] for each in self.list_periods()]} if self.periods else {}),
             "charges": charges,
         }
 
@@ -451,10 +482,14 @@ class BudgetReport:
         return f"{text}, or {times} more like the last one ({kind})"
 
 
-def explain_refusal(budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str) -> BudgetExceeded:
-    """The error that says why `costs` do not fit after `spent` in the ledger `name`."""
+def explain_refusal(
+    budget: Budget, spent: Spent, costs: tuple[Cost, ...], *, name: str, window: bool = False
+) -> BudgetExceeded:
+    """The error that says why `costs` do not fit after `spent` in the ledger `name`, of a `window` or all."""
     remaining = left(budget, spent)
-    where = f"ledger {name!r}"
+    where = f"ledger {name!r}" + (
+        " for a period of the window; `sfumato budget` lists them" if window else ""
+    )
     return BudgetExceeded(
         _explain_failures(budget, spent, costs, where=where)
         or (

@@ -192,6 +192,27 @@ class Period:
 Domain = Values | Tuples | Bins | IntegerRange | Period
 
 
+def take_domain(domain: Domain, first: int, last: int) -> Domain:
+    """The domain of the codes from `first` to `last`; every value in it keeps its label.
+
+    >>> take_domain(IntegerRange(2020, 2040), 5, 6)
+    IntegerRange(low=2025, high=2026)
+    """
+    match domain:
+        case Values(values, names, runs):
+            shown = None if names is None else names[first : last + 1]
+            return Values(values[first : last + 1], shown, runs)
+        case Tuples(values):
+            return Tuples(values[first : last + 1])
+        case IntegerRange(low):
+            return IntegerRange(low + first, low + last)
+        case Period(part, IntegerRange(low)):
+            return Period(part, IntegerRange(low + first, low + last))
+        case _:
+            # The last of all bins holds its upper edge, too, so that a value may be in two windows.
+            raise SchemaError("a part of a domain needs listed values, a range of whole numbers, or years")
+
+
 def _refuse_repeats(values: tuple[object, ...]) -> None:
     if not values:
         raise SchemaError("a domain needs at least one value")
