@@ -129,6 +129,7 @@ def test_lists_of_periods_may_grow_and_what_they_mean_may_not_change():
         ({"values": ["a", "b", "c"]}, ["b", "c"]),
         ({"values": [3, 5, 9]}, [3, 5]),
         ({"range": [1, 9]}, [4, 4]),
+        ({"from": "day", "period": "month", "range": ["2025-01-01", "2026-12-01"]}, ["2025-11", "2026-01"]),
         ({"from": "day", "period": "year", "range": [2020, 2030]}, [2021, 2022]),
         ({"from": ["y", "m"], "values": [[2025, 1], [2025, 2]]}, ["2025-2", "2025-2"]),
     ],

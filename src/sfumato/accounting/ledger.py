@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -275,6 +275,20 @@ class Ledger:
             if sequence is None:
                 return None
             return history.entries[sequence - 1], self._payload(session, sequence, history.answers[sequence])
+
+    def find_answers(
+        self, plan_digests: Iterable[str], *, table_version: str
+    ) -> tuple[tuple[Entry, bytes], ...]:
+        """As `find_answer` for one plan after another, all at once, up to the first without an answer."""
+        found = []
+        with self._history() as (session, history):
+            for name in plan_digests:
+                sequence = history.answered.get((name, table_version))
+                if sequence is None:
+                    break
+                payload = self._payload(session, sequence, history.answers[sequence])
+                found.append((history.entries[sequence - 1], payload))
+        return tuple(found)
 
     def entries(self) -> tuple[Entry, ...]:
         """All entries of the verified chain."""

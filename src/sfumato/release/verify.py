@@ -213,11 +213,13 @@ def _check_series(
         each.description["charge"]: each.description["sha256"] for each in entries if each.kind == "answer"
     }
     periods = np.split(series.noisy_values, series.request.counted.periods)
+    charges: dict[str, Entry] = {}
+    for each in entries:
+        if each.kind == "charge" and each.sequence in answered:
+            charges.setdefault(each.plan_digest, each)
     first: Entry | None = None
     for place, values in enumerate(periods):
-        wanted = digest(plan.period_record(place))
-        found = [each for each in entries if each.kind == "charge" and each.plan_digest == wanted]
-        entry = next((each for each in found if each.sequence in answered), None)
+        entry = charges.get(digest(plan.period_record(place)))
         if entry is None:
             raise VerificationFailed(f"the ledger holds no answer for period {place + 1} of this series")
         first = first or entry
