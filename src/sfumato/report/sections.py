@@ -443,12 +443,12 @@ def _describe_clipping(measured: Measured) -> Record:
     return {
         "below": float((measured.values < 0).mean()),
         "noisy": float(measured.values.sum()),
-        "half": NORMAL_95 * measured.deviation * math.sqrt(measured.answers),
+        "half": NORMAL_95 * measured.deviation_of((), 1),
     }
 
 
 def _describe_zeros(facts: Facts, mine: list[Measured]) -> Record:
-    counts = facts.table[facts.weight].cast(pa.float64()).to_numpy()
+    counts = facts.table["count"].cast(pa.float64()).to_numpy()
     threshold = float(Fraction(str(facts.recipe.get("threshold") or 0)))
     hidden = [
         max(each.half, threshold * each.deviation)
@@ -467,7 +467,7 @@ def _describe_sums(facts: Facts, measured: Measured) -> Record:
         field = facts.field(name)
         if field is not None and 1 < field.size < measured.cells:
             steps.setdefault(field.size, field)
-    half = NORMAL_95 * measured.deviation * math.sqrt(measured.answers)
+    half = NORMAL_95 * measured.deviation_of((), 1)
     return {
         "name": measured.name,
         "half": measured.half,
@@ -475,7 +475,8 @@ def _describe_sums(facts: Facts, measured: Measured) -> Record:
             {
                 "cells": field.size,
                 "name": field.name,
-                "half": NORMAL_95 * measured.deviation * math.sqrt(field.size),
+                "half": NORMAL_95
+                * measured.deviation_of({*measured.columns} - {field.name}, measured.cells // field.size),
             }
             for field in steps.values()
         ],
