@@ -171,3 +171,37 @@ def test_a_map_is_added_up_by_what_is_expected(folders, tmp_path):
     alone = replace(facts, table=told.table.drop_columns(["count"]))
     assert alone.weight is None
     assert "expected" not in columns
+
+
+def test_levels_that_add_up_are_told_as_they_were_released(tmp_path):
+    rows = [(f"p{n}", n % 4 + 1, "abc"[n % 3]) for n in range(300)]
+    arrays = [pa.array(each) for each in zip(*rows, strict=True)]
+    pq.write_table(pa.table(arrays, ["p", "month", "ward"]), tmp_path / "t.parquet")
+    (tmp_path / "sfumato.toml").write_text("""
+[budget]
+epsilon = 1
+[tables.t]
+source = "t.parquet"
+unit = "p"
+max_records = 1
+[tables.t.columns.month]
+range = [1, 4]
+[tables.t.columns.ward]
+values = ["a", "b", "c"]
+""")
+    tree = [["ward", "side"], ["a", "n"], ["b", "n"], ["c", "s"]]
+    recipe = sf.recipes.Hierarchy(table="t", column="ward", tree=tree, by=("month",))
+    release = sf.open(tmp_path / "sfumato.toml").release(recipe, epsilon=1, out=tmp_path / "out")
+    facts = read_facts(tmp_path / "out")
+    total = release.table["count"][0].as_py()
+    assert count_records(facts) == facts.size == total
+    ward, month = facts.field("ward"), facts.field("month")
+    by_month = estimate_counts(facts, (month,))
+    assert by_month.values.sum() == total
+    assert by_month.source == "table"
+    measured = max(facts.measured, key=lambda each: each.answers)
+    assert by_month.half == pytest.approx(1.959964 * measured.deviation * math.sqrt(3))
+    cells = estimate_counts(facts, (ward, month))
+    rows = [row for row in release.table.to_pylist() if row["level"] == "ward x month"]
+    halves = [max(row["high_95"] - row["count"], row["count"] - row["low_95"]) for row in rows]
+    assert cells.halves.reshape(-1).tolist() == halves

@@ -58,7 +58,8 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
 
     A table of counts is clipped at zero, which lifts every sum. So sums are taken of the measurements
     where one holds all cells, and of the table else; where that states the interval of every cell, it is
-    the cell's. Rows are counted as they are.
+    the cell's. Rows are counted as they are. Levels that were made to agree are told as they were released,
+    with the noise that their sums would have without it, which is no less.
     """
     names = tuple(field.name for field in fields)
     best: tuple[float, Measured] | None = None
@@ -84,6 +85,10 @@ def estimate_counts(facts: Facts, fields: tuple[Field, ...]) -> Estimate:
     left = [name for name in measured.columns if name in names]
     half = NORMAL_95 * deviation if others else measured.half
     values = np.transpose(summed, [left.index(name) for name in names])
+    if facts.adds_up:
+        halves = facts.stated_halves(fields)
+        halves = np.full(values.shape, half) if halves is None else halves
+        return Estimate(values=facts.count(fields), source="table", halves=halves)
     return Estimate(values=values, source="measurements", halves=np.full(values.shape, half))
 
 
@@ -140,7 +145,7 @@ def _expect(facts: Facts, columns: tuple[str, ...], plain: list[Measured], total
 def count_records(facts: Facts) -> float:
     """The number of records, estimated by the measurement whose sum has the least noise."""
     plain = [each for each in facts.measured if each.is_plain and matches(each, facts.best)]
-    if facts.weight is None or not plain:
+    if facts.weight is None or not plain or facts.adds_up:
         return facts.size
     return float(min(plain, key=lambda each: each.deviation_of((), 1)).values.sum())
 

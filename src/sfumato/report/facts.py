@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sfumato.accounting.posterior import Total, read_total
@@ -163,6 +164,11 @@ class Facts:
         return next((name for name in ("expected", "count") if name in told and "count" in told), None)
 
     @property
+    def adds_up(self) -> bool:
+        """Whether released counts were made to agree with what was measured of their sums."""
+        return self.kind == "hierarchy"
+
+    @property
     def has_model(self) -> bool:
         """Whether a model was fitted to the measurements."""
         return "model.parquet" in self.files
@@ -246,7 +252,11 @@ def read_facts(folder: Path | str) -> Facts:
     """The release in `folder`, with every file compared with the digest that the certificate states."""
     opened = open_folder(folder, load=("table.parquet", "measurements.parquet"))
     certificate = dict(opened.certificate)
+    table = opened.table("table.parquet")
     with failing_closed("certificate.json does not describe the table and its measurements"):
+        if (certificate["plan"].get("recipe") or {}).get("recipe") == "hierarchy":
+            # Every level counts all records; the last is the finest, and the others are its sums.
+            table = table.filter(pc.equal(table["level"], table["level"][table.num_rows - 1]))
         spec: dict[str, Any] = next(iter((certificate["plan"].get("table") or {}).values()), {})
         fields = read_fields(spec.get("columns") or {}, certificate.get("public") or {})
         measured = read_measured(certificate, opened.table("measurements.parquet"))
@@ -254,7 +264,7 @@ def read_facts(folder: Path | str) -> Facts:
         name=opened.name,
         certificate=certificate,
         fields=fields,
-        table=opened.table("table.parquet"),
+        table=table,
         measured=measured,
         files=("certificate.json", *sorted(certificate["files"])),
     )

@@ -69,7 +69,7 @@ def _released(given: ReportInput) -> Record:
         "below": any((estimate_counts(facts, (field,)).values < 0).any() for field in shown),
         "compared": bool(given.true.columns),
         "undrawn": len(facts.shown) - len(shown),
-        "plain": any(each.is_plain for each in facts.measured),
+        "plain": any(each.is_plain for each in facts.measured) and not facts.adds_up,
         "columns": [name for name in columns if name in facts.described],
         "extra": [name for name in columns if name not in facts.described | {facts.weight, "epsilon"}],
         "records": count_records(facts),
