@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.helpers.cli import invoke
 
 import sfumato as sf
 from sfumato.metrics import encode_pair
@@ -77,6 +78,10 @@ def test_every_output_tells_the_promise(tmp_path):
     certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
     assert certificate["unit"]["window"] == ["2022", "2023"]
     assert curator.budget().to_record()["periods"] == [["2022", "2023", "0"]]
+    shown = invoke("report", str(tmp_path / "out"), "--out", str(tmp_path / "r.html"))
+    assert shown.exit_code == 0, shown.output
+    page = (tmp_path / "r.html").read_text()
+    assert "nothing bounds what is told of someone over all time" in page
 
 
 def test_a_release_whose_charge_was_for_other_periods_does_not_verify(tmp_path, monkeypatch):

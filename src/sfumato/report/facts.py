@@ -121,6 +121,12 @@ class Facts:
         """Whom the release protects, as a plain record."""
         return {**_UNKNOWN_UNIT, **(self.certificate.get("unit") or {})}
 
+    @property
+    def over_time(self) -> bool:
+        """Whether an individual is what someone did in one period."""
+        described = (self.certificate.get("plan", {}).get("table") or {}).get(self.source) or {}
+        return isinstance(described.get("unit"), list)
+
     @cached_property
     def total(self) -> Total:
         """What the release spent."""

@@ -136,6 +136,8 @@ def _privacy(given: ReportInput) -> Record:
     return {
         "by_row": facts.unit["column"] == "row",
         "bound": facts.unit["max_records"],
+        "over_time": facts.over_time,
+        "window": facts.unit.get("window"),
         "noise": sorted({each.noise for each in facts.measured}),
         "readings": [(epsilon, _show_delta(delta)) for delta, epsilon in total.at_delta.items()],
         "mu": None if total.mu_squared is None else math.sqrt(total.mu_squared) * (1 + 1e-12),
