@@ -57,8 +57,8 @@ def test_every_period_has_the_sum_of_the_charges_that_read_it(made):
         assert found == alone
         # The rules that use delta look at the charges one by one, so these must be the same, too.
         assert admits(budget, found) == admits(budget, alone)
-        trail = [link.costs for link in found.trail._links(lambda _: False)] if found.trail else []
-        assert trail == [(cost,) for cost, months in made if months is None or month in months]
+        trail = found.trail.list_costs() if found.trail else ()
+        assert trail == tuple((cost,) for cost, months in made if months is None or month in months)
         assert found in spent.find(None)
 
 
@@ -173,3 +173,26 @@ def test_a_chain_with_windows_replays():
     history = chain_of(*({"axis": AXIS, "periods": [month]} for month in "aabbccdd"))
     assert history.axis == AXIS
     assert {spent.epsilon for spent in history.spent.find(None)} == {Fraction(0), Fraction(1)}
+
+
+def test_a_report_is_of_the_period_that_has_least_left(path):
+    """Also where that is not the one with the largest sums, since pure and Gaussian charges mix."""
+    ledger = Ledger(path, Budget(3, "1e-6"))
+    gauss = Cost(kind="gaussian", scale=Fraction(4), unit="p x month")
+    for cost, months in (
+        (HALF, "ab"),
+        (gauss, "bc"),
+        (QUARTER, "cd"),
+        (gauss, "d"),
+        (HALF, "acd"),
+        (HALF, "a"),
+    ):
+        charge(ledger, cost, months)
+    each = {month: ledger.report(window(month)).left for month in "abcde"}
+    for months in ("ab", "bc", "acd", "abcde"):
+        assert ledger.report(window(months)).left == min(each[month] for month in months)
+    assert ledger.report().left == min(each.values())
+    assert {
+        first: rest for first, last, rest in ledger.report().list_periods() if first == last
+    }.items() <= each.items()
+    assert len(set(each.values())) > 3

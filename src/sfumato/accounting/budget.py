@@ -359,8 +359,7 @@ class BudgetReport:
     `sums` holds the exact totals behind them, `head` the hash that pins the whole ledger.
 
     Where charges have windows, all of this is of the period that has least left, among those that are read
-    now; `beside` are the sums of the other ones, and `periods` tells what every period that was ever read has
-    left.
+    now; `beside` are the sums of the other ones, and `groups` those of all periods that were ever read.
     """
 
     budget: Budget
@@ -368,7 +367,7 @@ class BudgetReport:
     entries: tuple[Entry, ...] = ()
     head: str = ""
     beside: tuple[Spent, ...] = ()
-    periods: tuple[tuple[tuple[str, ...], Amount], ...] = ()
+    groups: tuple[tuple[frozenset[str], Spent], ...] = ()
     total: Amount = field(init=False)
     spent: Amount = field(init=False)
     left: Amount = field(init=False)
@@ -389,11 +388,19 @@ class BudgetReport:
     def list_periods(self) -> list[tuple[str, str, Amount]]:
         """The periods that were ever read, by first and last of those that have the same left, in order.
 
-        >>> periods = ((("m1", "m2", "m10"), Amount(1, 2)), (("m3",), Amount(1, 4)))
-        >>> BudgetReport(budget=Budget(1), sums=Spent(), periods=periods).list_periods()
-        [('m1', 'm2', 0.5), ('m3', 'm3', 0.25), ('m10', 'm10', 0.5)]
+        >>> half = add_costs(Spent(), [Cost(kind="pure", scale=Fraction(1, 2))])
+        >>> groups = ((frozenset(["m1", "m2", "m10"]), half), (frozenset(["m3"]), Spent()))
+        >>> BudgetReport(budget=Budget(1), sums=half, groups=groups).list_periods()
+        [('m1', 'm2', 0.5), ('m3', 'm3', 1), ('m10', 'm10', 0.5)]
         """
-        known = [(name, rest) for names, rest in self.periods for name in names]
+        # The same charges leave the same, and what they leave takes a search.
+        found: dict[tuple[tuple[Cost, ...], ...], Amount] = {}
+        known = []
+        for names, spent in self.groups:
+            charges = () if spent.trail is None else spent.trail.list_costs()
+            if charges not in found:
+                found[charges] = left(self.budget, spent)
+            known += [(name, found[charges]) for name in names]
         known.sort(key=lambda each: [(part.isdecimal(), part.zfill(20)) for part in _PARTS.split(each[0])])
         runs: list[tuple[str, str, Amount]] = []
         for name, rest in known:
@@ -435,7 +442,7 @@ class BudgetReport:
             "spent": str(self.spent),
             "left": str(self.left),
             "more_like_last": self.more_like_last,
-            **({"periods": [[*map(str, each)] for each in self.list_periods()]} if self.periods else {}),
+            **({"periods": [[*map(str, each)] for each in self.list_periods()]} if self.groups else {}),
             "charges": charges,
         }
 

@@ -533,10 +533,15 @@ def _report(
     head: str = "",
 ) -> BudgetReport:
     """The report of the period that has least left, with all others that `window` reads."""
-    sums, *beside = sorted(spent.find(find_periods(window)), key=lambda each: left(budget, each))
-    periods = tuple((tuple(sorted(names)), left(budget, each)) for names, each in spent.groups)
+    first, *others = sorted(spent.find(find_periods(window)), key=lambda each: -each.rho)
+    worst, rest = first, left(budget, first)
+    for each in others:
+        # Whether it fits is told at once; what is left takes a search, and few have less than the first.
+        if rest > 0 and not admits(budget, each, [Cost(kind="pure", scale=rest)]):
+            worst, rest = each, left(budget, each)
+    beside = tuple(each for each in (first, *others) if each is not worst)
     return BudgetReport(
-        budget=budget, sums=sums, beside=tuple(beside), periods=periods, entries=entries, head=head
+        budget=budget, sums=worst, beside=beside, groups=spent.groups, entries=entries, head=head
     )
 
 

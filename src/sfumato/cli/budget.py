@@ -42,7 +42,7 @@ def budget(
             f"this is of the window, {' to '.join(window)}: the budget is for each period, and one that was "
             "never read has it whole"
         )
-    if report.periods:
+    if report.groups:
         print_table(
             "periods read", "", "epsilon left", rows=([*map(str, each)] for each in report.list_periods())
         )
