@@ -173,7 +173,7 @@ class Breaking(DuckDBEngine):
 
 
 def test_a_failure_after_the_charge_keeps_it(project, monkeypatch):
-    monkeypatch.setattr(curator_module, "open_engine", Breaking)
+    monkeypatch.setattr(curator_module.engines, "open_engine", Breaking)
     with pytest.raises(sf.SourceError, match="The charge is kept"):
         sf.open(project).release(RECIPE, epsilon=1, out=project.parent / "out")
     assert spent(project) == 1
@@ -188,7 +188,7 @@ def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
             seen.append(spent(project))
             return super().count(table, questions, progress=progress)
 
-    monkeypatch.setattr(curator_module, "open_engine", Watching)
+    monkeypatch.setattr(curator_module.engines, "open_engine", Watching)
     sf.open(project).release(RECIPE, epsilon=1)
     assert seen == [1]
 
@@ -199,7 +199,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeyp
             pq.write_table(people.slice(2), project.parent / "t.parquet")
             return super().count(table, questions, progress=progress)
 
-    monkeypatch.setattr(curator_module, "open_engine", Racing)
+    monkeypatch.setattr(curator_module.engines, "open_engine", Racing)
     with pytest.raises(sf.SourceError, match="changed while it was read"):
         sf.open(project).release(RECIPE, epsilon=1)
     assert spent(project) == 1

@@ -9,60 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sfumato.accounting import (
-    Amount,
-    Budget,
-    BudgetReport,
-    Entry,
-    Ledger,
-    Spent,
-    admits,
-    find_store,
-    locate_ledger,
-)
-from sfumato.curator.conversation import Conversation, Steps
+from sfumato import engines, questions, recipes
+from sfumato import release as releases
+from sfumato.accounting import Budget, BudgetReport, Ledger, Spent, admits, find_store, locate_ledger
 from sfumato.curator.door import Bill, Charged, open_charge
-from sfumato.curator.series import Series, find_series
-from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
-from sfumato.questions import check_question, request_cost, request_grid, request_size
-from sfumato.recipes import (
-    FILE_KEYS,
-    Plan,
-    Recipe,
-    Running,
-    parse_epsilons,
-    read_recipe,
-    refuse_large_answers,
-)
-from sfumato.release import (
-    PackedAnswers,
-    Release,
-    build_release,
-    check_folder,
-    describe_entries,
-    describe_entry,
-    pack_measurements,
-    read_note,
-    repeat_release,
-    split_answers,
-    write_note,
-)
 from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sfumato.accounting import Amount, Entry
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
     from sfumato.curator.workload import Workload
     from sfumato.learn import Model
     from sfumato.noise import NoiseSource
+    from sfumato.recipes import Plan, Recipe
+    from sfumato.release import Release
     from sfumato.sql import Answer, Description
 
 __all__ = ["Check", "Curator", "describe_source", "open_project"]
@@ -121,7 +91,10 @@ class Check:
     def to_record(self) -> dict[str, Any]:
         """The dry run as plain data: what is asked, its noise, expected error and cost."""
         plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
-        planned = [(each, request_cost(table, each), request_grid(table, each)) for each in plan.requests]
+        planned = [
+            (each, questions.request_cost(table, each), questions.request_grid(table, each))
+            for each in plan.requests
+        ]
         allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
         return {
             "recipe": plan.recipe.kind,
@@ -133,7 +106,7 @@ class Check:
             "measurements": [
                 {
                     "name": request.name,
-                    "cells": request_size(table, request),
+                    "cells": questions.request_size(table, request),
                     "noise": request.noise,
                     "scale": float(request.scale / grid),
                     "sensitivity": float(cost.sensitivity / grid),
@@ -162,7 +135,6 @@ class Curator:
         self._project = project
         self._noise = noise  # a stand-in, for audits of tables they made up
         self._file = file
-        self._engine: Engine = open_engine(project.folder)
         self._store = find_store(self.ledger_path)
         self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
         self._opened: Ledger | None = None
@@ -192,6 +164,10 @@ class Curator:
     def project(self) -> Project:
         """The project file, as read."""
         return self._project
+
+    @cached_property
+    def _engine(self) -> engines.Engine:
+        return engines.open_engine(self._project.folder)
 
     @property
     def ledger_path(self) -> Path | str:
@@ -238,6 +214,8 @@ class Curator:
         delta: object = None,
     ) -> Check:
         """What a release would ask, cost and err. Reads no record and spends nothing."""
+        from sfumato.curator.series import find_series
+
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
         self._check_plan(plan)
         report = self.budget()
@@ -332,7 +310,9 @@ class Curator:
         found = found or _find_kept(plan, ledger.find_progress, version)
         if found is None:
             return None
-        return len(PackedAnswers(split_answers(found[1]), plan.table).names) if found[1] else 0
+        return (
+            len(releases.PackedAnswers(releases.split_answers(found[1]), plan.table).names) if found[1] else 0
+        )
 
     def sql(
         self,
@@ -503,7 +483,7 @@ class Curator:
                 folder = self._project.folder
                 # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
                 keep = (folder / self._project.ledger, folder, folder / plan.table.source)
-                check_folder(out, force=force, keep=keep)
+                releases.check_folder(out, force=force, keep=keep)
             if plan.stepwise:
                 release = self._answer_steps(plan, bill, progress=progress)
             elif plan.series:
@@ -544,57 +524,63 @@ class Curator:
         progress: Callable[[str], None],
     ) -> Release:
         """The release under a charge: as it was stored, or asked from where it was interrupted."""
-        entry = describe_entry(charged.entry)
+        from sfumato.curator.conversation import Conversation
+
+        entry = releases.describe_entry(charged.entry)
         if charged.answer is not None:
-            release = repeat_release(plan, charged.answer, ledger=entry, progress=progress)
+            release = releases.repeat_release(plan, charged.answer, ledger=entry, progress=progress)
             return replace(release, repeated=True)
         if out is not None and plan.allowance is not None:
-            write_note(out, plan, project=self._file, force=force)
+            releases.write_note(out, plan, project=self._file, force=force)
         with Conversation(plan, charged, engine=self._engine, progress=progress) as conversation:
             answers, product = conversation.run()
             # Storing waits for the disk, deriving for the processor.
-            release = build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
+            release = releases.build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
             return replace(release, resumed=charged.resumed)
 
     def _answer_steps(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
         """The release of a stepwise plan: every step found again, finished, or charged now."""
+        from sfumato.curator.conversation import Steps
+
         steps = Steps(
             plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
         )
         answers, product = steps.run()
-        release = build_release(
+        release = releases.build_release(
             plan,
             answers,
             product,
-            ledger=describe_entries(steps.entries),
-            packed=lambda: pack_measurements(answers),
+            ledger=releases.describe_entries(steps.entries),
+            packed=lambda: releases.pack_measurements(answers),
         )
         return replace(release, repeated=not steps.charged)
 
     def _answer_series(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
         """The release of a series: every period found again, finished, or answered now."""
+        from sfumato.curator.series import Series
+
         series = Series(
             plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
         )
         answers, product = series.run()
-        release = build_release(
+        release = releases.build_release(
             plan,
             answers,
             product,
-            ledger=describe_entry(series.entries[0]),
-            packed=lambda: pack_measurements(answers),
+            ledger=releases.describe_entry(series.entries[0]),
+            packed=lambda: releases.pack_measurements(answers),
         )
         return replace(release, repeated=not series.charged, resumed=series.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
         for request in plan.requests:
-            check_question(plan.table, request.counted)
+            questions.check_question(plan.table, request.counted)
         counted = {name for columns in plan.marginals for name in columns}
         others = tuple((name,) for name in plan.columns if name not in counted)
         self._engine.check(plan.table, (*plan.marginals, *others))
 
     def _begun(self, out: Path) -> Plan:
-        begun = read_note(out)
+        begun = releases.read_note(out)
         return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
     def _plan(
@@ -606,18 +592,18 @@ class Curator:
         through: str | int | None = None,
     ) -> Plan:
         if isinstance(recipe, (str, Path)):
-            file = read_recipe(recipe)
+            file = recipes.read_recipe(recipe)
             recipe = file.recipe
             epsilon = file.epsilons if epsilon is None else epsilon
             delta = file.delta if delta is None else delta
         if through is not None:
-            if not isinstance(recipe, Running):
+            if not isinstance(recipe, recipes.Running):
                 raise RecipeError(f"recipe {recipe.kind!r} is no series, so it has no period to end with")
             recipe = replace(recipe, through=through)
         if epsilon is None:
             raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
         table: Table = self._project.table(recipe.table)
-        for key in FILE_KEYS:
+        for key in recipes.FILE_KEYS:
             # A file that a recipe is about to read as public must not be the records under another name.
             named = getattr(recipe, key, None)
             if isinstance(named, str):
@@ -625,8 +611,8 @@ class Curator:
         parsed_delta = parse_delta(0 if delta is None else delta)
         if parsed_delta > 0 and self._project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
-        plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
-        refuse_large_answers(plan)
+        plan = recipe.plan(table, epsilons=recipes.parse_epsilons(epsilon), delta=parsed_delta)
+        recipes.refuse_large_answers(plan)
         return plan if plan.earlier is None or not self._has_asked(plan.earlier) else plan.earlier
 
     def _has_asked(self, plan: Plan) -> bool:
@@ -663,7 +649,7 @@ def open_project(path: Path | str = "sfumato.toml") -> Curator:
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:
     """The names of the stored columns and their kinds, from headers, footers and catalogues alone."""
     if find_place(source) == "file":
-        found = find_files(source, folder=folder, table=Path(source).stem)
+        found = engines.find_files(source, folder=folder, table=Path(source).stem)
         return {name: stored.kind for name, stored in found.columns.items()}
     table = Table(name="source", source=source, unit=PrivacyUnit(column=None, max_records=1))
-    return open_engine(folder).describe(table)
+    return engines.open_engine(folder).describe(table)

@@ -9,18 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from sfumato.engines.base import Fetched
 from sfumato.engines.encode import quote_name
 from sfumato.errors import SourceError
 from sfumato.schema.project import match_files
 from sfumato.schema.table import find_database
-from sfumato.tables.textfile import LONGEST_RECORD, advise_format, find_delimiter, read_header, read_text
+from sfumato.tables.opening import LONGEST_RECORD, advise_format, find_delimiter, read_header
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from sfumato.engines.base import Fetched
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
@@ -53,29 +54,40 @@ class Stored:
 class FileSource:
     """The files of a table, their format, and every stored column with its type.
 
-    Of a database, `relation` is the table in it, as SQL names it.
+    Of a text file, all columns are bytes and it has no `schema`. Of a database, `relation` is the table in
+    it, as SQL names it.
     """
 
     paths: tuple[Path, ...]
     format: Literal["parquet", "csv", "duckdb"]
     columns: dict[str, Stored]
-    schema: pa.Schema
+    schema: pa.Schema | None = None
     delimiter: str = ","
     encoding: str = "utf-8"
     relation: str = ""
 
     def fetch(self, wanted: frozenset[str]) -> Fetched:
         """The `wanted` columns, to be read file by file and in order."""
+        import pyarrow as pa
+
+        from sfumato.engines.base import Fetched
+
         plain = [name for name, stored in self.columns.items() if stored.kind != "other"]
         # Where nothing is asked of records but that they are there, any column tells.
         names = [name for name in plain if name in wanted] or plain[:1]
-        schema = pa.schema([self.schema.field(name) for name in names])
-        return Fetched(self.columns, schema, lambda: self._read(names))
+        stored = self.schema or pa.schema(dict.fromkeys(names, pa.binary()))
+        schema = pa.schema([stored.field(name) for name in names])
+        return Fetched(self.columns, schema, lambda: self._read(schema))
 
-    def _read(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        from sfumato.tables.textfile import read_text
+
         if self.format == "duckdb":
-            yield from self._read_database(names)
+            yield from self._read_database(schema)
             return
+        names = schema.names
         for path in self.paths:
             if self.format == "csv":
                 yield from read_text(
@@ -90,18 +102,17 @@ class FileSource:
                 for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=True):
                     yield batch.select(names)
 
-    def _read_database(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _read_database(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         # All columns as they are, without a condition: what the file knows of its values decides nothing.
         selected = [
-            quote_name(name) if self.schema.field(name).type != pa.float64() else _as_double(name)
-            for name in names
+            quote_name(each.name) if each.type != pa.float64() else _as_double(each.name) for each in schema
         ]
         with _open_database(self.paths[0]) as connection:
             found = connection.sql(f"SELECT {', '.join(selected)} FROM {self.relation}")
             for batch in found.to_arrow_reader(_BATCH_ROWS):
-                yield pa.RecordBatch.from_arrays(
-                    batch.columns, schema=pa.schema([self.schema.field(name) for name in names])
-                )
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8") -> FileSource:
@@ -120,7 +131,7 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
     try:
         if lowered.endswith(_PLAIN):
             return _describe(tuple(paths), name, encoding, _file_facts(paths))
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
+    except (OSError, EOFError, ValueError, csv.Error) as error:  # what Arrow cannot read is a ValueError
         if isinstance(error, SourceError):
             raise
         raise SourceError(
@@ -174,6 +185,8 @@ def _refuse_twins(source: FileSource, name: str) -> FileSource:
 
 
 def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
+    import pyarrow.parquet as pq
+
     first = pq.read_schema(paths[0])
     stored = {field.name: field.type for field in first}
     for path in paths[1:]:
@@ -201,6 +214,8 @@ def _show_type(kind: pa.DataType | None) -> str:
 
 @contextmanager
 def _open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    import duckdb
+
     connection = duckdb.connect(str(path), read_only=True, config=dict(_CLOSED))
     try:
         connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
@@ -212,6 +227,8 @@ def _open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 @lru_cache(maxsize=64)
 def _describe_database(path: Path, table: str, name: str, _facts: str) -> FileSource:
     """A table of a database file; the file is opened for reading alone."""
+    import duckdb
+
     schema, _, relation = table.rpartition(".")
     found = "SELECT table_schema, table_name, table_type FROM information_schema.tables"
     try:
@@ -266,7 +283,6 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSour
         paths=paths,
         format="csv",
         columns=dict.fromkeys(names, Stored("text", is_identifier=True)),
-        schema=pa.schema([(each, pa.binary()) for each in names]),
         delimiter=delimiter,
         encoding=encoding,
     )
@@ -280,6 +296,8 @@ def _name_fault(names: list[str]) -> str:
 
 def describe_stored(kind: pa.DataType) -> Stored:
     """A stored column of an Arrow type."""
+    import pyarrow as pa
+
     if pa.types.is_dictionary(kind):
         return describe_stored(kind.value_type)
     exact = (
@@ -294,6 +312,8 @@ def describe_stored(kind: pa.DataType) -> Stored:
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:
+    import pyarrow as pa
+
     if pa.types.is_integer(kind):
         return "integer"
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):

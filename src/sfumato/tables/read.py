@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from sfumato.errors import SourceError
 from sfumato.schema.limits import split_header, unpack_gzip
 from sfumato.tables.arrays import read_parquet
-from sfumato.tables.textfile import LONGEST_RECORD, advise_format, csv_options, find_delimiter, read_header
+from sfumato.tables.opening import LONGEST_RECORD, advise_format, find_delimiter, read_header
+from sfumato.tables.textfile import csv_options
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
