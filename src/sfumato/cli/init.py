@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def init(
-    source: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file, or the URL of a table.")],
+    source: Annotated[
+        str, typer.Argument(help="A file (.parquet, .csv, .jsonl, .zip, .xlsx), or the URL of a table.")
+    ],
     codebook: Annotated[
         list[str] | None,
         typer.Option("--codebook", help="A public file that describes columns: .json, .csv, .tsv or .sql."),
@@ -48,6 +50,7 @@ def init(
     """
     from sfumato.curator import describe_source
     from sfumato.schema import draft_project, merge_known, read_codebook
+    from sfumato.tables import TEXT_FILES
 
     folder = Path.cwd()
     kinds = describe_source(source, folder=folder)
@@ -98,6 +101,8 @@ def init(
         print_json({"source": source, "columns": kinds, "project": text})
         return
     say(text.removesuffix("\n"))
-    if ".csv" in source.lower() or ".tsv" in source.lower():
+    if ".jsonl" in source.lower() or ".ndjson" in source.lower():
+        note("the keys of the first line were taken for the names of the columns; add what other lines have")
+    elif source.lower().endswith(TEXT_FILES):
         note("the first line was taken for the names of the columns; if it is a record, add a header line")
     note("next: fill in the TODOs, look with `sfumato doctor`, write a recipe, `sfumato check` it")

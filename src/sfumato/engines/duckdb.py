@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from sfumato.engines.base import (
     check_columns,
     check_unit,
     describe_columns,
+    described_names,
     refuse_large_marginals,
     sign_version,
 )
@@ -591,8 +593,8 @@ class DuckDBEngine(CountingEngine):
 
     def _scan_public(self, table: PublicTable) -> str:
         source = find_files(table.source, folder=self._folder, table=table.name)
-        if source.format == "duckdb":
-            raise SourceError(f"public table {table.name!r}: source must be Parquet or a text file")
+        if not table.source.lower().endswith((".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+            raise SourceError(f"public table {table.name!r}: source must be Parquet, CSV or TSV")
         files = ", ".join(quote_text(escape_pattern(str(path))) for path in source.paths)
         # The rows of a public table are public, so that its types may be guessed from them.
         return (
@@ -600,8 +602,10 @@ class DuckDBEngine(CountingEngine):
         )
 
     def _find(self, table: Table | PublicTable) -> FileSource:
-        encoding = "utf-8" if isinstance(table, PublicTable) else table.encoding
-        return find_files(table.source, folder=self._folder, table=table.name, encoding=encoding)
+        find = partial(find_files, table.source, folder=self._folder, table=table.name)
+        if isinstance(table, PublicTable):
+            return find()
+        return find(encoding=table.encoding, names=described_names(table))
 
 
 def _name(table: Table) -> str:

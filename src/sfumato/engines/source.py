@@ -15,7 +15,16 @@ from sfumato.engines.encode import quote_name
 from sfumato.errors import SourceError
 from sfumato.schema.project import match_files
 from sfumato.schema.table import find_database
-from sfumato.tables.opening import LONGEST_RECORD, advise_format, find_delimiter, read_header
+from sfumato.tables.opening import (
+    LONGEST_RECORD,
+    READABLE,
+    TEXT_FILES,
+    UNREADABLE,
+    advise_format,
+    find_delimiter,
+    is_spelled,
+    read_header,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,7 +41,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
 }
-_PLAIN = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_PLAIN = (".parquet", *TEXT_FILES)
 _DIGEST = re.compile("sha256-[0-9a-f]{64}")
 _WIDE = ("HUGEINT", "UHUGEINT")  # whole numbers that no Arrow type holds
 
@@ -115,8 +124,13 @@ class FileSource:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8") -> FileSource:
-    """The files behind `source`, described by their headers and footers alone."""
+def find_files(
+    source: str, *, folder: Path, table: str, encoding: str = "utf-8", names: tuple[str, ...] = ()
+) -> FileSource:
+    """The files behind `source`, described by their headers and footers alone.
+
+    JSON lines have no header, and which keys a record has may be private: `names` are then the columns.
+    """
     name = f"table {table!r}: source {source!r}"
     database = find_database(source)
     paths = [folder / database[0]] if database is not None else match_files(folder / source)
@@ -130,14 +144,14 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
     lowered = source.lower()
     try:
         if lowered.endswith(_PLAIN):
-            return _describe(tuple(paths), name, encoding, _file_facts(paths))
-    except (OSError, EOFError, ValueError, csv.Error) as error:  # what Arrow cannot read is a ValueError
+            return _describe(tuple(paths), name, encoding, names, _file_facts(paths))
+    except UNREADABLE as error:  # what Arrow cannot read is a ValueError
         if isinstance(error, SourceError):
             raise
         raise SourceError(
             f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
         ) from None
-    raise SourceError(f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; {advise_format(source)}")
+    raise SourceError(f"{name} must end in {READABLE}; {advise_format(source)}")
 
 
 def file_facts(source: FileSource) -> str:
@@ -164,11 +178,13 @@ def _is_plain(path: Path) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _describe(paths: tuple[Path, ...], name: str, encoding: str, _facts: str) -> FileSource:
+def _describe(
+    paths: tuple[Path, ...], name: str, encoding: str, names: tuple[str, ...], _facts: str
+) -> FileSource:
     """The files described; one statement asks many times, and the facts change when a file does."""
     if paths[0].name.lower().endswith(".parquet"):
         return _refuse_twins(_describe_parquet(paths, name), name)
-    return _refuse_twins(_describe_csv(paths, name, encoding), name)
+    return _refuse_twins(_describe_csv(paths, name, encoding, names), name)
 
 
 def _refuse_twins(source: FileSource, name: str) -> FileSource:
@@ -262,8 +278,10 @@ def _as_double(name: str) -> str:
     return f"CAST({quote_name(name)} AS DOUBLE) AS {quote_name(name)}"
 
 
-def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSource:
-    headers = [read_header(path, encoding=encoding) for path in paths]
+def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str, given: tuple[str, ...]) -> FileSource:
+    if encoding != "utf-8" and any(map(is_spelled, paths)):
+        raise SourceError(f"{name}: JSON lines and .xlsx files are UTF-8; leave encoding out")
+    headers = [read_header(path, encoding=encoding, names=given) for path in paths]
     first = headers[0]
     if first is None:
         raise SourceError(
@@ -273,8 +291,10 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSour
         raise SourceError(
             f'{name}: its header is not {encoding}; say which it is, such as encoding = "latin-1" or "utf-16"'
         )
-    delimiter = find_delimiter(first)
+    delimiter = find_delimiter(first, paths[0])
     names = next(csv.reader([first], delimiter=delimiter), [])
+    if not names and paths[0].name.lower().endswith((".jsonl", ".ndjson")):
+        raise SourceError(f'{name}: no line of it is a JSON object, such as {{"age": 61}}')
     if not names or len(set(names)) != len(names) or not all(names):
         raise SourceError(f"{name} needs a header line with one distinct name per column{_name_fault(names)}")
     if any(header != first for header in headers):

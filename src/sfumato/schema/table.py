@@ -284,7 +284,9 @@ def parse_table(
         raise SchemaError(f"{where}: {error}") from None
     source = spec.get("source")
     if not isinstance(source, str) or not source or source == "TODO":
-        raise SchemaError(f"{where}: source must name a Parquet, CSV or CSV.gz file, or a table by its URL")
+        raise SchemaError(
+            f"{where}: source must name a file (.parquet, .csv, .jsonl, .zip, .xlsx), or a table by its URL"
+        )
     check_location(source, where=f"{where}: source")
     impossible, rules = _parse_rules(spec, columns, folder=folder, where=where)
     return Table(

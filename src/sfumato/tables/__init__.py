@@ -10,8 +10,8 @@ from sfumato._lazy import lend_names
 if TYPE_CHECKING:
     from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
     from sfumato.tables.contents import guard_formulas, restore_formulas, table_to_csv, table_to_parquet
+    from sfumato.tables.opening import TEXT_FILES
     from sfumato.tables.read import (
-        TEXT_FILES,
         TableLike,
         give_back,
         guess_kinds,

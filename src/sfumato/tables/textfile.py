@@ -40,7 +40,8 @@ def read_text(
     )
     options["parse_options"].invalid_row_handler = lambda _: "skip"
     options["convert_options"].include_columns = list(include) or [columns[0]]
-    for block in _split_records(_read_chunks(path, encoding), delimiter.encode()[0], fields=len(columns)):
+    chunks = _read_chunks(path, encoding, columns)
+    for block in _split_records(chunks, delimiter.encode()[0], fields=len(columns)):
         if block:
             yield from pyarrow.csv.read_csv(pa.BufferReader(block), **options).to_batches()
 
@@ -55,10 +56,10 @@ def csv_options(kinds: dict[str, pa.DataType], *, delimiter: str) -> dict[str, A
     }
 
 
-def _read_chunks(path: Path, encoding: str) -> Iterator[bytes]:
+def _read_chunks(path: Path, encoding: str, names: tuple[str, ...]) -> Iterator[bytes]:
     """The file after its header, as UTF-8 where another encoding is declared."""
     decoder = None if encoding == "utf-8" else codecs.getincrementaldecoder(encoding)(errors="replace")
-    with open_text(path) as file:
+    with open_text(path, names=names) as file:
         while chunk := file.read(_CHUNK):
             yield chunk if decoder is None else decoder.decode(chunk).encode()
     if decoder is not None:
