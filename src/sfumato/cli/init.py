@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,5 +105,11 @@ def init(
     if ".jsonl" in source.lower() or ".ndjson" in source.lower():
         note("the keys of the first line were taken for the names of the columns; add what other lines have")
     elif source.lower().endswith(TEXT_FILES):
-        note("the first line was taken for the names of the columns; if it is a record, add a header line")
+        odd = sum(re.fullmatch(r"[-+\d.,:/ ]+", name) is not None for name in kinds)
+        note(
+            f"{odd} of {len(kinds)} names are numbers or dates, as in a record: is there a header line? If "
+            "not, add one, and delete this draft, which holds the first record"
+            if odd
+            else "the first line was taken for the names of the columns; if it is a record, add a header line"
+        )
     note("next: fill in the TODOs, look with `sfumato doctor`, write a recipe, `sfumato check` it")

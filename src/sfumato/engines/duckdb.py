@@ -72,7 +72,7 @@ from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, cap_records, table_spec
-from sfumato.schema.table import UNIT, PrivacyUnit, code_name
+from sfumato.schema.table import UNIT, PrivacyUnit, code_name, find_place
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
@@ -417,7 +417,8 @@ class DuckDBEngine(CountingEngine):
             fetched = self._open(table, described)
             check_unit(table, fetched.columns, where=_name(table))
             with hide_failures(_name(table)):
-                return examine_table(table, fetched)
+                lines = self._find(table).count_lines() if find_place(table.source) == "file" else None
+                return replace(examine_table(table, fetched), lines=lines)
 
     def _number_individuals(
         self,

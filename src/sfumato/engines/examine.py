@@ -50,7 +50,10 @@ class ColumnFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFit:
-    """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound."""
+    """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound.
+
+    Of text files also that of their lines: those that are no record are not seen otherwise.
+    """
 
     name: str
     records: int
@@ -58,6 +61,7 @@ class TableFit:
     individuals: int
     crowded: int
     columns: tuple[ColumnFit, ...]
+    lines: int | None = None
 
     def to_record(self) -> dict[str, Any]:
         """All numbers as a plain record that says what they are."""
@@ -65,6 +69,7 @@ class TableFit:
             "internal": "exact counts of records; not for publication",
             "table": self.name,
             "records": self.records,
+            "lines": self.lines,
             "nobody": self.nobody,
             "individuals": self.individuals,
             "over_max_records": self.crowded,

@@ -21,6 +21,7 @@ from sfumato.tables.opening import (
     TEXT_FILES,
     UNREADABLE,
     advise_format,
+    count_lines,
     find_delimiter,
     is_spelled,
     read_header,
@@ -87,6 +88,11 @@ class FileSource:
         stored = self.schema or pa.schema(dict.fromkeys(names, pa.binary()))
         schema = pa.schema([stored.field(name) for name in names])
         return Fetched(self.columns, schema, lambda: self._read(schema))
+
+    def count_lines(self) -> int | None:
+        """The lines of text files, with records in them or not; None for other files."""
+        found = [count_lines(path) for path in self.paths] if self.format == "csv" else [None]
+        return None if None in found else sum(each for each in found if each is not None)
 
     def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq

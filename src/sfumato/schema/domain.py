@@ -171,7 +171,11 @@ class Period:
         if self.part not in ("year", *_PART_RANGES):
             raise SchemaError(f"period must be year, month, day_of_week or hour, got {self.part!r}")
         if (self.part == "year") != (self.years is not None):
-            raise SchemaError("period = 'year' needs range = [first, last], the others have none")
+            raise SchemaError(
+                "period = 'year' needs range = [first, last]"
+                if self.part == "year"
+                else f"period = {self.part!r} has a range of its own; leave range out"
+            )
 
     @property
     def span(self) -> IntegerRange:

@@ -103,6 +103,15 @@ def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
     return _stream(_spell_lines(file, names), file) if _inner_name(path).endswith(_LINES) else file
 
 
+def count_lines(path: Path) -> int | None:
+    """The lines that hold something, without a header; None for a sheet, which has none."""
+    if path.name.lower().endswith(".xlsx"):
+        return None
+    with _unpack(path) as file:
+        lines = sum(not line.isspace() for line in file)
+    return lines if _inner_name(path).endswith(_LINES) else max(0, lines - 1)
+
+
 def _inner_name(path: Path) -> str:
     """The name of the file, or of the one that a .zip file holds, in lower case and without .gz."""
     name = path.name.lower().removesuffix(".gz")
