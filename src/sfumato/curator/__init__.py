@@ -19,6 +19,7 @@ from sfumato.accounting import Budget, BudgetReport, Ledger, Spent, admits, find
 from sfumato.curator.door import Bill, Charged, open_charge
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
+from sfumato.pages.progress import show_stages
 from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
 
@@ -241,13 +242,14 @@ class Curator:
         force: bool = False,
         asked_by: str | None = None,
         at_most: Fraction | None = None,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] | None = None,
     ) -> Release:
         """The release of `recipe`, written to the folder `out` if one is given.
 
         `epsilon` (a number or several) and `delta` take the place of those in a recipe file, and so does
         `through`, the last period of a series to release. With `force`, a release in `out` is replaced.
-        `asked_by` and `at_most` are as for `sql`; `progress` is called with each stage.
+        `asked_by` and `at_most` are as for `sql`; `progress` is called with each stage, which by default a
+        notebook shows.
 
         Privacy: every measurement is charged before a record is read, and the noise covers the
         sensitivity that follows from the table's description. The same plan on an unchanged table
@@ -260,9 +262,10 @@ class Curator:
         """
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
-        return self._release(
-            plan, bill, out=None if out is None else Path(out), force=force, progress=progress
-        )
+        with show_stages(progress) as stage:
+            return self._release(
+                plan, bill, out=None if out is None else Path(out), force=force, progress=stage
+            )
 
     def learn(
         self,
@@ -272,7 +275,7 @@ class Curator:
         delta: object = None,
         out: Path | str | None = None,
         force: bool = False,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] | None = None,
     ) -> Model:
         """The model that `recipe` fits privately, ready to predict with; as `release`, and at the same cost.
 
@@ -287,16 +290,17 @@ class Curator:
             raise RecipeError("this recipe releases no model; use `release`, or a recipe of sfumato.learn")
         return parse_model(release.files["model.json"])
 
-    def resume(self, out: Path | str, *, progress: Callable[[str], None] = lambda _: None) -> Release:
+    def resume(self, out: Path | str, *, progress: Callable[[str], None] | None = None) -> Release:
         """The release that was begun in the folder `out`, finished under its charge. Spends nothing.
 
         Privacy: what was kept is used as it is; only what nobody has seen yet is drawn anew
         (docs/proofs/ledger.md).
         """
         plan = self._begun(Path(out))
-        return self._release(
-            plan, self._bill(plan), out=Path(out), force=True, charge=False, progress=progress
-        )
+        with show_stages(progress) as stage:
+            return self._release(
+                plan, self._bill(plan), out=Path(out), force=True, charge=False, progress=stage
+            )
 
     def kept(self, out: Path | str) -> int | None:
         """The number of answers kept of the release begun in `out`; None if it cannot be resumed."""
@@ -322,7 +326,7 @@ class Curator:
         parameters: Sequence[object] = (),
         asked_by: str | None = None,
         at_most: Fraction | None = None,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] | None = None,
         pace: Callable[[], None] = lambda: None,
         most_values: int | None = None,
     ) -> Answer:
@@ -344,23 +348,24 @@ class Curator:
 
         if self._stored is None:
             self._stored = StoredQuestions()
-        return answer_statement(
-            text,
-            project=self._project,
-            engine=self._engine,
-            find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
-            report=self.budget,
-            open_ledger=self._ledger,
-            progress=progress,
-            noise=self._noise,
-            asked_by=asked_by,
-            at_most=at_most,
-            epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
-            parameters=parameters,
-            pace=pace,
-            most_values=most_values,
-            stored=self._stored,
-        )
+        with show_stages(progress) as stage:
+            return answer_statement(
+                text,
+                project=self._project,
+                engine=self._engine,
+                find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
+                report=self.budget,
+                open_ledger=self._ledger,
+                progress=stage,
+                noise=self._noise,
+                asked_by=asked_by,
+                at_most=at_most,
+                epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
+                parameters=parameters,
+                pace=pace,
+                most_values=most_values,
+                stored=self._stored,
+            )
 
     def sql_workload(
         self,

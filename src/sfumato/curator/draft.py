@@ -266,6 +266,8 @@ def _read_votes(answer: Answer) -> tuple[str, bool]:
     count.pop(MISSING, None)
     if "text" in surely and surely & {"integer", "number"}:
         return _MIXED, missing
+    if surely.isdisjoint(count):
+        return "text", missing  # nothing but noise says what it is
     return max(count, key=lambda kind: count[kind]), missing
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from sfumato.engines.base import Fetched
 
+_MANY = 0.05  # of the records: more that are dropped are worth a word
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFit:
@@ -139,6 +141,8 @@ def _examine_column(
         advice = "texts were cut or mended: see encoding and text_limit"
     elif not inside and read:
         advice = "no value is in its domain: compare the spelling of its values"
+    elif column.outside == "drop" and read - inside > _MANY * records:
+        advice = f'{(read - inside) / records:.0%} of the records are dropped: widen it, or outside = "other"'
     return ColumnFit(
         name=column.name,
         missing=missing,
