@@ -101,7 +101,11 @@ class PrivacyUnit:
         if self.neighbours not in ("add-remove", "replace"):
             raise SchemaError(f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}")
         if isinstance(self.max_records, bool) or not isinstance(self.max_records, int):
-            raise SchemaError('max_records must be a whole number, or "private" to have it chosen')
+            raise SchemaError(
+                'max_records must be a whole number, or "private" to have it chosen'
+                if self.column is not None
+                else 'every row has one record: leave max_records out with unit = "row"'
+            )
         if not 1 <= self.max_records <= 10**9:
             raise SchemaError(f"max_records must lie between 1 and 10^9, got {self.max_records}")
         if self.max_groups is not None:
