@@ -98,18 +98,25 @@ def verify(folder: Path) -> None:
 
 
 def ask_in_notebook(folder: Path) -> None:
-    """A statement in a Jupyter kernel without ipywidgets, where DuckDB cannot draw its progress bar."""
+    """A statement in a Jupyter kernel without ipywidgets: DuckDB cannot draw its bar there, sfumato can."""
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder), stderr=subprocess.DEVNULL)
     try:
         cell = 'import sfumato\nsfumato.open("sfumato.toml").sql("DP-SELECT 0.5 COUNT(*) FROM visits")'
-        reply = client.execute_interactive(cell, output_hook=lambda message: None, timeout=120)["content"]
+        shown: list[str] = []
+
+        def keep(message: dict) -> None:
+            shown.append(message["content"].get("data", {}).get("text/html", ""))
+
+        reply = client.execute_interactive(cell, output_hook=keep, timeout=120)["content"]
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
     if reply["status"] != "ok":
         sys.exit(f"in a notebook: {reply.get('ename')}: {reply.get('evalue')}")
+    if not any("<progress" in each for each in shown):
+        sys.exit("in a notebook: no stage of the statement was shown")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from sfumato.cli.main import app
+from sfumato.cli import app
 
 PAGE = Path(__file__).parent / "sfumato.1"
 CODES = (

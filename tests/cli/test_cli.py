@@ -44,18 +44,6 @@ def test_help_names_every_command_and_each_has_help_and_json():
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", run("--version").stdout)
 
 
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys\nsys.argv = ['sfumato', '--help']\n"
-        "from sfumato.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'numpy', 'duckdb', 'pyarrow', 'pandas', 'cryptography', 'sqlite3'} & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_whole_flow(project):
     folder = project.parent
     checked = as_json("check", "recipe.toml", cwd=folder)

@@ -71,3 +71,17 @@ def test_every_output_says_that_it_is_internal(folder):
     assert "INTERNAL" in done.stdout
     assert "Do not publish" in done.stderr
     run(folder, "nothing", code=2)
+
+
+def test_lines_that_are_no_record_are_counted(tmp_path):
+    lines = ["region", *["a"] * 40, '"b', *["c"] * 9]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "sfumato.toml").write_text(
+        '[budget]\nepsilon = 1\n[tables.t]\nsource = "t.csv"\nunit = "row"\n'
+        '[tables.t.columns]\nregion = { values = ["a", "b", "c"] }\n'
+    )
+    found = run_main("doctor", cwd=tmp_path).stdout
+    assert "40 records" in found
+    assert "50 lines after the header, 10 more than records" in found
+    (tmp_path / "t.csv").write_text("\n".join(lines[:41]) + "\n\n")
+    assert "lines after the header" not in run_main("doctor", cwd=tmp_path).stdout

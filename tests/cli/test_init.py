@@ -91,3 +91,18 @@ def test_slips_cost_nothing(folder, arguments, code, message):
     told = run_main("init", "people.parquet", *arguments, cwd=folder, code=code)
     assert message in told.stderr
     assert not (folder / "ledger.db").exists()
+
+
+def test_json_lines_and_sheets_are_drafted_from_the_records_too(tmp_path):
+    lines = "".join(f'{{"who": "p{place}", "region": "{"abc"[place % 3]}"}}\n' for place in range(900))
+    (tmp_path / "people.jsonl").write_text(lines)
+    arguments = ("init", "people.jsonl", "--epsilon", "50", "--unit", "who", "--max-records", "1")
+    found = run_main(*arguments, "--budget", "60", cwd=tmp_path)
+    assert 'region = { values = ["a", "b", "c"]' in found.stdout
+    assert "the keys of the first line were taken for the names" in found.stderr
+
+
+def test_a_file_without_a_header_is_noticed(tmp_path):
+    (tmp_path / "people.csv").write_text("p0,North,13.44,2025-02-09\np1,South,2.5,2025-03-01\n")
+    found = run_main("init", "people.csv", cwd=tmp_path)
+    assert "2 of 4 names are numbers or dates, as in a record: is there a header line?" in found.stderr

@@ -324,7 +324,7 @@ def test_an_interrupt_while_counting_is_finished_too(project, probe, monkeypatch
 
     recipe, out = probe.Probe(table="t"), project.parent / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(curator_module, "open_engine", Breaking)
+        patch.setattr(curator_module.engines, "open_engine", Breaking)
         with pytest.raises(KeyboardInterrupt):
             sf.open(project).release(recipe, epsilon=1, out=out)
     assert sf.open(project).kept(out) == 0

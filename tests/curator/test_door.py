@@ -65,13 +65,13 @@ def test_explain_names_the_price_and_what_is_paid_for(project):
 def test_a_statement_that_was_killed_after_its_charge_is_finished_under_it(project):
     code = (
         "import os, signal\n"
-        "from sfumato import curator\n"
+        "from sfumato import engines\n"
         "import sfumato as sf\n"
         "from sfumato.engines import DuckDBEngine\n"
         "class Dying(DuckDBEngine):\n"
         "    def aggregate(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "curator.open_engine = Dying\n"
+        "engines.open_engine = Dying\n"
         "sf.open('sfumato.toml').sql('DP-SELECT 0.5 COUNT(*) AS n FROM t')\n"
     )
     for _ in range(2):

@@ -122,3 +122,8 @@ print(sf.from_frame({ROWS!r}, unit="row", columns={{"region": ["a"]}}, epsilon=1
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert found.stdout.strip()
     assert not Path(found.stdout.strip()).exists()
+
+
+def test_a_column_that_is_not_there_is_noticed_at_once():
+    with pytest.raises(sf.SchemaError, match="no plain column 'clinics'; did you mean 'clinic'"):
+        sf.from_frame({"clinic": ["a"]}, unit="row", columns={"clinics": ["a"]}, epsilon=1)

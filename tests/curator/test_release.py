@@ -173,7 +173,7 @@ class Breaking(DuckDBEngine):
 
 
 def test_a_failure_after_the_charge_keeps_it(project, monkeypatch):
-    monkeypatch.setattr(curator_module, "open_engine", Breaking)
+    monkeypatch.setattr(curator_module.engines, "open_engine", Breaking)
     with pytest.raises(sf.SourceError, match="The charge is kept"):
         sf.open(project).release(RECIPE, epsilon=1, out=project.parent / "out")
     assert spent(project) == 1
@@ -188,7 +188,7 @@ def test_the_charge_is_durable_before_records_are_read(project, monkeypatch):
             seen.append(spent(project))
             return super().count(table, questions, progress=progress)
 
-    monkeypatch.setattr(curator_module, "open_engine", Watching)
+    monkeypatch.setattr(curator_module.engines, "open_engine", Watching)
     sf.open(project).release(RECIPE, epsilon=1)
     assert seen == [1]
 
@@ -199,7 +199,7 @@ def test_a_source_that_changes_while_it_is_read_is_not_released(project, monkeyp
             pq.write_table(people.slice(2), project.parent / "t.parquet")
             return super().count(table, questions, progress=progress)
 
-    monkeypatch.setattr(curator_module, "open_engine", Racing)
+    monkeypatch.setattr(curator_module.engines, "open_engine", Racing)
     with pytest.raises(sf.SourceError, match="changed while it was read"):
         sf.open(project).release(RECIPE, epsilon=1)
     assert spent(project) == 1
@@ -249,13 +249,13 @@ def test_two_processes_at_once_never_overspend(project):
 def test_an_interrupt_keeps_the_charge_and_writes_nothing(project):
     code = (
         "import os, signal, sys\n"
-        "from sfumato import curator\n"
+        "from sfumato import engines\n"
         "from sfumato.cli import main\n"
         "from sfumato.engines import DuckDBEngine\n"
         "class Slow(DuckDBEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "curator.open_engine = Slow\n"
+        "engines.open_engine = Slow\n"
         "sys.argv = ['sfumato', 'release', 'recipe.toml', '--out', 'out']\n"
         "main()\n"
     )
@@ -361,13 +361,13 @@ def test_no_argument_of_a_release_is_a_seed():
 def test_killed_between_steps_keeps_the_ledger_whole(project):
     code = (
         "import os, signal, sys\n"
-        "from sfumato import curator\n"
+        "from sfumato import engines\n"
         "import sfumato as sf\n"
         "from sfumato.engines import DuckDBEngine\n"
         "class Dying(DuckDBEngine):\n"
         "    def count(self, *args, **options):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "curator.open_engine = Dying\n"
+        "engines.open_engine = Dying\n"
         "sf.open('sfumato.toml').release('recipe.toml', epsilon=sys.argv[1], out='out')\n"
     )
     for attempt in (1, 2):

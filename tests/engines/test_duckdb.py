@@ -228,7 +228,8 @@ def test_exact_counts_print_without_values_and_do_not_pickle(tmp_path):
     [
         ({"source": "gone.parquet"}, "does not exist"),
         ({"source": "gone*.parquet"}, "does not exist"),
-        ({"source": "t.xlsx"}, "must end in"),
+        ({"source": "t.xls"}, "must end in"),
+        ({"source": "t.xlsx"}, "cannot be read as xlsx"),
         ({"source": "broken.parquet"}, "cannot be read"),
         ({"source": "broken.csv.gz"}, "cannot be read"),
         ({"source": "twice.csv"}, "distinct name"),
@@ -243,6 +244,7 @@ def test_exact_counts_print_without_values_and_do_not_pickle(tmp_path):
 def test_public_faults_are_found_before_anything_is_read(tmp_path, change, words):
     pq.write_table(pa.table({"c": ["a"], "n": [1], "nested": [[1]]}), tmp_path / "t.parquet")
     (tmp_path / "t.xlsx").write_text("x")
+    (tmp_path / "t.xls").write_text("x")
     (tmp_path / "broken.parquet").write_text("not parquet")
     (tmp_path / "broken.csv.gz").write_text("not gzip")
     (tmp_path / "twice.csv").write_text("c,c\n1,2\n")

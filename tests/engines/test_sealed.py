@@ -20,7 +20,8 @@ from sfumato.errors import SchemaError, SourceError, UnsupportedQuery
 from sfumato.schema import parse_table
 from sfumato.sql import UNIT
 from sfumato.tables import textfile
-from sfumato.tables.textfile import LONGEST_RECORD, read_text
+from sfumato.tables.opening import LONGEST_RECORD
+from sfumato.tables.textfile import read_text
 
 
 class Exact:

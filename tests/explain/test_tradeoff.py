@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting.posterior import Total, concentrated_powers, largest_power
+from sfumato.accounting.posterior import Total, largest_power
+from sfumato.accounting.powers import concentrated_powers
 from sfumato.errors import RecipeError
 from sfumato.explain import Guarantee, largest_detection, least_missed
 

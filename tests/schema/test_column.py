@@ -60,7 +60,7 @@ def test_other_adds_a_code():
         ({"range": [0, 10**12]}, "too wide"),
         ({"period": "week"}, "must be year, month"),
         ({"period": "year"}, "needs range"),
-        ({"period": "month", "range": [1, 2]}, "the others have none"),
+        ({"period": "month", "range": [1, 2]}, "leave range out"),
         ({"values": ["x"], "range": [1, 2]}, "declare one domain"),
         ({"values": ["x"], "outside": "clamp"}, "ordered domain"),
         ({"values": ["x"], "outside": "raise"}, "must be 'drop'"),

@@ -173,3 +173,8 @@ def test_half_a_character_is_replaced():
 def test_a_draft_of_a_text_file_says_how_numbers_and_dates_are_described():
     assert 'period = "month"' in draft_project("visits.csv.gz", {"visited": "text"})
     assert 'period = "month"' not in draft_project("visits.parquet", {"clinic": "text"})
+
+
+def test_a_draft_s_todo_beside_unit_row_is_told_to_be_deleted():
+    with pytest.raises(SchemaError, match='leave max_records out with unit = "row"'):
+        parse_table("t", {"source": "t.csv", "unit": "row", "max_records": "TODO"})

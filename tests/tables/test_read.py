@@ -69,7 +69,8 @@ def test_several_files_are_one_table(tmp_path):
         ("t.csv", b"a,a\n1,2\n", "same name"),
         ("t.csv.gz", b"secret", "cannot be read"),
         ("t.parquet", b"secret", "cannot be read"),
-        ("t.xlsx", b"secret", "must end in"),
+        ("t.xls", b"secret", "must end in .parquet, .csv, .tsv or .jsonl"),
+        ("t.xlsx", b"secret", "cannot be read"),
     ],
 )
 def test_what_cannot_be_read_is_said_without_a_value(tmp_path, name, content, message):

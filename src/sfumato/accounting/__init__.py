@@ -5,51 +5,54 @@ samples, `filter` and `budget` decide whether a charge fits, `parallel` adds up 
 people, `chain` seals charges one to the next, `ledger` keeps them in a `store` or in `postgres`.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from sfumato.accounting.budget import (
-    Amount,
-    Budget,
-    BudgetReport,
-    Spent,
-    add_costs,
-    admits,
-    describe_costs,
-    left,
-    read_epsilon,
-)
-from sfumato.accounting.chain import Anchor, Entry, parse_anchor
-from sfumato.accounting.cost import (
-    Cost,
-    CostKind,
-    discrete_laplace_rho,
-    exponential_mu,
-    exponential_rho,
-    pure_to_mu,
-    pure_to_rho,
-    selection_threshold,
-    sqrt_up,
-)
-from sfumato.accounting.curves import (
-    discrete_gaussian_delta,
-    discrete_gaussian_sigma,
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_sigma,
-    histogram_sensitivity,
-    max_mu,
-    max_rho,
-    mu_to_delta,
-    mu_to_epsilon,
-    mu_to_pure,
-    rho_to_delta,
-    rho_to_epsilon,
-    rho_to_pure,
-)
-from sfumato.accounting.ledger import Ledger
-from sfumato.accounting.parallel import Parallel
-from sfumato.accounting.sampling import sampled_delta
-from sfumato.accounting.store import find_store, locate_ledger
+from sfumato._lazy import lend_names
+
+if TYPE_CHECKING:
+    from sfumato.accounting.budget import (
+        Amount,
+        Budget,
+        BudgetReport,
+        Spent,
+        add_costs,
+        admits,
+        describe_costs,
+        left,
+        read_epsilon,
+    )
+    from sfumato.accounting.chain import Anchor, Entry, parse_anchor
+    from sfumato.accounting.cost import (
+        Cost,
+        CostKind,
+        discrete_laplace_rho,
+        exponential_mu,
+        exponential_rho,
+        pure_to_mu,
+        pure_to_rho,
+        selection_threshold,
+        sqrt_up,
+    )
+    from sfumato.accounting.curves import (
+        discrete_gaussian_delta,
+        discrete_gaussian_sigma,
+        gaussian_delta,
+        gaussian_epsilon,
+        gaussian_sigma,
+        histogram_sensitivity,
+        max_mu,
+        max_rho,
+        mu_to_delta,
+        mu_to_epsilon,
+        mu_to_pure,
+        rho_to_delta,
+        rho_to_epsilon,
+        rho_to_pure,
+    )
+    from sfumato.accounting.ledger import Ledger
+    from sfumato.accounting.parallel import Parallel
+    from sfumato.accounting.sampling import sampled_delta
+    from sfumato.accounting.store import find_store, locate_ledger
 
 __all__ = [
     "Amount",
@@ -93,3 +96,5 @@ __all__ = [
     "selection_threshold",
     "sqrt_up",
 ]
+
+__getattr__, __dir__ = lend_names(__name__)

@@ -38,9 +38,6 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sfumato.accounting.curves import rho_to_delta
 
 RARITIES = (Fraction(1, 20), Fraction(1, 1000), Fraction(1, 10**6))
@@ -48,10 +45,6 @@ RARITIES = (Fraction(1, 20), Fraction(1, 1000), Fraction(1, 10**6))
 
 _NORMAL = NormalDist()
 _LARGEST = 700.0  # the exponential of more is no float
-_HALVINGS = 58
-_ROUNDING = 4e-16
-# The orders above one at which divergences are compared, less one.
-_ORDERS = np.concatenate([np.geomspace(1e-3, 1e3, 140), np.geomspace(1.2e3, 1e7, 60)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +142,10 @@ def _concentrated_power(rho: Fraction, rarity: float) -> float:
 
     Any epsilon with its delta is a bound, and conversions look at orders between those of the grid.
     """
+    import numpy as np
+
+    from sfumato.accounting.powers import concentrated_powers
+
     rate = float(rho)
     center = rate + 2 * math.sqrt(rate * -math.log(rarity))
     bounds = [float(concentrated_powers(rate, np.array([rarity]))[0])]
@@ -157,35 +154,6 @@ def _concentrated_power(rho: Fraction, rarity: float) -> float:
         delta = rho_to_delta(rho, Fraction(epsilon).limit_denominator(10**9))
         bounds.append(math.exp(min(epsilon * (1 + 1e-8), _LARGEST)) * rarity + delta)
     return min(bounds)
-
-
-def concentrated_powers(rho: float, rarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The largest power of a test under rho-zCDP, for each rate of false alarms inside 0 to 1.
-
-    >>> concentrated_powers(0.5, np.array([0.05])).round(3).tolist()
-    [0.336]
-    """
-    alarms = np.asarray(rarities, np.float64)[:, None]
-    low, high = alarms.copy(), np.ones_like(alarms)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        fits = _fits(rho, middle, alarms)
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return np.asarray(np.minimum(high[:, 0] * (1 + 1e-12), 1.0))
-
-
-def _fits(rho: float, power: NDArray[np.float64], alarms: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether two coins keep every divergence, as far as the floats can tell."""
-    with np.errstate(divide="ignore"):
-        yes, no = (np.log(power), np.log1p(-power)), (np.log(alarms), np.log1p(-alarms))
-    limit = _ORDERS * (_ORDERS + 1) * rho
-    fits = np.ones_like(power, dtype=bool)
-    for first, second in ((yes, no), (no, yes)):
-        terms = [(_ORDERS + 1) * a - _ORDERS * b for a, b in zip(first, second, strict=True)]
-        size = (_ORDERS + 1) * sum(np.abs(np.clip(each, -800, 0)) for each in (*first, *second))
-        kept = np.logaddexp(*terms) <= limit * (1 + 1e-12) + _ROUNDING * (1 + size)
-        fits &= kept.all(axis=1, keepdims=True)
-    return fits
 
 
 def _logistic(odds: float) -> float:

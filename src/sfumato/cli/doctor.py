@@ -49,3 +49,9 @@ def _show(fit: dict[str, Any]) -> None:
         f"{fit['individuals']:,} individuals, {fit['over_max_records']:,} with more than max_records; "
         f"{fit['nobody']:,} records of nobody"
     )
+    if (fit["lines"] or 0) > fit["records"]:
+        say(
+            f"{fit['lines']:,} lines after the header, {fit['lines'] - fit['records']:,} more than records: "
+            "they hold texts with line breaks, or another number of fields than the header, or stand after a "
+            "quote that is never closed, and then they are not read"
+        )

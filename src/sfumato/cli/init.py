@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def init(
-    source: Annotated[str, typer.Argument(help="A Parquet, CSV or CSV.gz file, or the URL of a table.")],
+    source: Annotated[
+        str, typer.Argument(help="A file (.parquet, .csv, .jsonl, .zip, .xlsx), or the URL of a table.")
+    ],
     codebook: Annotated[
         list[str] | None,
         typer.Option("--codebook", help="A public file that describes columns: .json, .csv, .tsv or .sql."),
@@ -48,6 +51,7 @@ def init(
     """
     from sfumato.curator import describe_source
     from sfumato.schema import draft_project, merge_known, read_codebook
+    from sfumato.tables import TEXT_FILES
 
     folder = Path.cwd()
     kinds = describe_source(source, folder=folder)
@@ -98,6 +102,14 @@ def init(
         print_json({"source": source, "columns": kinds, "project": text})
         return
     say(text.removesuffix("\n"))
-    if ".csv" in source.lower() or ".tsv" in source.lower():
-        note("the first line was taken for the names of the columns; if it is a record, add a header line")
+    if ".jsonl" in source.lower() or ".ndjson" in source.lower():
+        note("the keys of the first line were taken for the names of the columns; add what other lines have")
+    elif source.lower().endswith(TEXT_FILES):
+        odd = sum(re.fullmatch(r"[-+\d.,:/ ]+", name) is not None for name in kinds)
+        note(
+            f"{odd} of {len(kinds)} names are numbers or dates, as in a record: is there a header line? If "
+            "not, add one, and delete this draft, which holds the first record"
+            if odd
+            else "the first line was taken for the names of the columns; if it is a record, add a header line"
+        )
     note("next: fill in the TODOs, look with `sfumato doctor`, write a recipe, `sfumato check` it")

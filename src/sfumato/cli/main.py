@@ -3,75 +3,44 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from sfumato._version import __version__
-from sfumato.cli.anonymize import anonymize
-from sfumato.cli.attack import attack
-from sfumato.cli.audit import audit
-from sfumato.cli.budget import budget
-from sfumato.cli.check import check
-from sfumato.cli.contest import contest
-from sfumato.cli.demo import demo
-from sfumato.cli.describe import describe
-from sfumato.cli.doctor import doctor
-from sfumato.cli.estimate import estimate
-from sfumato.cli.explain import explain
-from sfumato.cli.export import export
-from sfumato.cli.groups import groups
-from sfumato.cli.init import init
 from sfumato.cli.output import note
-from sfumato.cli.predict import predict
-from sfumato.cli.release import release
-from sfumato.cli.report import report
-from sfumato.cli.respond import respond
-from sfumato.cli.score import score
-from sfumato.cli.serve import serve
-from sfumato.cli.sql import sql
-from sfumato.cli.user import user
-from sfumato.cli.verify import verify
 from sfumato.errors import SfumatoError
 
 _INTERRUPTED = 130
 
-app = typer.Typer(
-    name="sfumato",
-    help="Publish the picture, not the people: private releases with their proof attached.",
-    epilog="First steps: sfumato demo, then sfumato init yours.parquet > sfumato.toml",
-    no_args_is_help=True,
-    add_completion=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+# In the order of the help; each is a function of its module, and two have commands of their own.
+COMMANDS = (
+    "init", "groups", "describe", "doctor", "check", "release", "sql", "serve", "budget", "verify", "report",
+    "export", "predict", "score", "audit", "anonymize", "explain", "respond", "estimate", "demo", "contest",
+    "user", "attack",
+)  # fmt: skip
 
-for command in (
-    init,
-    groups,
-    describe,
-    doctor,
-    check,
-    release,
-    sql,
-    serve,
-    budget,
-    verify,
-    report,
-    export,
-    predict,
-    score,
-    audit,
-    anonymize,
-    explain,
-    respond,
-    estimate,
-    demo,
-    contest,
-):
-    app.command()(command)
-app.add_typer(user, name="user")
-app.add_typer(attack, name="attack")
+
+def build_app(*names: str) -> typer.Typer:
+    """The command line with the commands `names`, all by default: what is not named is not loaded."""
+    app = typer.Typer(
+        name="sfumato",
+        help="Publish the picture, not the people: private releases with their proof attached.",
+        epilog="First steps: sfumato demo, then sfumato init yours.parquet > sfumato.toml",
+        no_args_is_help=True,
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(options)
+    for name in names or COMMANDS:
+        command = getattr(import_module(f"sfumato.cli.{name}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command()(command)
+    return app
 
 
 def _print_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -80,7 +49,6 @@ def _print_version(value: bool) -> None:  # noqa: FBT001 - typer calls it so
         raise typer.Exit
 
 
-@app.callback()
 def options(
     _version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
@@ -90,7 +58,7 @@ def options(
 def main() -> None:
     """Runs the command line; an error of ours, or an interrupt, is one line on stderr and its exit code."""
     try:
-        app()
+        build_app(*(name for name in sys.argv[1:2] if name in COMMANDS))()
     except SfumatoError as error:
         note(f"error: {error}")
         sys.exit(error.exit_code)

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sfumato import engines, questions, recipes
+from sfumato import release as releases
 from sfumato.accounting import (
     Amount,
     Budget,
@@ -22,46 +25,24 @@ from sfumato.accounting import (
     find_store,
     locate_ledger,
 )
-from sfumato.curator.conversation import Conversation, Steps
 from sfumato.curator.door import Bill, Charged, open_charge
-from sfumato.curator.series import Series, find_series
-from sfumato.engines import Engine, find_files, open_engine
 from sfumato.errors import RecipeError, ReleaseError
 from sfumato.exact import format_exact, parse_delta, parse_positive
-from sfumato.questions import check_question, request_cost, request_grid, request_size
-from sfumato.recipes import (
-    FILE_KEYS,
-    Plan,
-    Recipe,
-    Running,
-    parse_epsilons,
-    read_recipe,
-    refuse_large_answers,
-)
-from sfumato.release import (
-    PackedAnswers,
-    Release,
-    build_release,
-    check_folder,
-    describe_entries,
-    describe_entry,
-    pack_measurements,
-    read_note,
-    repeat_release,
-    split_answers,
-    write_note,
-)
+from sfumato.pages.progress import show_stages
 from sfumato.schema import Project, Table, read_project, refuse_private_file
 from sfumato.schema.table import PrivacyUnit, find_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sfumato.accounting import Amount, Entry
     from sfumato.curator.reuse import StoredQuestions
     from sfumato.curator.scores import PublishedScore
     from sfumato.curator.workload import Workload
     from sfumato.learn import Model
     from sfumato.noise import NoiseSource
+    from sfumato.recipes import Plan, Recipe
+    from sfumato.release import Release
     from sfumato.schema.part import Window
     from sfumato.sql import Answer, Description
 
@@ -121,7 +102,10 @@ class Check:
     def to_record(self) -> dict[str, Any]:
         """The dry run as plain data: what is asked, its noise, expected error and cost."""
         plan, table, unit = self.plan, self.plan.table, self.plan.table.unit
-        planned = [(each, request_cost(table, each), request_grid(table, each)) for each in plan.requests]
+        planned = [
+            (each, questions.request_cost(table, each), questions.request_grid(table, each))
+            for each in plan.requests
+        ]
         allowance = {} if plan.allowance is None else {"allowance": [cost.to_record() for cost in plan.costs]}
         return {
             "recipe": plan.recipe.kind,
@@ -134,7 +118,7 @@ class Check:
             "measurements": [
                 {
                     "name": request.name,
-                    "cells": request_size(table, request),
+                    "cells": questions.request_size(table, request),
                     "noise": request.noise,
                     "scale": float(request.scale / grid),
                     "sensitivity": float(cost.sensitivity / grid),
@@ -163,7 +147,6 @@ class Curator:
         self._project = project
         self._noise = noise  # a stand-in, for audits of tables they made up
         self._file = file
-        self._engine: Engine = open_engine(project.folder)
         self._store = find_store(self.ledger_path)
         self._budget = Budget(project.epsilon, project.delta, selection=project.selection_delta)
         self._opened: Ledger | None = None
@@ -193,6 +176,10 @@ class Curator:
     def project(self) -> Project:
         """The project file, as read."""
         return self._project
+
+    @cached_property
+    def _engine(self) -> engines.Engine:
+        return engines.open_engine(self._project.folder)
 
     @property
     def ledger_path(self) -> Path | str:
@@ -242,6 +229,8 @@ class Curator:
         delta: object = None,
     ) -> Check:
         """What a release would ask, cost and err. Reads no record and spends nothing."""
+        from sfumato.curator.series import find_series
+
         plan = self._plan(recipe, epsilon=epsilon, delta=delta)
         self._check_plan(plan)
         report = self.budget()
@@ -267,13 +256,14 @@ class Curator:
         force: bool = False,
         asked_by: str | None = None,
         at_most: Fraction | None = None,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] | None = None,
     ) -> Release:
         """The release of `recipe`, written to the folder `out` if one is given.
 
         `epsilon` (a number or several) and `delta` take the place of those in a recipe file, and so does
         `through`, the last period of a series to release. With `force`, a release in `out` is replaced.
-        `asked_by` and `at_most` are as for `sql`; `progress` is called with each stage.
+        `asked_by` and `at_most` are as for `sql`; `progress` is called with each stage, which by default a
+        notebook shows.
 
         Privacy: every measurement is charged before a record is read, and the noise covers the
         sensitivity that follows from the table's description. The same plan on an unchanged table
@@ -286,9 +276,10 @@ class Curator:
         """
         plan = self._plan(recipe, epsilon=epsilon, delta=delta, through=through)
         bill = replace(self._bill(plan), asked_by=asked_by, at_most=at_most)
-        return self._release(
-            plan, bill, out=None if out is None else Path(out), force=force, progress=progress
-        )
+        with show_stages(progress) as stage:
+            return self._release(
+                plan, bill, out=None if out is None else Path(out), force=force, progress=stage
+            )
 
     def learn(
         self,
@@ -298,7 +289,7 @@ class Curator:
         delta: object = None,
         out: Path | str | None = None,
         force: bool = False,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] | None = None,
     ) -> Model:
         """The model that `recipe` fits privately, ready to predict with; as `release`, and at the same cost.
 
@@ -313,16 +304,17 @@ class Curator:
             raise RecipeError("this recipe releases no model; use `release`, or a recipe of sfumato.learn")
         return parse_model(release.files["model.json"])
 
-    def resume(self, out: Path | str, *, progress: Callable[[str], None] = lambda _: None) -> Release:
+    def resume(self, out: Path | str, *, progress: Callable[[str], None] | None = None) -> Release:
         """The release that was begun in the folder `out`, finished under its charge. Spends nothing.
 
         Privacy: what was kept is used as it is; only what nobody has seen yet is drawn anew
         (docs/proofs/ledger.md).
         """
         plan = self._begun(Path(out))
-        return self._release(
-            plan, self._bill(plan), out=Path(out), force=True, charge=False, progress=progress
-        )
+        with show_stages(progress) as stage:
+            return self._release(
+                plan, self._bill(plan), out=Path(out), force=True, charge=False, progress=stage
+            )
 
     def kept(self, out: Path | str) -> int | None:
         """The number of answers kept of the release begun in `out`; None if it cannot be resumed."""
@@ -336,7 +328,9 @@ class Curator:
         found = found or _find_kept(plan, ledger.find_progress, version)
         if found is None:
             return None
-        return len(PackedAnswers(split_answers(found[1]), plan.table).names) if found[1] else 0
+        return (
+            len(releases.PackedAnswers(releases.split_answers(found[1]), plan.table).names) if found[1] else 0
+        )
 
     def sql(
         self,
@@ -346,7 +340,7 @@ class Curator:
         parameters: Sequence[object] = (),
         asked_by: str | None = None,
         at_most: Fraction | None = None,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] | None = None,
         pace: Callable[[], None] = lambda: None,
         most_values: int | None = None,
     ) -> Answer:
@@ -368,23 +362,24 @@ class Curator:
 
         if self._stored is None:
             self._stored = StoredQuestions()
-        return answer_statement(
-            text,
-            project=self._project,
-            engine=self._engine,
-            find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
-            report=self.budget,
-            open_ledger=self._ledger,
-            progress=progress,
-            noise=self._noise,
-            asked_by=asked_by,
-            at_most=at_most,
-            epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
-            parameters=parameters,
-            pace=pace,
-            most_values=most_values,
-            stored=self._stored,
-        )
+        with show_stages(progress) as stage:
+            return answer_statement(
+                text,
+                project=self._project,
+                engine=self._engine,
+                find_budget=lambda: self._ledger().budget if self.has_ledger() else self._budget,
+                report=self.budget,
+                open_ledger=self._ledger,
+                progress=stage,
+                noise=self._noise,
+                asked_by=asked_by,
+                at_most=at_most,
+                epsilon=None if epsilon is None else parse_positive(epsilon, name="epsilon"),
+                parameters=parameters,
+                pace=pace,
+                most_values=most_values,
+                stored=self._stored,
+            )
 
     def sql_workload(
         self,
@@ -507,7 +502,7 @@ class Curator:
                 folder = self._project.folder
                 # What is not in a file cannot be in the folder either; a URL is then a name for nothing.
                 keep = (folder / self._project.ledger, folder, folder / plan.table.source)
-                check_folder(out, force=force, keep=keep)
+                releases.check_folder(out, force=force, keep=keep)
             if plan.stepwise:
                 release = self._answer_steps(plan, bill, progress=progress)
             elif plan.series:
@@ -549,57 +544,63 @@ class Curator:
         progress: Callable[[str], None],
     ) -> Release:
         """The release under a charge: as it was stored, or asked from where it was interrupted."""
-        entry = describe_entry(charged.entry)
+        from sfumato.curator.conversation import Conversation
+
+        entry = releases.describe_entry(charged.entry)
         if charged.answer is not None:
-            release = repeat_release(plan, charged.answer, ledger=entry, progress=progress)
+            release = releases.repeat_release(plan, charged.answer, ledger=entry, progress=progress)
             return replace(release, repeated=True)
         if out is not None and plan.allowance is not None:
-            write_note(out, plan, project=self._file, force=force)
+            releases.write_note(out, plan, project=self._file, force=force)
         with Conversation(plan, charged, engine=self._engine, progress=progress) as conversation:
             answers, product = conversation.run()
             # Storing waits for the disk, deriving for the processor.
-            release = build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
+            release = releases.build_release(plan, answers, product, ledger=entry, packed=conversation.packed)
             return replace(release, resumed=charged.resumed)
 
     def _answer_steps(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
         """The release of a stepwise plan: every step found again, finished, or charged now."""
+        from sfumato.curator.conversation import Steps
+
         steps = Steps(
             plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
         )
         answers, product = steps.run()
-        release = build_release(
+        release = releases.build_release(
             plan,
             answers,
             product,
-            ledger=describe_entries(steps.entries),
-            packed=lambda: pack_measurements(answers),
+            ledger=releases.describe_entries(steps.entries),
+            packed=lambda: releases.pack_measurements(answers),
         )
         return replace(release, repeated=not steps.charged)
 
     def _answer_series(self, plan: Plan, bill: Bill, *, progress: Callable[[str], None]) -> Release:
         """The release of a series: every period found again, finished, or answered now."""
+        from sfumato.curator.series import Series
+
         series = Series(
             plan, bill, ledger=self._ledger(), noise=self._noise, engine=self._engine, progress=progress
         )
         answers, product = series.run()
-        release = build_release(
+        release = releases.build_release(
             plan,
             answers,
             product,
-            ledger=describe_entry(series.entries[0]),
-            packed=lambda: pack_measurements(answers),
+            ledger=releases.describe_entry(series.entries[0]),
+            packed=lambda: releases.pack_measurements(answers),
         )
         return replace(release, repeated=not series.charged, resumed=series.resumed)
 
     def _check_plan(self, plan: Plan) -> None:
         for request in plan.requests:
-            check_question(plan.table, request.counted)
+            questions.check_question(plan.table, request.counted)
         counted = {name for columns in plan.marginals for name in columns}
         others = tuple((name,) for name in plan.columns if name not in counted)
         self._engine.check(plan.table, (*plan.marginals, *others))
 
     def _begun(self, out: Path) -> Plan:
-        begun = read_note(out)
+        begun = releases.read_note(out)
         return self._plan(begun.recipe, epsilon=begun.epsilons, delta=begun.delta)
 
     def _plan(
@@ -611,18 +612,18 @@ class Curator:
         through: str | int | None = None,
     ) -> Plan:
         if isinstance(recipe, (str, Path)):
-            file = read_recipe(recipe)
+            file = recipes.read_recipe(recipe)
             recipe = file.recipe
             epsilon = file.epsilons if epsilon is None else epsilon
             delta = file.delta if delta is None else delta
         if through is not None:
-            if not isinstance(recipe, Running):
+            if not isinstance(recipe, recipes.Running):
                 raise RecipeError(f"recipe {recipe.kind!r} is no series, so it has no period to end with")
             recipe = replace(recipe, through=through)
         if epsilon is None:
             raise RecipeError("say how much to spend: epsilon in the recipe file, or as an argument")
         table: Table = self._project.table(recipe.table)
-        for key in FILE_KEYS:
+        for key in recipes.FILE_KEYS:
             # A file that a recipe is about to read as public must not be the records under another name.
             named = getattr(recipe, key, None)
             if isinstance(named, str):
@@ -630,8 +631,8 @@ class Curator:
         parsed_delta = parse_delta(0 if delta is None else delta)
         if parsed_delta > 0 and self._project.delta == 0:
             raise RecipeError("delta above zero needs [budget] delta above zero in the project file")
-        plan = recipe.plan(table, epsilons=parse_epsilons(epsilon), delta=parsed_delta)
-        refuse_large_answers(plan)
+        plan = recipe.plan(table, epsilons=recipes.parse_epsilons(epsilon), delta=parsed_delta)
+        recipes.refuse_large_answers(plan)
         return plan if plan.earlier is None or not self._has_asked(plan.earlier) else plan.earlier
 
     def _has_asked(self, plan: Plan) -> bool:
@@ -673,7 +674,7 @@ def open_project(path: Path | str = "sfumato.toml") -> Curator:
 def describe_source(source: str, *, folder: Path) -> dict[str, str]:
     """The names of the stored columns and their kinds, from headers, footers and catalogues alone."""
     if find_place(source) == "file":
-        found = find_files(source, folder=folder, table=Path(source).stem)
+        found = engines.find_files(source, folder=folder, table=Path(source).stem)
         return {name: stored.kind for name, stored in found.columns.items()}
     table = Table(name="source", source=source, unit=PrivacyUnit(column=None, max_records=1))
-    return open_engine(folder).describe(table)
+    return engines.open_engine(folder).describe(table)

@@ -125,7 +125,9 @@ def draft_privately(
         description["max_records"] = max_records
     if is_text_file(source):
         # The first line of a text file counts as names once one of them is known; here its steward says so.
-        description["columns"] = {f"{asked[0]} is a name": {"from": asked[0], "values": ["-"]}}
+        # JSON lines have no such line, and no columns but those that are named.
+        named = asked if ".jsonl" in source.lower() or ".ndjson" in source.lower() else asked[:1]
+        description["columns"] = {f"{name} is a name": {"from": name, "values": ["-"]} for name in named}
     document = {"budget": {"epsilon": budget, "delta": delta}, "tables": {table: description}}
     survey = _Survey(
         Curator(parse_project(document, folder=folder)),
@@ -264,6 +266,8 @@ def _read_votes(answer: Answer) -> tuple[str, bool]:
     count.pop(MISSING, None)
     if "text" in surely and surely & {"integer", "number"}:
         return _MIXED, missing
+    if surely.isdisjoint(count):
+        return "text", missing  # nothing but noise says what it is
     return max(count, key=lambda kind: count[kind]), missing
 
 

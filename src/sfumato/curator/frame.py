@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from sfumato.curator import Curator
 from sfumato.errors import SchemaError
-from sfumato.schema import parse_project
+from sfumato.schema import parse_project, suggest_name
 from sfumato.tables import TableLike, read_table
 
 _FILE = "frame.parquet"
@@ -77,7 +77,16 @@ def open_frame(
         place = str(ledger)
         budget["ledger"] = place if "://" in place else str(Path(place).absolute())
     document = {"budget": budget, "tables": {name: description}}
-    return Curator(parse_project(document, folder=folder), file="sf.from_frame")
+    curator = Curator(parse_project(document, folder=folder), file="sf.from_frame")
+    stored = curator.describe_table(name)
+    described = curator.project.table(name).columns.values()
+    missing = [(each.name, part) for each in described for part in each.stored if part not in stored]
+    if missing:
+        column, part = missing[0]
+        raise SchemaError(
+            f"column {column!r}: the table has no plain column {part!r}{suggest_name(part, stored)}"
+        )
+    return curator
 
 
 def _describe_column(name: str, given: object) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """The private room: the only package that reads people's records."""
 
-from sfumato.engines.base import TrueCounts
-from sfumato.engines.duckdb import DuckDBEngine
-from sfumato.engines.project import open_engine
-from sfumato.engines.source import find_files
+from typing import TYPE_CHECKING
 
-Engine = DuckDBEngine
-"""What `open_engine` gives: counts of all tables of a project, statements, and public tables as they are."""
+from sfumato._lazy import lend_names
+
+if TYPE_CHECKING:
+    from sfumato.engines.base import TrueCounts
+    from sfumato.engines.duckdb import DuckDBEngine
+    from sfumato.engines.project import Engine, open_engine
+    from sfumato.engines.source import find_files
 
 __all__ = ["DuckDBEngine", "Engine", "TrueCounts", "find_files", "open_engine"]
+
+__getattr__, __dir__ = lend_names(__name__)

@@ -26,6 +26,7 @@ from sfumato.questions import (
     check_question,
 )
 from sfumato.schema import IntegerRange, Table, cap_records
+from sfumato.tables.opening import TEXT_FILES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,10 +282,18 @@ def describe_columns(table: Table, stored: Mapping[str, Stored], *, where: str) 
     """
     check_unit(table, stored, where=where)
     known = {name for column in table.columns.values() for name in column.stored} | {table.unit.column}
-    is_text = any(end in table.source.lower() for end in (".csv", ".tsv"))
+    is_text = table.source.lower().endswith(TEXT_FILES)
     if is_text and known.isdisjoint(stored):
         return {}
     return {name: column.kind for name, column in stored.items() if column.kind != "other"}
+
+
+def described_names(table: Table) -> tuple[str, ...]:
+    """The stored columns that the description of `table` names."""
+    named = [name for column in table.columns.values() for name in column.stored]
+    named += [table.unit.column] if table.unit.column is not None else []
+    named += [table.reference.column] if table.reference is not None else []
+    return tuple(dict.fromkeys(named))
 
 
 def all_columns(marginals: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:

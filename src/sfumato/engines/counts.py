@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import sqlglot
 from numpy.typing import NDArray
-from sqlglot import exp
 
 from sfumato.engines.base import CountingEngine, TrueCounts, all_columns
 from sfumato.engines.outcomes import make_tally
@@ -329,12 +327,21 @@ def render(sql: str, *, dialect: Dialect) -> str:
     >>> render("SELECT CAST(md5(a) AS VARCHAR) FROM t", dialect="spark")
     'SELECT CAST(MD5(a) AS STRING) FROM t'
     """
-    tree = sqlglot.parse_one(sql, read="duckdb")
-    if dialect == "postgres":
-        tree = tree.transform(_collate)
-    if dialect == "duckdb":
-        tree = tree.transform(_widen)
-    return tree.sql(dialect=dialect)
+    import sqlglot  # slow to load, and not needed before something is counted
+    from sqlglot import exp
+
+    def change(node: exp.Expr) -> exp.Expr:
+        # Digests are compared by their bytes, whatever the language of a database.
+        is_digest = isinstance(node, exp.MD5) and not isinstance(node.parent, exp.Collate)
+        if dialect == "postgres" and is_digest:
+            return exp.Collate(this=node.copy(), expression=exp.to_identifier("C", quoted=True))
+        # There, whole numbers of 128 bits are faster than decimals, and are divided exactly.
+        is_wide = isinstance(node, exp.DataType) and node.sql(dialect="duckdb") == _WIDE
+        if dialect == "duckdb" and is_wide:
+            return exp.DataType.build("HUGEINT", dialect="duckdb")
+        return node
+
+    return sqlglot.parse_one(sql, read="duckdb").transform(change).sql(dialect=dialect)
 
 
 class ServerEngine(CountingEngine):
@@ -684,17 +691,3 @@ def _double(number: float) -> str:
 def _with(relations: dict[str, str], query: str) -> str:
     listed = ", ".join(f"{name} AS ({text})" for name, text in relations.items())
     return f"WITH {listed} {query}"
-
-
-def _collate(node: exp.Expr) -> exp.Expr:
-    # Digests are compared by their bytes, whatever the language of a database.
-    if isinstance(node, exp.MD5) and not isinstance(node.parent, exp.Collate):
-        return exp.Collate(this=node.copy(), expression=exp.to_identifier("C", quoted=True))
-    return node
-
-
-def _widen(node: exp.Expr) -> exp.Expr:
-    # There, whole numbers of 128 bits are faster than decimals, and are divided exactly.
-    if isinstance(node, exp.DataType) and node.sql(dialect="duckdb") == _WIDE:
-        return exp.DataType.build("HUGEINT", dialect="duckdb")
-    return node

@@ -27,6 +27,7 @@ from sfumato.engines.base import (
     check_columns,
     check_unit,
     describe_columns,
+    described_names,
     refuse_large_marginals,
     sign_version,
 )
@@ -70,7 +71,7 @@ from sfumato.engines.source import FileSource, file_facts, find_files
 from sfumato.errors import SfumatoError, SourceError, UnsupportedQuery
 from sfumato.exact import digest
 from sfumato.schema import Label, PublicTable, Table, cap_records, table_spec
-from sfumato.schema.table import UNIT, PrivacyUnit, code_name
+from sfumato.schema.table import UNIT, PrivacyUnit, code_name, find_place
 from sfumato.tables.arrays import to_numpy
 
 if TYPE_CHECKING:
@@ -418,7 +419,8 @@ class DuckDBEngine(CountingEngine):
             fetched = self._open(table, described)
             check_unit(table, fetched.columns, where=_name(table))
             with hide_failures(_name(table)):
-                return examine_table(table, fetched)
+                lines = self._find(table).count_lines() if find_place(table.source) == "file" else None
+                return replace(examine_table(table, fetched), lines=lines)
 
     def _number_individuals(
         self,
@@ -594,8 +596,8 @@ class DuckDBEngine(CountingEngine):
 
     def _scan_public(self, table: PublicTable) -> str:
         source = find_files(table.source, folder=self._folder, table=table.name)
-        if source.format == "duckdb":
-            raise SourceError(f"public table {table.name!r}: source must be Parquet or a text file")
+        if not table.source.lower().endswith((".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+            raise SourceError(f"public table {table.name!r}: source must be Parquet, CSV or TSV")
         files = ", ".join(quote_text(escape_pattern(str(path))) for path in source.paths)
         # The rows of a public table are public, so that its types may be guessed from them.
         return (
@@ -603,8 +605,10 @@ class DuckDBEngine(CountingEngine):
         )
 
     def _find(self, table: Table | PublicTable) -> FileSource:
-        encoding = "utf-8" if isinstance(table, PublicTable) else table.encoding
-        return find_files(table.source, folder=self._folder, table=table.name, encoding=encoding)
+        where: Any = {"folder": self._folder, "table": table.name}
+        if isinstance(table, PublicTable):
+            return find_files(table.source, **where)
+        return find_files(table.source, **where, encoding=table.encoding, names=described_names(table))
 
 
 def _name(table: Table) -> str:

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import duckdb
-
 from sfumato.errors import SourceError
 from sfumato.schema import Bins, Column, IntegerRange, Period, Tuples, Values
 
 if TYPE_CHECKING:
+    import duckdb
+
     from sfumato.engines.source import Kind, Stored
 
 
@@ -168,6 +168,8 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     read, or move a part of an expression out of the TRY that guards it; with them one record could decide
     what becomes of the others.
     """
+    import duckdb
+
     # An instance is dear to open, so that two of them are kept: the optimisers are a setting of the whole
     # instance. A forked process must not share one with its parent.
     with _opening:
@@ -190,6 +192,8 @@ def connect(*, plainly: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
 @contextmanager
 def hide_failures(what: str) -> Iterator[None]:
     """Turns any failure into one sentence about `what`: a message from below may quote a record."""
+    import duckdb
+
     try:
         yield
     except duckdb.InterruptException:
@@ -352,6 +356,8 @@ def _moment(name: str, kind: Kind) -> str:
 
 
 def _open_instance(*, plainly: bool) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
     # What does not fit into memory spills to a folder that only this user can read.
     spill = tempfile.mkdtemp(prefix="sfumato-")
     atexit.register(_close_instance, (os.getpid(), plainly), spill)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from sfumato.engines.base import Fetched
 
+_MANY = 0.05  # of the records: more that are dropped are worth a word
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFit:
@@ -50,7 +52,10 @@ class ColumnFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFit:
-    """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound."""
+    """Exact numbers: of records, of those of nobody, of individuals, and of those over their bound.
+
+    Of text files also that of their lines: those that are no record are not seen otherwise.
+    """
 
     name: str
     records: int
@@ -58,6 +63,7 @@ class TableFit:
     individuals: int
     crowded: int
     columns: tuple[ColumnFit, ...]
+    lines: int | None = None
 
     def to_record(self) -> dict[str, Any]:
         """All numbers as a plain record that says what they are."""
@@ -65,6 +71,7 @@ class TableFit:
             "internal": "exact counts of records; not for publication",
             "table": self.name,
             "records": self.records,
+            "lines": self.lines,
             "nobody": self.nobody,
             "individuals": self.individuals,
             "over_max_records": self.crowded,
@@ -134,6 +141,8 @@ def _examine_column(
         advice = "texts were cut or mended: see encoding and text_limit"
     elif not inside and read:
         advice = "no value is in its domain: compare the spelling of its values"
+    elif column.outside == "drop" and read - inside > _MANY * records:
+        advice = f'{(read - inside) / records:.0%} of the records are dropped: widen it, or outside = "other"'
     return ColumnFit(
         name=column.name,
         missing=missing,

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from sfumato.questions import Question
     from sfumato.sql import QueryPlan
 
+Engine = DuckDBEngine
+"""What `open_engine` gives: counts of all tables of a project, statements, and public tables as they are."""
+
 # The engine of a place that is no file, and the package it needs.
 _SERVERS = {
     "postgres": ("sfumato.engines.postgres.engine", "PostgresEngine", "psycopg"),
@@ -176,6 +179,6 @@ class ProjectEngine(DuckDBEngine):
             return self._servers[place]
 
 
-def open_engine(folder: Path) -> DuckDBEngine:
+def open_engine(folder: Path) -> Engine:
     """The engine for the tables of a project in `folder`. Nothing is opened before a table is read."""
     return ProjectEngine(folder)

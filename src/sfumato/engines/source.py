@@ -9,18 +9,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from sfumato.engines.base import Fetched
 from sfumato.engines.encode import quote_name
 from sfumato.errors import SourceError
 from sfumato.schema.project import match_files
 from sfumato.schema.table import find_database
-from sfumato.tables.textfile import LONGEST_RECORD, advise_format, find_delimiter, read_header, read_text
+from sfumato.tables.opening import (
+    LONGEST_RECORD,
+    READABLE,
+    TEXT_FILES,
+    UNREADABLE,
+    advise_format,
+    count_lines,
+    find_delimiter,
+    is_spelled,
+    read_header,
+)
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from sfumato.engines.base import Fetched
 
 Kind = Literal["integer", "number", "text", "boolean", "date", "other"]
 
@@ -31,7 +42,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
 }
-_PLAIN = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_PLAIN = (".parquet", *TEXT_FILES)
 _DIGEST = re.compile("sha256-[0-9a-f]{64}")
 _WIDE = ("HUGEINT", "UHUGEINT")  # whole numbers that no Arrow type holds
 
@@ -53,29 +64,45 @@ class Stored:
 class FileSource:
     """The files of a table, their format, and every stored column with its type.
 
-    Of a database, `relation` is the table in it, as SQL names it.
+    Of a text file, all columns are bytes and it has no `schema`. Of a database, `relation` is the table in
+    it, as SQL names it.
     """
 
     paths: tuple[Path, ...]
     format: Literal["parquet", "csv", "duckdb"]
     columns: dict[str, Stored]
-    schema: pa.Schema
+    schema: pa.Schema | None = None
     delimiter: str = ","
     encoding: str = "utf-8"
     relation: str = ""
 
     def fetch(self, wanted: frozenset[str]) -> Fetched:
         """The `wanted` columns, to be read file by file and in order."""
+        import pyarrow as pa
+
+        from sfumato.engines.base import Fetched
+
         plain = [name for name, stored in self.columns.items() if stored.kind != "other"]
         # Where nothing is asked of records but that they are there, any column tells.
         names = [name for name in plain if name in wanted] or plain[:1]
-        schema = pa.schema([self.schema.field(name) for name in names])
-        return Fetched(self.columns, schema, lambda: self._read(names))
+        stored = self.schema or pa.schema(dict.fromkeys(names, pa.binary()))
+        schema = pa.schema([stored.field(name) for name in names])
+        return Fetched(self.columns, schema, lambda: self._read(schema))
 
-    def _read(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def count_lines(self) -> int | None:
+        """The lines of text files, with records in them or not; None for other files."""
+        found = [count_lines(path) for path in self.paths] if self.format == "csv" else [None]
+        return None if None in found else sum(each for each in found if each is not None)
+
+    def _read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        from sfumato.tables.textfile import read_text
+
         if self.format == "duckdb":
-            yield from self._read_database(names)
+            yield from self._read_database(schema)
             return
+        names = schema.names
         for path in self.paths:
             if self.format == "csv":
                 yield from read_text(
@@ -90,22 +117,26 @@ class FileSource:
                 for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=True):
                     yield batch.select(names)
 
-    def _read_database(self, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _read_database(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         # All columns as they are, without a condition: what the file knows of its values decides nothing.
         selected = [
-            quote_name(name) if self.schema.field(name).type != pa.float64() else _as_double(name)
-            for name in names
+            quote_name(each.name) if each.type != pa.float64() else _as_double(each.name) for each in schema
         ]
         with _open_database(self.paths[0]) as connection:
             found = connection.sql(f"SELECT {', '.join(selected)} FROM {self.relation}")
             for batch in found.to_arrow_reader(_BATCH_ROWS):
-                yield pa.RecordBatch.from_arrays(
-                    batch.columns, schema=pa.schema([self.schema.field(name) for name in names])
-                )
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8") -> FileSource:
-    """The files behind `source`, described by their headers and footers alone."""
+def find_files(
+    source: str, *, folder: Path, table: str, encoding: str = "utf-8", names: tuple[str, ...] = ()
+) -> FileSource:
+    """The files behind `source`, described by their headers and footers alone.
+
+    JSON lines have no header, and which keys a record has may be private: `names` are then the columns.
+    """
     name = f"table {table!r}: source {source!r}"
     database = find_database(source)
     paths = [folder / database[0]] if database is not None else match_files(folder / source)
@@ -119,14 +150,14 @@ def find_files(source: str, *, folder: Path, table: str, encoding: str = "utf-8"
     lowered = source.lower()
     try:
         if lowered.endswith(_PLAIN):
-            return _describe(tuple(paths), name, encoding, _file_facts(paths))
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
+            return _describe(tuple(paths), name, encoding, names, _file_facts(paths))
+    except UNREADABLE as error:  # what Arrow cannot read is a ValueError
         if isinstance(error, SourceError):
             raise
         raise SourceError(
             f"{name} cannot be read as {lowered.rsplit('.', 1)[-1]} ({type(error).__name__})"
         ) from None
-    raise SourceError(f"{name} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; {advise_format(source)}")
+    raise SourceError(f"{name} must end in {READABLE}; {advise_format(source)}")
 
 
 def file_facts(source: FileSource) -> str:
@@ -153,11 +184,13 @@ def _is_plain(path: Path) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _describe(paths: tuple[Path, ...], name: str, encoding: str, _facts: str) -> FileSource:
+def _describe(
+    paths: tuple[Path, ...], name: str, encoding: str, names: tuple[str, ...], _facts: str
+) -> FileSource:
     """The files described; one statement asks many times, and the facts change when a file does."""
     if paths[0].name.lower().endswith(".parquet"):
         return _refuse_twins(_describe_parquet(paths, name), name)
-    return _refuse_twins(_describe_csv(paths, name, encoding), name)
+    return _refuse_twins(_describe_csv(paths, name, encoding, names), name)
 
 
 def _refuse_twins(source: FileSource, name: str) -> FileSource:
@@ -174,6 +207,8 @@ def _refuse_twins(source: FileSource, name: str) -> FileSource:
 
 
 def _describe_parquet(paths: tuple[Path, ...], name: str) -> FileSource:
+    import pyarrow.parquet as pq
+
     first = pq.read_schema(paths[0])
     stored = {field.name: field.type for field in first}
     for path in paths[1:]:
@@ -201,6 +236,8 @@ def _show_type(kind: pa.DataType | None) -> str:
 
 @contextmanager
 def _open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    import duckdb
+
     connection = duckdb.connect(str(path), read_only=True, config=dict(_CLOSED))
     try:
         connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
@@ -212,6 +249,8 @@ def _open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 @lru_cache(maxsize=64)
 def _describe_database(path: Path, table: str, name: str, _facts: str) -> FileSource:
     """A table of a database file; the file is opened for reading alone."""
+    import duckdb
+
     schema, _, relation = table.rpartition(".")
     found = "SELECT table_schema, table_name, table_type FROM information_schema.tables"
     try:
@@ -245,8 +284,10 @@ def _as_double(name: str) -> str:
     return f"CAST({quote_name(name)} AS DOUBLE) AS {quote_name(name)}"
 
 
-def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSource:
-    headers = [read_header(path, encoding=encoding) for path in paths]
+def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str, given: tuple[str, ...]) -> FileSource:
+    if encoding != "utf-8" and any(map(is_spelled, paths)):
+        raise SourceError(f"{name}: JSON lines and .xlsx files are UTF-8; leave encoding out")
+    headers = [read_header(path, encoding=encoding, names=given) for path in paths]
     first = headers[0]
     if first is None:
         raise SourceError(
@@ -256,8 +297,10 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSour
         raise SourceError(
             f'{name}: its header is not {encoding}; say which it is, such as encoding = "latin-1" or "utf-16"'
         )
-    delimiter = find_delimiter(first)
+    delimiter = find_delimiter(first, paths[0])
     names = next(csv.reader([first], delimiter=delimiter), [])
+    if not names and paths[0].name.lower().endswith((".jsonl", ".ndjson")):
+        raise SourceError(f'{name}: no line of it is a JSON object, such as {{"age": 61}}')
     if not names or len(set(names)) != len(names) or not all(names):
         raise SourceError(f"{name} needs a header line with one distinct name per column{_name_fault(names)}")
     if any(header != first for header in headers):
@@ -266,7 +309,6 @@ def _describe_csv(paths: tuple[Path, ...], name: str, encoding: str) -> FileSour
         paths=paths,
         format="csv",
         columns=dict.fromkeys(names, Stored("text", is_identifier=True)),
-        schema=pa.schema([(each, pa.binary()) for each in names]),
         delimiter=delimiter,
         encoding=encoding,
     )
@@ -280,6 +322,8 @@ def _name_fault(names: list[str]) -> str:
 
 def describe_stored(kind: pa.DataType) -> Stored:
     """A stored column of an Arrow type."""
+    import pyarrow as pa
+
     if pa.types.is_dictionary(kind):
         return describe_stored(kind.value_type)
     exact = (
@@ -294,6 +338,8 @@ def describe_stored(kind: pa.DataType) -> Stored:
 
 
 def _arrow_kind(kind: pa.DataType) -> Kind:
+    import pyarrow as pa
+
     if pa.types.is_integer(kind):
         return "integer"
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):

@@ -11,10 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato.accounting import (
     Budget,
@@ -29,6 +26,10 @@ from sfumato.accounting.cost import bisect_floats, to_decimal
 from sfumato.errors import RecipeError
 from sfumato.exact import ExactLike, format_exact
 from sfumato.explain.guarantee import Guarantee, parse_probability
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Rule = Literal["basic", "advanced", "optimal", "zero-concentrated", "Gaussian", "ledger", "numerical"]
 
@@ -182,6 +183,8 @@ def compose_laplace(guarantee: Guarantee, *, delta: Fraction) -> float | None:
     The loss of one is put on a grid that dominates it (Doroshenko and others 2022), and convolved without
     subtractions, so that rounding is bounded by a factor.
     """
+    import numpy as np
+
     slack = delta - guarantee.total.failure
     if slack < 0 or guarantee.amount > 50:
         return None
@@ -209,6 +212,8 @@ def _laplace_losses(epsilon: float, steps: int) -> NDArray[np.float64]:
     At odds e^x two tests differ by 1 - e^((x - epsilon) / 2) at most. A line between neighbouring points of
     the grid, in the odds, lies above that, and is the curve of the law whose chances these are.
     """
+    import numpy as np
+
     grid = np.arange(-steps, steps + 1) * (epsilon / steps)
     law = np.exp((grid - epsilon) / 2) * math.tanh(epsilon / steps / 4)
     law[-1] = 1 / (1 + math.exp(-epsilon / steps / 2))
@@ -218,6 +223,8 @@ def _laplace_losses(epsilon: float, steps: int) -> NDArray[np.float64]:
 
 def _compose(law: NDArray[np.float64], times: int) -> NDArray[np.float64]:
     """The law of the sum of `times` losses, by doubling."""
+    import numpy as np
+
     total = np.ones(1)
     while times:
         if times & 1:

@@ -19,12 +19,9 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Literal, get_args
 
-import numpy as np
-
 from sfumato.accounting import mu_to_epsilon, pure_to_mu, pure_to_rho, rho_to_epsilon, sqrt_up
 from sfumato.accounting.posterior import (
     Total,
-    concentrated_powers,
     largest_power,
     posterior_bounds,
     pure_bounds,
@@ -303,6 +300,10 @@ def _gaussian_right(mu: float, prior: float) -> float:
 
 def _concentrated_right(rho: float, prior: float) -> float:
     """An upper bound on a grid: between two rates, the detections of the one with the alarms of the other."""
+    import numpy as np
+
+    from sfumato.accounting.powers import concentrated_powers
+
     edges = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(-16, 16, 160))), [1.0]])
     for _ in range(2):
         inside = (edges > 0) & (edges < 1)

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from sfumato.accounting.posterior import concentrated_powers, pure_bounds
+from sfumato.accounting.posterior import pure_bounds
+from sfumato.accounting.powers import concentrated_powers
 from sfumato.explain.explanation import Explanation, count_queries
 from sfumato.explain.guarantee import Guarantee, belief_bounds, least_missed
 from sfumato.pages.svg import Position, draw_file, draw_frame, draw_line, element, trace, write

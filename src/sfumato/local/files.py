@@ -25,7 +25,7 @@ from sfumato.local.categories import UnaryEncoding
 from sfumato.local.planning import read_mechanism
 from sfumato.local.rappor import Rappor
 from sfumato.schema.limits import MOST_TEXT, read_regular
-from sfumato.tables import TEXT_FILES, is_text, read_table, spell_table
+from sfumato.tables import is_text, read_table, spell_table
 
 if TYPE_CHECKING:
     from sfumato.local.means import MeanMechanism
@@ -59,7 +59,7 @@ def is_csv(path: Path) -> bool:
     (False, True)
     """
     name = path.name.lower()
-    if not name.endswith((".parquet", *TEXT_FILES)):
+    if not name.endswith((".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")):
         raise RecipeError(f"{path.name!r} must be a .parquet, .csv, .csv.gz, .tsv or .tsv.gz file")
     return not name.endswith(".parquet")
 

@@ -6,16 +6,21 @@ large to list. Nothing here takes a seed.
 The proof that the laws are exact is docs/proofs/noise.md.
 """
 
-from sfumato.noise.choice import (
-    exponential_choice,
-    exponential_index,
-    laplace_max_index,
-    permute_and_flip_index,
-    poisson_sample,
-)
-from sfumato.noise.laws import Kind, Law, make_law
-from sfumato.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
-from sfumato.noise.sparse import add_sparse_noise
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lend_names
+
+if TYPE_CHECKING:
+    from sfumato.noise.choice import (
+        exponential_choice,
+        exponential_index,
+        laplace_max_index,
+        permute_and_flip_index,
+        poisson_sample,
+    )
+    from sfumato.noise.laws import Kind, Law, make_law
+    from sfumato.noise.samplers import NoiseSource, add_noise, discrete_gaussian, discrete_laplace
+    from sfumato.noise.sparse import add_sparse_noise
 
 __all__ = [
     "Kind",
@@ -32,3 +37,5 @@ __all__ = [
     "permute_and_flip_index",
     "poisson_sample",
 ]
+
+__getattr__, __dir__ = lend_names(__name__)

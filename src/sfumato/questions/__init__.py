@@ -4,63 +4,68 @@
 `measurement` requests with their noise and their answers.
 """
 
-from sfumato.questions.choices import (
-    AnyChoice,
-    Candidate,
-    CapChoice,
-    Choice,
-    Chosen,
-    NormChoice,
-    Question,
-    check_question,
-    measure_distance,
-)
-from sfumato.questions.counts import (
-    NORM_GRID,
-    CappedMarginal,
-    ClippedMarginal,
-    Counted,
-    IndividualCounts,
-    Marginal,
-    OccupiedCells,
-    Queries,
-)
-from sfumato.questions.gradients import (
-    GRADIENT_GRID,
-    INPUT_GRID,
-    WEIGHT_GRID,
-    Gradients,
-    Layers,
-)
-from sfumato.questions.measurement import (
-    LARGEST_SCALE,
-    Answer,
-    Ask,
-    Measurement,
-    NoiseKind,
-    Request,
-    ask_cost,
-    in_records,
-    note_total,
-    request_cost,
-    request_grid,
-    request_sensitivity,
-    request_size,
-    take_part,
-    total_in_records,
-)
-from sfumato.questions.moments import (
-    LARGEST_CURVATURE,
-    LARGEST_WEIGHT,
-    LINK_GRID,
-    MOMENT_WEIGHTS,
-    SCORE_GRID,
-    LinkWeights,
-    Moments,
-)
-from sfumato.questions.outcomes import Outcomes, Scorer
-from sfumato.questions.residuals import Link, Residuals, Term
-from sfumato.questions.series import MOST_PERIODS, SERIES_GRID, RunningSums
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lend_names
+
+if TYPE_CHECKING:
+    from sfumato.questions.choices import (
+        AnyChoice,
+        Candidate,
+        CapChoice,
+        Choice,
+        Chosen,
+        NormChoice,
+        Question,
+        check_question,
+        measure_distance,
+    )
+    from sfumato.questions.counts import (
+        NORM_GRID,
+        CappedMarginal,
+        ClippedMarginal,
+        Counted,
+        IndividualCounts,
+        Marginal,
+        OccupiedCells,
+        Queries,
+    )
+    from sfumato.questions.gradients import (
+        GRADIENT_GRID,
+        INPUT_GRID,
+        WEIGHT_GRID,
+        Gradients,
+        Layers,
+    )
+    from sfumato.questions.measurement import (
+        LARGEST_SCALE,
+        Answer,
+        Ask,
+        Measurement,
+        NoiseKind,
+        Request,
+        ask_cost,
+        in_records,
+        note_total,
+        request_cost,
+        request_grid,
+        request_sensitivity,
+        request_size,
+        take_part,
+        total_in_records,
+    )
+    from sfumato.questions.moments import (
+        LARGEST_CURVATURE,
+        LARGEST_WEIGHT,
+        LINK_GRID,
+        MOMENT_WEIGHTS,
+        SCORE_GRID,
+        LinkWeights,
+        Moments,
+    )
+    from sfumato.questions.outcomes import Outcomes, Scorer
+    from sfumato.questions.residuals import Link, Residuals, Term
+    from sfumato.questions.series import MOST_PERIODS, SERIES_GRID, RunningSums
 
 __all__ = [
     "GRADIENT_GRID",
@@ -116,3 +121,5 @@ __all__ = [
     "take_part",
     "total_in_records",
 ]
+
+__getattr__, __dir__ = lend_names(__name__)

@@ -8,45 +8,31 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from sfumato import recipes
 from sfumato.errors import RecipeError, SchemaError
 from sfumato.exact import parse_delta
-from sfumato.recipes.adaptive import Adaptive, Tree
-from sfumato.recipes.adaptive_grid import AdaptiveGrid
-from sfumato.recipes.additive import Additive
 from sfumato.recipes.base import FILE_KEYS, Recipe, parse_epsilons
-from sfumato.recipes.cell_counts import CappedCounts, CellCounts
-from sfumato.recipes.clusters import Clusters
-from sfumato.recipes.field_groups import FieldGroups
-from sfumato.recipes.hierarchy import Hierarchy
-from sfumato.recipes.linear import Linear
-from sfumato.recipes.logistic import Logistic
-from sfumato.recipes.map import Map
-from sfumato.recipes.network import Network
-from sfumato.recipes.quantiles import Quantiles
-from sfumato.recipes.related import Related
-from sfumato.recipes.running import Running
-from sfumato.recipes.user_counts import UserCounts
 from sfumato.schema import read_toml, refuse_unknown_keys
 
-# Each is a dataclass whose fields are the keys of its recipe file.
-RECIPES: dict[str, Callable[..., Recipe]] = {
-    "adaptive": Adaptive,
-    "adaptive-grid": AdaptiveGrid,
-    "additive": Additive,
-    "capped-counts": CappedCounts,
-    "cell-counts": CellCounts,
-    "clusters": Clusters,
-    "field-groups": FieldGroups,
-    "hierarchy": Hierarchy,
-    "linear": Linear,
-    "logistic": Logistic,
-    "map": Map,
-    "network": Network,
-    "quantiles": Quantiles,
-    "related": Related,
-    "running": Running,
-    "tree": Tree,
-    "user-counts": UserCounts,
+# Each is a dataclass whose fields are the keys of its recipe file, or the name that this package has for it.
+RECIPES: dict[str, str | Callable[..., Recipe]] = {
+    "adaptive": "Adaptive",
+    "adaptive-grid": "AdaptiveGrid",
+    "additive": "Additive",
+    "capped-counts": "CappedCounts",
+    "cell-counts": "CellCounts",
+    "clusters": "Clusters",
+    "field-groups": "FieldGroups",
+    "hierarchy": "Hierarchy",
+    "linear": "Linear",
+    "logistic": "Logistic",
+    "map": "Map",
+    "network": "Network",
+    "quantiles": "Quantiles",
+    "related": "Related",
+    "running": "Running",
+    "tree": "Tree",
+    "user-counts": "UserCounts",
 }
 
 
@@ -70,10 +56,18 @@ def read_recipe(path: Path | str) -> RecipeFile:
         raise RecipeError(f"{path.name}: {error}") from None
 
 
+def find_recipe(kind: str) -> Callable[..., Recipe]:
+    """The recipe that files call `kind`, imported when it is asked for."""
+    found = RECIPES[kind]
+    recipe: Callable[..., Recipe] = getattr(recipes, found) if isinstance(found, str) else found
+    return recipe
+
+
 def parse_record(record: Mapping[str, Any]) -> Recipe:
     """The recipe that a record of it describes, of this version or of an earlier one."""
-    kind = RECIPES.get(str(record.get("recipe")))
-    return parse_recipe({**getattr(kind, "unstated", {}), **record}).recipe
+    kind = str(record.get("recipe"))
+    unstated = getattr(find_recipe(kind), "unstated", {}) if kind in RECIPES else {}
+    return parse_recipe({**unstated, **record}).recipe
 
 
 def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> RecipeFile:
@@ -93,10 +87,10 @@ def parse_recipe(document: Mapping[str, Any], *, folder: Path | None = None) -> 
     for key in FILE_KEYS:
         if folder is not None and isinstance(keys.get(key), str):
             keys[key] = str(folder / keys[key])
-    known = tuple(each.name for each in fields(RECIPES[kind]))  # type: ignore[arg-type]
+    known = tuple(each.name for each in fields(find_recipe(kind)))  # type: ignore[arg-type]
     refuse_unknown_keys(keys, known, where=kind)
     try:
-        recipe = RECIPES[kind](**keys)
+        recipe = find_recipe(kind)(**keys)
     except TypeError as error:
         raise RecipeError(f"{kind}: {str(error).split(') ', 1)[-1].replace('__init__() ', '')}") from None
     return RecipeFile(recipe=recipe, epsilons=epsilons, delta=delta)

@@ -5,18 +5,23 @@ state the guarantee to machines and to people, `folder` is the one way in and ou
 derives it all again.
 """
 
-from sfumato.release.certificate import describe_entries, describe_entry
-from sfumato.release.files import (
-    PackedAnswers,
-    append_answers,
-    pack_measurements,
-    pack_step,
-    split_answers,
-    unpack_step,
-)
-from sfumato.release.folder import Begun, OpenedRelease, check_folder, open_folder, read_note, write_note
-from sfumato.release.release import Release, build_release, repeat_release
-from sfumato.release.verify import Verification, check_charge, verify
+from typing import TYPE_CHECKING
+
+from sfumato._lazy import lend_names
+
+if TYPE_CHECKING:
+    from sfumato.release.certificate import describe_entries, describe_entry
+    from sfumato.release.files import (
+        PackedAnswers,
+        append_answers,
+        pack_measurements,
+        pack_step,
+        split_answers,
+        unpack_step,
+    )
+    from sfumato.release.folder import Begun, OpenedRelease, check_folder, open_folder, read_note, write_note
+    from sfumato.release.release import Release, build_release, repeat_release
+    from sfumato.release.verification import Verification, check_charge, verify
 
 __all__ = [
     "Begun",
@@ -40,3 +45,5 @@ __all__ = [
     "verify",
     "write_note",
 ]
+
+__getattr__, __dir__ = lend_names(__name__)

@@ -17,7 +17,7 @@ from sfumato.errors import ReleaseError
 from sfumato.questions import Answer, Ask, Chosen, Measurement, Request, request_grid, request_size
 from sfumato.recipes import MOST_ANSWERS
 from sfumato.tables.arrays import label_array, read_parquet, to_arrow, to_numpy
-from sfumato.tables.write import table_to_parquet
+from sfumato.tables.contents import table_to_parquet
 
 if TYPE_CHECKING:
     from sfumato.schema import Table

@@ -178,8 +178,9 @@ class Period:
             )
         if (self.part == "year") != (self.years is not None):
             raise SchemaError(
-                "period = 'year' needs range = [first, last], two years; day, week and month may have two "
-                "dates, the others have none"
+                "period = 'year' needs range = [first, last], two years"
+                if self.part == "year"
+                else f"period = {self.part!r} has a range of its own; leave range out, or give it two dates"
             )
 
     @property

@@ -23,7 +23,7 @@ _MOST_NAMES = 300  # characters of all names of values; longer ones stay in the 
 _MOST_RANGE = 120  # whole numbers that are counted one by one
 _BINS = 10
 _STEPS = (Fraction(1), Fraction(2), Fraction(5, 2), Fraction(5), Fraction(10))
-_TEXT_FILE = re.compile(r"\.[ct]sv(\.gz)?$", re.IGNORECASE)
+_TEXT_FILE = re.compile(r"\.(?:(?:[ct]sv|jsonl|ndjson)(?:\.gz)?|zip|xlsx)$", re.IGNORECASE)
 _HINTS = {
     "integer": "{ range = [1, 12] }   # TODO: whole numbers; or values = [...], bins = [...]",
     "number": "{ bins = [0, 10, 20, 50], bounds = [0, 50] }   # TODO: numbers; bounds for sums",

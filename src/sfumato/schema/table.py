@@ -112,7 +112,11 @@ class PrivacyUnit:
         if self.neighbours not in ("add-remove", "replace"):
             raise SchemaError(f"neighbours must be 'add-remove' or 'replace', got {self.neighbours!r}")
         if isinstance(self.max_records, bool) or not isinstance(self.max_records, int):
-            raise SchemaError('max_records must be a whole number, or "private" to have it chosen')
+            raise SchemaError(
+                'max_records must be a whole number, or "private" to have it chosen'
+                if self.column is not None
+                else 'every row has one record: leave max_records out with unit = "row"'
+            )
         if not 1 <= self.max_records <= 10**9:
             raise SchemaError(f"max_records must lie between 1 and 10^9, got {self.max_records}")
         if self.max_groups is not None:
@@ -326,7 +330,9 @@ def parse_table(
         raise SchemaError(f"{where}: {error}") from None
     source = spec.get("source")
     if not isinstance(source, str) or not source or source == "TODO":
-        raise SchemaError(f"{where}: source must name a Parquet, CSV or CSV.gz file, or a table by its URL")
+        raise SchemaError(
+            f"{where}: source must name a file (.parquet, .csv, .jsonl, .zip, .xlsx), or a table by its URL"
+        )
     check_location(source, where=f"{where}: source")
     impossible, rules = _parse_rules(spec, columns, folder=folder, where=where)
     return Table(

@@ -21,7 +21,7 @@ from sfumato.sql.check import CAST_KINDS, Kind, check_scalar, finite_labels, ref
 from sfumato.sql.dates import derive_period, read_labels
 from sfumato.sql.hints import hint_column
 from sfumato.sql.settle import TYPES, settle
-from sfumato.tables.read import TEXT_FILES
+from sfumato.tables import TEXT_FILES
 
 Bounds = tuple[Fraction | int, Fraction | int]
 

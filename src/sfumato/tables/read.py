@@ -8,12 +8,10 @@ domain of a column, or `guess_kinds`.
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,12 +21,20 @@ import pyarrow.parquet as pq
 from sfumato.errors import SourceError
 from sfumato.schema.limits import split_header, unpack_gzip
 from sfumato.tables.arrays import read_parquet
-from sfumato.tables.textfile import LONGEST_RECORD, advise_format, csv_options, find_delimiter, read_header
+from sfumato.tables.opening import (
+    LONGEST_RECORD,
+    READABLE,
+    TEXT_FILES,
+    UNREADABLE,
+    advise_format,
+    find_delimiter,
+    open_text,
+    read_header,
+)
+from sfumato.tables.textfile import csv_options
 
 TableLike = Any
 """An Arrow table, a pandas or polars frame, a mapping of columns, or the path of a Parquet or CSV file."""
-
-TEXT_FILES = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 _MOST_BYTES = 2**31
 _PIECE = 2**20  # rows; a piece of a wide table stays well below the memory of a small machine
@@ -100,7 +106,8 @@ def parse_table(content: bytes, *, name: str) -> pa.Table:
         if name.lower().endswith(".parquet"):
             return read_parquet(content, spelled=True)
         text = unpack_gzip(content, most=_MOST_BYTES) if name.lower().endswith(".gz") else content
-        return _read_csv(pa.BufferReader(text), split_header(text))
+        header = split_header(text)
+        return _read_csv(pa.BufferReader(text), header, find_delimiter(header, Path("file.csv")))
 
 
 def require_columns(table: pa.Table, names: Iterable[str], *, side: str, show: bool = False) -> None:
@@ -170,7 +177,7 @@ def _hidden_failures(path: Path, side: str) -> Iterator[None]:
         yield
     except SourceError:
         raise
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, pa.ArrowException) as error:
+    except (*UNREADABLE, pa.ArrowException) as error:
         reason = f"cannot be read ({type(error).__name__})"
         if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
             reason = "is not UTF-8 text; save it as UTF-8"
@@ -197,7 +204,8 @@ def _read_file(path: Path, *, side: str, columns: tuple[str, ...] | None, number
                     f"{side}: the first line of {path.name!r} is not utf-8, or longer than "
                     f"{LONGEST_RECORD:,} bytes; a header line is needed"
                 )
-            return _read_csv(path, header, columns=columns)
+            with open_text(path) as file:
+                return _read_csv(file, header, find_delimiter(header, path), columns=columns)
     if path.name.lower().endswith(".parquet"):
         with _hidden_failures(path, side):
             schema = pq.read_schema(path)
@@ -206,21 +214,17 @@ def _read_file(path: Path, *, side: str, columns: tuple[str, ...] | None, number
             words = [name for name in kept if numbered and is_text(schema.field(name).type)]
             return pq.read_table(path, columns=kept, read_dictionary=words)
     advice = advise_format(path.name)
-    raise SourceError(f"{side}: {path.name!r} must end in .parquet, .csv, .csv.gz, .tsv or .tsv.gz; {advice}")
+    raise SourceError(f"{side}: {path.name!r} must end in {READABLE}; {advice}")
 
 
 def _read_csv(
-    source: Path | pa.BufferReader, header: str, *, columns: tuple[str, ...] | None = None
+    source: BinaryIO | pa.BufferReader, header: str, delimiter: str, *, columns: tuple[str, ...] | None = None
 ) -> pa.Table:
-    delimiter = find_delimiter(header)
     names = next(csv.reader([header], delimiter=delimiter), [])
     options = csv_options(dict.fromkeys(names, pa.string()), delimiter=delimiter)
     # Two columns of one name are all read, to be refused; so is everything where nothing asked for is there.
     if columns is not None and len(set(names)) == len(names):
         options["convert_options"].include_columns = [name for name in names if name in columns]
-    if isinstance(source, Path) and source.suffix == ".gz":
-        with gzip.open(source) as file:
-            return pyarrow.csv.read_csv(file, **options)
     return pyarrow.csv.read_csv(source, **options)
 
 

@@ -1,0 +1,214 @@
+"""Files as they come: text with separators, also packed, and JSON lines and sheets, opened as such text.
+
+What a file says of itself before its first record is here, too: its header and its separator. A line of JSON
+and a row of a sheet are each spelled as one record, from their own bytes and the names of the columns alone,
+so that whatever one holds changes no other. Values are their text: who asks decides what is a number.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, BinaryIO
+from xml.etree.ElementTree import ParseError
+
+from sfumato.errors import SourceError
+
+LONGEST_RECORD = 2**20
+"""The most bytes of a record, and of a header line."""
+
+_LINES = (".jsonl", ".ndjson")
+_PLAIN = (".csv", ".tsv", *_LINES)
+TEXT_FILES = (*_PLAIN, *(f"{each}.gz" for each in _PLAIN), ".zip", ".xlsx")
+"""How the names of files end that are read as text."""
+
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, csv.Error, zlib.error, zipfile.BadZipFile, ParseError)
+"""What is raised where a file is damaged, or is not what its name says."""
+
+READABLE = ".parquet, .csv, .tsv or .jsonl (also with .gz), .zip or .xlsx"
+
+_ADVICE = {
+    ("xls", "xlsm", "xlsb", "ods"): "open it in a spreadsheet and save the sheet as .xlsx or CSV (UTF-8)",
+    ("7z", "rar", "tar", "tgz"): "unpack it first",
+    ("json",): "write a line for each record: jq -c '.[]' NAME > table.jsonl",
+    ("txt", "dat", "text"): "if it has a header line and a separator, rename it to .csv",
+    ("sas7bdat", "xpt", "sav", "dta", "rds", "rdata"): "export it as CSV or Parquet from its own program",
+    ("feather", "arrow", "orc", "pkl", "pickle"): "write it as Parquet: frame.to_parquet('table.parquet')",
+    ("db", "duckdb"): "a table of a DuckDB database is duckdb:FILE?table=NAME",
+    ("sqlite", "sqlite3"): "export the table as CSV: sqlite3 -header -csv NAME 'SELECT * FROM table'",
+    ("bz2", "xz", "zst"): "pack it with gzip, or unpack it",
+}
+
+
+def advise_format(name: str) -> str:
+    """What to do with a file that is not readable, by its name.
+
+    >>> advise_format("people.xls")
+    'open it in a spreadsheet and save the sheet as .xlsx or CSV (UTF-8)'
+    """
+    ending = name.lower().rsplit(".", 1)[-1]
+    found = (advice for endings, advice in _ADVICE.items() if ending in endings)
+    return next(found, "save it as one of these").replace("NAME", name.replace("\\", "/").rsplit("/", 1)[-1])
+
+
+def read_header(path: Path, *, encoding: str, names: tuple[str, ...] = ()) -> str | None:
+    """The first line of a text file without its end; None if it is longer than a record may be.
+
+    `names` are as for `open_text`.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    with open_text(path, names=names) as file:
+        # Only the first record is looked at: what follows is records, and may be anything.
+        text = decoder.decode(file.read(LONGEST_RECORD)).removeprefix("\ufeff")
+    start = 0
+    while (stop := text.find("\n", start)) >= 0:
+        if text.count('"', 0, stop) % 2 == 0:
+            return text[:stop].removesuffix("\r")
+        start = stop + 1
+    return text if len(text) < LONGEST_RECORD else None
+
+
+def find_delimiter(header: str, path: Path) -> str:
+    """The separator of the text file at `path`: its header is public, a sniffed row is not.
+
+    >>> find_delimiter("name;street, number;city", Path("people.csv"))
+    ';'
+    """
+    return "," if is_spelled(path) else max(",;\t|", key=header.count)
+
+
+def is_spelled(path: Path) -> bool:
+    """Whether the file is no text with separators, but opened as if it were."""
+    return _inner_name(path).endswith((*_LINES, ".xlsx"))
+
+
+def open_text(path: Path, *, names: tuple[str, ...] = ()) -> BinaryIO:
+    """The bytes of a text file, unpacked; of JSON lines and of a sheet the same records as such text.
+
+    JSON lines have no header: `names` are their columns, by default the keys of the first line. Which keys
+    a record has may be private, so that where records are, the names must be given.
+    """
+    from sfumato.tables.sheet import spell_sheet
+
+    if path.name.lower().endswith(".xlsx"):
+        return _stream(_spell_record(row) for row in spell_sheet(path))
+    file = _unpack(path)
+    return _stream(_spell_lines(file, names), file) if _inner_name(path).endswith(_LINES) else file
+
+
+def count_lines(path: Path) -> int | None:
+    """The lines that hold something, without a header; None for a sheet, which has none."""
+    if path.name.lower().endswith(".xlsx"):
+        return None
+    with _unpack(path) as file:
+        lines = sum(not line.isspace() for line in file)
+    return lines if _inner_name(path).endswith(_LINES) else max(0, lines - 1)
+
+
+def _inner_name(path: Path) -> str:
+    """The name of the file, or of the one that a .zip file holds, in lower case and without .gz."""
+    name = path.name.lower().removesuffix(".gz")
+    if not name.endswith(".zip"):
+        return name
+    with zipfile.ZipFile(path) as archive:
+        return _find_member(archive, path).lower()
+
+
+def _unpack(path: Path) -> BinaryIO:
+    if path.name.lower().endswith(".gz"):
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if not path.name.lower().endswith(".zip"):
+        return path.open("rb")
+    archive = zipfile.ZipFile(path)
+    try:
+        return archive.open(_find_member(archive, path))  # type: ignore[return-value]
+    except RuntimeError:
+        raise SourceError(f"{path.name!r} is locked with a password; unpack it first") from None
+
+
+def _find_member(archive: zipfile.ZipFile, path: Path) -> str:
+    """The name of the only file in an archive, but for what a system puts beside it."""
+    parts = [(each, Path(each).parts) for each in archive.namelist() if not each.endswith("/")]
+    found = [each for each, names in parts if names[0] != "__MACOSX" and not names[-1].startswith(".")]
+    if len(found) != 1:
+        raise SourceError(
+            f"{path.name!r} holds {len(found)} files and should hold one; unpack it, and name them together "
+            'if they have the same columns: source = "folder/*.csv"'
+        )
+    if not found[0].lower().endswith(_PLAIN):
+        raise SourceError(f"{path.name!r} must hold a .csv, .tsv or .jsonl file; unpack it first")
+    return found[0]
+
+
+def _spell_lines(file: IO[bytes], names: tuple[str, ...]) -> Iterator[bytes]:
+    """Every line that is a JSON object as a record of its values, after a header."""
+    if names:
+        yield _spell_record(names)
+    for line in _read_lines(file):
+        try:
+            # Numbers as they are written: what a float would make of one depends on nobody's description.
+            found = json.loads(line, parse_float=str, parse_int=str, parse_constant=lambda _: None)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(found, dict):
+            continue
+        if not names:
+            names = tuple(found)
+            yield _spell_record(names)
+        yield _spell_record(_spell_value(found.get(name)) for name in names)
+
+
+def _read_lines(file: IO[bytes]) -> Iterator[str]:
+    """The lines, but for those that are longer than a record may be."""
+    short = True
+    while piece := file.readline(LONGEST_RECORD):
+        if short and (piece.endswith(b"\n") or len(piece) < LONGEST_RECORD):
+            yield piece.decode("utf-8", "replace").removeprefix("\ufeff")
+        short = piece.endswith(b"\n")
+
+
+def _spell_value(value: object) -> str:
+    """A value of JSON as text; what has parts of its own is missing."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else ""
+
+
+def _spell_record(values: Iterable[str]) -> bytes:
+    quoted = ['"' + value.replace('"', '""') + '"' for value in values]
+    return (",".join(quoted) + "\n").encode("utf-8", "replace")
+
+
+def _stream(pieces: Iterator[bytes], file: IO[bytes] | None = None) -> BinaryIO:
+    """A file to read from that consists of `pieces`, and closes the one they come from."""
+    return io.BufferedReader(_Pieces(pieces, file), 2**16)
+
+
+class _Pieces(io.RawIOBase):
+    """What an iterator gives, as a raw file."""
+
+    def __init__(self, pieces: Iterator[bytes], file: IO[bytes] | None) -> None:
+        self._pieces, self._file, self._rest = pieces, file, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if not self._rest:
+            self._rest = memoryview(next(self._pieces, b""))
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
