@@ -16,6 +16,7 @@ from helpers.sources import seed_noise
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.files import RECIPES
 from sfumato.release.ask import open_model
+from sfumato.release.ask.regression import invert_curvature
 
 PROJECT = project_text(
     {
@@ -438,6 +439,127 @@ def test_intervals_hold_the_exact_values(folder, fitted, tmp_path, seeded_noise)
         # A share of 95 % falls below these bounds in one of five thousand seeds.
         least = 0.95 - 4.3 * (0.95 * 0.05 / len(held)) ** 0.5
         assert np.mean(held) >= least, (name, np.mean(held), least)
+
+
+def solve(inputs, target, *, logistic=False):
+    """The coefficients of a regression on records."""
+    if not logistic:
+        return np.linalg.lstsq(inputs, target, rcond=None)[0]
+    values = np.zeros(inputs.shape[1])
+    for _ in range(30):
+        chances = 1 / (1 + np.exp(-inputs @ values))
+        curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs
+        values = values + np.linalg.solve(curvature, inputs.T @ (target - chances))
+    return values
+
+
+def design(table):
+    region, month = (np.array(table[name].to_pylist()) for name in ("region", "month"))
+    age = np.array([9, 41.5, 82.5])[np.searchsorted([18, 65], table["age"].to_numpy(), side="right")]
+    return np.column_stack([np.ones(month.size), region == "b", region == "c", age]), month, age
+
+
+@pytest.fixture(scope="module")
+def triple(folder, fitted):
+    """A release that measured region, month and age together, with little noise."""
+    curator = sf.open(folder / "sfumato.toml")
+    recipe = fitted(
+        table="t",
+        columns=("region", "month", "age"),
+        marginals=(("region", "month", "age"), ("region", "age")),
+    )
+    with seed_noise():
+        curator.release(recipe, epsilon=40, out=folder / "triple")
+    return sf.open_release(folder / "triple")
+
+
+def test_regressions_are_those_on_the_records_where_there_is_little_noise(triple):
+    inputs, month, _ = design(records())
+    answer = triple.regress("month", ["region", "age"])
+    assert answer.table["term"].to_pylist() == ["(constant)", "region = b", "region = c", "age"]
+    found = np.array([answer.table[f"coefficient{end}"].to_pylist() for end in ("", "_low", "_high")])
+    exact = solve(inputs, month)
+    assert np.allclose(found[0], exact, atol=0.01)
+    assert ((found[1] <= exact) & (exact <= found[2]) & (found[2] - found[1] < 0.05)).all()
+    answer = triple.regress("month IN (2, 5, 6, 11)", ["region", "AGE"], family="logistic")
+    found = np.array([answer.table[f"coefficient{end}"].to_pylist() for end in ("", "_low", "_high")])
+    exact = solve(inputs, np.isin(month, (2, 5, 6, 11)), logistic=True)
+    assert np.allclose(found[0], exact, atol=0.05)
+    assert ((found[1] <= exact) & (exact <= found[2]) & (found[2] - found[1] < 0.2)).all()
+    assert (answer.spent, answer.public, answer.notes) == (0, True, ())
+
+
+def test_a_regression_on_a_population_is_as_uncertain_as_least_squares_are(triple):
+    inputs, month, _ = design(records())
+    answer = triple.regress("month", ["region", "age"], population=True).table
+    residuals = month - inputs @ solve(inputs, month)
+    variance = residuals @ residuals / (month.size - 4) * np.diag(np.linalg.inv(inputs.T @ inputs))
+    widths = answer["coefficient_high"].to_numpy() - answer["coefficient_low"].to_numpy()
+    assert np.allclose(widths, 2 * 1.96 * variance**0.5, rtol=0.05)
+
+
+def test_a_regression_needs_every_pair_and_says_which_is_missing(model):
+    known = model.regress("month", ["region"])
+    assert None not in known.table["coefficient_low"].to_pylist()
+    assert known.notes == ()
+    answer = model.regress("month", ["region", "age"])
+    assert answer.table["coefficient_low"].to_pylist() == [None] * 4
+    assert None not in answer.table["coefficient"].to_pylist()
+    assert "region x age" in answer.notes[0]
+    assert "no measurement" in answer.scales["coefficient"]
+
+
+REGRESSIONS = {
+    ("region", ("month",)): "holds no numbers",
+    ("month", ("month",)): "leave it out",
+    ("month", ()): "must list columns",
+    ("month", "region"): "must list columns",
+    ("month", ("region", "region")): "none twice",
+    ("month", ("nothing",)): "no column 'nothing'",
+    ("month < 3 AND age < 18", ("region",)): "on one column",
+    ("age > 20", ("region",)): "divides the bin",
+    ("nonsense", ("region",)): "no column|comparisons",
+    ("month; DROP TABLE t", ("region",)): "one by one|comparisons|no column",
+    ("half = 'h1'", ("year",)): "leave it out",
+}
+
+
+@pytest.mark.parametrize(("target", "inputs"), REGRESSIONS)
+def test_regressions_that_mean_nothing_are_refused_with_a_reason(model, target, inputs):
+    with pytest.raises(sf.SfumatoError, match=REGRESSIONS[target, inputs]):
+        model.regress(target, inputs)
+
+
+def test_other_families_and_inputs_that_follow_from_others_are_refused(model):
+    with pytest.raises(sf.RecipeError, match="linear or logistic"):
+        model.regress("month", ["region"], family="poisson")
+    with pytest.raises(sf.RecipeError, match="0 or 1"):
+        model.regress("month", ["region"], family="logistic")
+    with pytest.raises(sf.RecipeError, match="follow from others"):
+        invert_curvature(np.ones((2, 2)))
+
+
+def test_the_command_line_regresses(folder, triple):
+    arguments = ["regress", str(folder / "triple"), "--target", "month", "--inputs", "region,age"]
+    done = run_main(*arguments, "--json")
+    document = json.loads(done.stdout)
+    assert [each["term"] for each in document["coefficients"]][:2] == ["(constant)", "region = b"]
+    assert document["family"] == "linear"
+    shown = run_main(*arguments, "--population")
+    assert "region = c" in shown.stdout
+    assert "nothing spent" in shown.stdout
+    partial = run_main(
+        "regress", folder / "out", "--target", "month", "--inputs", "region", "--inputs", "age"
+    )
+    assert "no interval" in partial.stderr
+    run_main("regress", folder / "out", "--target", "month", "--inputs", "nothing", code=2)
+    text = "SELECT AVG(month) AS a FROM t"
+    documents = [
+        json.loads(run_main("sql", "--model", folder / "out", text, "--json", *more).stdout)
+        for more in ((), ("--population",))
+    ]
+    assert documents[0] != documents[1]
+    run_main("sql", text, "--population", code=2)
 
 
 def test_an_average_of_nobody_may_be_anything(model):

@@ -24,6 +24,7 @@ from sfumato.cli.groups import groups
 from sfumato.cli.init import init
 from sfumato.cli.output import note
 from sfumato.cli.predict import predict
+from sfumato.cli.regress import regress
 from sfumato.cli.release import release
 from sfumato.cli.report import report
 from sfumato.cli.respond import respond
@@ -60,6 +61,7 @@ for command in (
     report,
     export,
     predict,
+    regress,
     score,
     audit,
     anonymize,

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from sfumato.release.ask.question import Field, Fields
 
     _Numbers = NDArray[np.float64]
-    _Fit = tuple[_Numbers, dict[Columns, _Numbers], _Numbers]
 
 Regression = Literal["linear", "logistic"]
 
@@ -39,6 +38,7 @@ _MOST_CELLS = 2**20
 _MOST_TERMS = 200
 _STEPS = 50  # of Newton's method
 _CLOSE = 1e-10
+_NEAR = 0.5  # in logits; the curvature of a chance changes by a few percent over so much
 _SINGULAR = 1e-10  # beside 1, the curvature of a direction that the inputs do not tell
 _CONSTANT = "(constant)"
 
@@ -53,6 +53,20 @@ class Coefficients:
     high: _Numbers
     scale: str
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Fitted:
+    """Coefficients of the model, the scores of a record times the inverse curvature, by columns.
+
+    `sampling` is the covariance that drawing the records from a population adds. `inputs` are mean products
+    of inputs, for a regression whose curvature changes with its coefficients.
+    """
+
+    values: _Numbers
+    scores: dict[Columns, _Numbers]
+    sampling: _Numbers
+    inputs: _Numbers | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,17 +106,20 @@ def regress(
             "a logistic regression needs a target that is 0 or 1; name a condition, such as \"job = 'yes'\""
         )
     fit = _fit_linear if family == "linear" else _fit_logistic
-    values, weights, sampling = fit(model, design)
+    fitted = fit(model, design)
+    values = fitted.values
     low, high = np.full((2, values.size), np.nan)
     notes: list[str] = []
     missing: list[Columns] = []
     scale = "no measurement counts these columns cell by cell, so there is no interval"
     for source in find_sources(design.columns):
-        folded = _fold(weights, source, model)
-        steps, noise, missing = source.evidence.estimate(folded)
+        steps, noise, missing = source.evidence.estimate(_fold(fitted.scores, source, model))
         if missing:
             continue
-        variances = np.diag(noise) + (np.diag(sampling) if population else 0.0)
+        if fitted.inputs is not None and not _is_near(steps, noise, fitted.inputs):
+            notes.append("no interval: the noise is too large beside what the inputs tell of the target")
+            break
+        variances = np.diag(noise) + (np.diag(fitted.sampling) if population else 0.0)
         reach = normal_width(MISS) * np.sqrt(np.maximum(variances, 0.0))
         if source.has_laplace:
             reach *= math.log(1 / MISS) / math.sqrt(2) / normal_width(MISS)
@@ -192,8 +209,8 @@ def _middles(field: Field) -> _Numbers:
     return np.array([float(low + high) / 2 for low, high in field.ends])
 
 
-def _fit_linear(model: Model, design: _Design) -> _Fit:
-    """The coefficients, the weights of their scores by columns, and the covariance of sampling."""
+def _fit_linear(model: Model, design: _Design) -> _Fitted:
+    """Least squares from the model's counts of pairs."""
     size = len(design.terms)
     column, numbers = design.target
     matrix, vector = np.zeros((size, size)), np.zeros(size)
@@ -211,10 +228,11 @@ def _fit_linear(model: Model, design: _Design) -> _Fit:
         block = design.features[one].T @ model.marginal((one, other)) @ design.features[other]
         matrix[np.ix_(design.places[one], design.places[other])] = block
         matrix[np.ix_(design.places[other], design.places[one])] = block.T
-    inverse = _invert(matrix)
+    inverse = invert_curvature(matrix)
     values = inverse @ vector
     residual = max(squares - float(values @ vector), 0.0) / max(model.total - size, 1.0)
-    return values, _linear_scores(design, values, inverse), residual * inverse
+    scores = _linear_scores(design, values, inverse)
+    return _Fitted(values=values, scores=scores, sampling=residual * inverse)
 
 
 def _linear_scores(design: _Design, values: _Numbers, inverse: _Numbers) -> dict[Columns, _Numbers]:
@@ -239,8 +257,8 @@ def _linear_scores(design: _Design, values: _Numbers, inverse: _Numbers) -> dict
     return weights
 
 
-def _fit_logistic(model: Model, design: _Design) -> _Fit:
-    """The same by Newton's method on the joint counts of all columns."""
+def _fit_logistic(model: Model, design: _Design) -> _Fitted:
+    """Newton's method on the joint counts of all columns."""
     columns = design.columns
     cells = model.domain.cells(columns)
     if cells > _MOST_CELLS:
@@ -261,7 +279,7 @@ def _fit_logistic(model: Model, design: _Design) -> _Fit:
     values, inverse = np.zeros(len(design.terms)), np.zeros(0)
     for _ in range(_STEPS):
         chances = 1 / (1 + np.exp(-np.clip(rows @ values, -500, 500)))
-        inverse = _invert((rows * (weights * chances * (1 - chances))[:, None]).T @ rows)
+        inverse = invert_curvature((rows * (weights * chances * (1 - chances))[:, None]).T @ rows)
         step = inverse @ (rows.T @ (weights * (target - chances)))
         values = values + step
         if np.abs(step).max() <= _CLOSE * (1 + np.abs(values).max()):
@@ -269,10 +287,21 @@ def _fit_logistic(model: Model, design: _Design) -> _Fit:
     else:
         raise RecipeError("the logistic regression has no finite coefficients: some input decides the target")
     scores = (rows @ inverse) * (target - chances)[:, None]
-    return values, {columns: scores.reshape(*shape, -1)}, inverse
+    return _Fitted(
+        values=values,
+        scores={columns: scores.reshape(*shape, -1)},
+        sampling=inverse,
+        inputs=(rows * weights[:, None]).T @ rows / model.total,
+    )
 
 
-def _invert(matrix: _Numbers) -> _Numbers:
+def _is_near(steps: _Numbers, noise: _Numbers, inputs: _Numbers) -> bool:
+    """Whether a step and its noise move the predictions of records so little that it leads to the truth."""
+    moved = float(steps @ inputs @ steps) + float((noise * inputs).sum())
+    return moved <= _NEAR**2
+
+
+def invert_curvature(matrix: _Numbers) -> _Numbers:
     """The inverse of a curvature, or an error if some inputs follow from others."""
     scale = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     if (scale == 0).any() or np.linalg.eigvalsh(matrix / np.outer(scale, scale))[0] <= _SINGULAR:
