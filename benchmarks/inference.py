@@ -33,7 +33,7 @@ def solve(inputs, target, *, logistic=False):
         return values, np.sqrt(np.diag(inverse) * (residual @ residual) / len(target))
     values = np.zeros(inputs.shape[1])
     for _ in range(30):
-        chances = 1 / (1 + np.exp(-inputs @ values))
+        chances = 1 / (1 + np.exp(-np.clip(inputs @ values, -500, 500)))
         inverse = np.linalg.pinv((inputs * (chances * (1 - chances))[:, None]).T @ inputs)
         values = values + inverse @ (inputs.T @ (target - chances))
     return values, np.sqrt(np.diag(inverse))
@@ -119,9 +119,8 @@ def ask_regression(model, codes, rows, columns, tally, *, logistic):
     except sf.RecipeError:
         return
     kind = "logistic" if logistic else "linear"
-    joined = ", joined" if any("together" in note for note in found.notes) else ""
     held = np.abs(naive[0] - exact) <= 1.96 * naive[1]
-    tally.add(f"{kind}{joined}", *interval(found.table, "coefficient"), exact, held)
+    tally.add(kind, *interval(found.table, "coefficient"), exact, held)
 
 
 def run(folder, name, epsilon, tally, place):

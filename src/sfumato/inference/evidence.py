@@ -34,7 +34,8 @@ _DENSE = 2**22  # numbers up to which sums by group and cell are listed whole
 class NoisyCounts:
     """Noisy counts of the cells of `columns`, an array with one axis for each.
 
-    A cell has noise of `variance`; in counts of one column that were added up, `added` times that.
+    A cell has noise of `variance`. In counts of one column that were added up it has `added` times that; they
+    tell how the values of the column differ, and nothing of the total.
     """
 
     columns: Columns
@@ -154,7 +155,7 @@ class Evidence:
         """The standard deviation of the estimate of one cell of `columns`; not a number if there is none."""
         cell = {name: np.zeros(1, np.int64) for name in columns}
         single = Cells(columns=columns, codes=cell, groups=np.zeros(1, np.int64), rows=1)
-        return math.sqrt(max(0.0, float(self.covariance(single, np.ones(1), np.ones(1))[0])))
+        return float(np.sqrt(np.maximum(self.covariance(single, np.ones(1), np.ones(1))[0], 0.0)))
 
     def _residual(self, columns: Columns) -> _Residual | None:
         if columns not in self._residuals:
@@ -171,10 +172,11 @@ class Evidence:
             )
             left = [name for name in each.columns if name in columns]
             summed = np.asarray(summed).transpose([left.index(name) for name in columns])
-            if each.added is not None and columns:
-                uneven = (summed, each.variance * each.added)
+            if each.added is not None:
+                # Of the total it says nothing here: its noise would not be independent of that of the column.
+                uneven = (summed, each.variance * each.added) if columns else uneven
                 continue
-            cells = self._rest(each.columns, columns) if each.added is None else float(each.added.sum())
+            cells = self._rest(each.columns, columns)
             values += summed / (each.variance * cells)
             precision += 1 / (each.variance * cells)
         if precision == 0 and uneven is None:

@@ -250,7 +250,7 @@ def enclose_positive(values: _Numbers, deviations: _Numbers) -> tuple[_Numbers, 
 
     >>> low, high = enclose_positive(np.array([-1.0, 1.0, 30.0]), np.array([1.0, 1.0, 3.0]))
     >>> low.round(2).tolist(), high.round(2).tolist()
-    ([0.0, 0.0, 24.12], [1.14, 2.96, 35.88])
+    ([0.0, 0.0, 24.12], [1.1, 2.96, 35.88])
     """
     centres, firsts, lasts = _acceptance()
     width = normal_width(MISS)

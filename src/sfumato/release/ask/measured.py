@@ -144,7 +144,8 @@ class Measured:
                 continue
             counts.append(self._reshape(each, compression.domain.shape(each.columns)))
             used.append(each)
-        finest = [each for each in self._requests if len(each.columns) == 1 and each not in used]
+        # Those that decided which values are joined would say that the joined ones are fewer than they are.
+        finest = [each for each in self._requests[first:] if len(each.columns) == 1 and each not in used]
         for single in merge_measurements(self._domain, [self._noisy(each) for each in finest]):
             codes, size = compression.maps[single.columns[0]], compression.domain.cells(single.columns)
             counts.append(

@@ -2,7 +2,7 @@
 
 The coefficients are those of the model, so of the rows that are drawn from it. With the score of a record at
 these coefficients, the sum of scores over the records is zero for the model and tells for the records how far
-their own coefficients are: one step of Newton's. That sum is a weighted sum of counts, so that measurements
+their own coefficients are: a step of Newton's. That sum is a weighted sum of counts, so that measurements
 give an unbiased estimate of it with known noise. Scores of least squares are sums over pairs of columns: all
 pairs must have been measured. Logistic ones need the joint counts of all inputs.
 """
@@ -38,6 +38,7 @@ _MOST_CELLS = 2**20
 _MOST_TERMS = 200
 _STEPS = 50  # of Newton's method
 _CLOSE = 1e-10
+_REFINEMENTS = 3  # of a step whose curvature changes on the way
 _NEAR = 0.5  # in logits; the curvature of a chance changes by a few percent over so much
 _SINGULAR = 1e-10  # beside 1, the curvature of a direction that the inputs do not tell
 _CONSTANT = "(constant)"
@@ -59,14 +60,15 @@ class Coefficients:
 class _Fitted:
     """Coefficients of the model, the scores of a record times the inverse curvature, by columns.
 
-    `sampling` is the covariance that drawing the records from a population adds. `inputs` are mean products
-    of inputs, for a regression whose curvature changes with its coefficients.
+    `sampling` is the covariance that drawing the records from a population adds. Where the curvature changes
+    with the coefficients, `inputs` are mean products of inputs, and `rescore` gives the scores at others.
     """
 
     values: _Numbers
     scores: dict[Columns, _Numbers]
     sampling: _Numbers
     inputs: _Numbers | None = None
+    rescore: Callable[[_Numbers], dict[Columns, _Numbers]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,44 +107,49 @@ def regress(
         raise RecipeError(
             "a logistic regression needs a target that is 0 or 1; name a condition, such as \"job = 'yes'\""
         )
-    fit = _fit_linear if family == "linear" else _fit_logistic
-    fitted = fit(model, design)
-    values = fitted.values
-    low, high = np.full((2, values.size), np.nan)
-    notes: list[str] = []
-    missing: list[Columns] = []
-    scale = "no measurement counts these columns cell by cell, so there is no interval"
+    fitted = (_fit_linear if family == "linear" else _fit_logistic)(model, design)
+    low, high = np.full((2, fitted.values.size), np.nan)
+    scale, note = "no measurement tells all that is needed, so there is no interval", ""
     for source in find_sources(design.columns):
-        steps, noise, missing = source.evidence.estimate(_fold(fitted.scores, source, model))
-        if missing:
-            continue
-        if fitted.inputs is not None and not _is_near(steps, noise, fitted.inputs):
-            notes.append("no interval: the noise is too large beside what the inputs tell of the target")
+        found, note = _enclose(fitted, source, population=population)
+        if found is not None:
+            low, high = found
+            noise = "laplace" if source.has_laplace else "gaussian"
+            scale = f"intervals from {len(source.requests)} measurements: {noise} noise"
             break
-        variances = np.diag(noise) + (np.diag(fitted.sampling) if population else 0.0)
-        reach = normal_width(MISS) * np.sqrt(np.maximum(variances, 0.0))
-        if source.has_laplace:
-            reach *= math.log(1 / MISS) / math.sqrt(2) / normal_width(MISS)
-        centre = values + steps
-        low, high = np.minimum(values, centre - reach), np.maximum(values, centre + reach)
-        noise_kind = "laplace" if source.has_laplace else "gaussian"
-        scale = f"intervals from {len(source.requests)} measurements: {noise_kind} noise"
-        joined = [name for name in design.columns if name in source.maps]
-        if joined:
-            notes.append(
-                f"values of {', '.join(joined)} that are too rare to be told from noise were measured "
-                "together; intervals take each for their mean"
-            )
-        break
-    else:
-        needed = " x ".join(missing[0] if missing else design.columns)
-        notes.append(
-            f"no interval: no measurement counts {needed} cell by cell; the coefficients rest on what the "
-            "model takes to be independent"
-        )
+    notes = (f"no interval: {note}",) if note else ()
     return Coefficients(
-        terms=design.terms, values=values, low=low, high=high, scale=scale, notes=tuple(notes)
+        terms=design.terms, values=fitted.values, low=low, high=high, scale=scale, notes=notes
     )
+
+
+def _enclose(
+    fitted: _Fitted, source: Source, *, population: bool
+) -> tuple[tuple[_Numbers, _Numbers] | None, str]:
+    """The ends of the intervals of all coefficients; or None, and why there are none."""
+    scores, centre, curved = fitted.scores, fitted.values, fitted.rescore is not None
+    for _ in range(_REFINEMENTS if curved else 1):
+        folded = _fold(scores, source)
+        if folded is None:
+            return None, (
+                f"values of {', '.join(source.maps)} that are too rare to be told from noise were measured "
+                "together; use columns with fewer values"
+            )
+        steps, noise, missing = source.evidence.estimate(folded)
+        if missing:
+            return None, (
+                f"no measurement counts {' x '.join(missing[0])} cell by cell; the coefficients rest on what "
+                "the model takes to be independent"
+            )
+        if fitted.inputs is not None and not _is_near(steps, noise, fitted.inputs):
+            return None, "the noise is too large beside what the inputs tell of the target"
+        centre = centre + steps
+        if fitted.rescore is not None:
+            scores = fitted.rescore(centre)
+    variances = np.diag(noise) + (np.diag(fitted.sampling) if population else 0.0)
+    width = math.log(1 / MISS) / math.sqrt(2) if source.has_laplace else normal_width(MISS)
+    reach = width * np.sqrt(np.maximum(variances, 0.0))
+    return (np.minimum(fitted.values, centre - reach), np.maximum(fitted.values, centre + reach)), ""
 
 
 def _build_design(fields: Fields, target: str, inputs: Sequence[str]) -> _Design:
@@ -276,22 +283,31 @@ def _fit_logistic(model: Model, design: _Design) -> _Fitted:
             features[..., place] = feature.reshape(around)
     rows, weights = features.reshape(-1, len(design.terms)), counts.reshape(-1)
     target = np.broadcast_to(design.target[1], shape).reshape(-1)
-    values, inverse = np.zeros(len(design.terms)), np.zeros(0)
-    for _ in range(_STEPS):
+
+    def predict(values: _Numbers) -> tuple[_Numbers, _Numbers]:
+        """The chances of all cells, and the inverse of the curvature."""
         chances = 1 / (1 + np.exp(-np.clip(rows @ values, -500, 500)))
-        inverse = invert_curvature((rows * (weights * chances * (1 - chances))[:, None]).T @ rows)
+        return chances, invert_curvature((rows * (weights * chances * (1 - chances))[:, None]).T @ rows)
+
+    def score(values: _Numbers) -> dict[Columns, _Numbers]:
+        chances, inverse = predict(values)
+        return {columns: ((rows @ inverse) * (target - chances)[:, None]).reshape(*shape, -1)}
+
+    values = np.zeros(len(design.terms))
+    for _ in range(_STEPS):
+        chances, inverse = predict(values)
         step = inverse @ (rows.T @ (weights * (target - chances)))
         values = values + step
         if np.abs(step).max() <= _CLOSE * (1 + np.abs(values).max()):
             break
     else:
         raise RecipeError("the logistic regression has no finite coefficients: some input decides the target")
-    scores = (rows @ inverse) * (target - chances)[:, None]
     return _Fitted(
         values=values,
-        scores={columns: scores.reshape(*shape, -1)},
-        sampling=inverse,
+        scores=score(values),
+        sampling=predict(values)[1],
         inputs=(rows * weights[:, None]).T @ rows / model.total,
+        rescore=score,
     )
 
 
@@ -312,19 +328,20 @@ def invert_curvature(matrix: _Numbers) -> _Numbers:
     return inverse
 
 
-def _fold(weights: Mapping[Columns, _Numbers], source: Source, model: Model) -> dict[Columns, _Numbers]:
-    """The weights for cells in which values are joined: means, by how many records have each value."""
+def _fold(scores: Mapping[Columns, _Numbers], source: Source) -> dict[Columns, _Numbers] | None:
+    """The scores for cells in which values are joined; None if values that are joined have different ones."""
     folded = {}
-    for columns, given in weights.items():
+    for columns, given in scores.items():
         result = given
         for axis, name in enumerate(columns):
             if name in source.maps:
-                counts, codes = np.maximum(model.marginal((name,)), 0.0), source.maps[name]
-                sums = np.bincount(codes, weights=counts)
-                even = np.bincount(codes)[codes]
-                parts = np.divide(counts, sums[codes], out=1 / even, where=sums[codes] > 0)
-                matrix = np.zeros((sums.size, codes.size))
-                matrix[codes, np.arange(codes.size)] = parts
-                result = np.moveaxis(np.tensordot(matrix, result, axes=(1, axis)), 0, axis)
+                codes = source.maps[name]
+                first = np.unique(codes, return_index=True)[1]
+                joined = np.take(result, first, axis=axis)
+                if not np.allclose(
+                    np.take(joined, codes, axis=axis), result, atol=1e-12 * np.abs(result).max()
+                ):
+                    return None
+                result = joined
         folded[columns] = result
     return folded
