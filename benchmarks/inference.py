@@ -5,8 +5,8 @@
 DIR has coded tables: NAME.csv.gz with NAME-domain.json, every column holding 0..size-1. Each run is a release
 by `adaptive` with fresh noise, of which the model is asked: the counts of all cells of combinations of one,
 two and three columns, means of one column by the values of another, shares, and linear and logistic
-regressions. `given` is the share of these that have an interval at all. For the others measurements do not
-tell enough, and the answer says so. `naive` is how often the interval of textbooks on the synthetic rows
+regressions. `given` is the share of questions of which some answer has an interval. For the others
+measurements do not tell enough, and the answer says so. `naive` is how often the interval of textbooks on the synthetic rows
 holds, which knows of no noise. What should be held is what the records themselves say.
 """
 
@@ -50,19 +50,19 @@ class Tally:
         low, high, exact = (np.asarray(each, float) for each in (low, high, exact))
         given = ~np.isnan(low)
         held = (low <= exact + 1e-9) & (exact <= high + 1e-9)
-        row = self.kinds.setdefault(kind, np.zeros(5))
-        row[:3] += given.size, given.sum(), held[given].sum()
+        row = self.kinds.setdefault(kind, np.zeros(6))
+        row[:4] += 1, given.any(), given.sum(), held[given].sum()
         if naive is not None:
-            row[3:] += naive.size, naive.sum()
+            row[4:] += naive.size, naive.sum()
 
     def show(self, table, epsilon):
         """Prints a line for each kind."""
-        for kind, (asked, given, held, tried, lucky) in self.kinds.items():
+        for kind, (asked, some, given, held, tried, lucky) in self.kinds.items():
             share = f"{held / given:.3f}" if given else "-"
             naive = f"{lucky / tried:.3f}" if tried else "-"
             print(
-                f"{table:8} epsilon {epsilon:<5} {kind:22} given {given / asked:6.1%} of {asked:8,.0f}"
-                f"  held {share}  naive {naive}",
+                f"{table:8} epsilon {epsilon:<5} {kind:22} given to {some / asked:6.1%} of {asked:6,.0f}"
+                f"  intervals {given:8,.0f}  held {share}  naive {naive}",
                 flush=True,
             )
 
