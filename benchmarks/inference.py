@@ -6,8 +6,8 @@ DIR has coded tables: NAME.csv.gz with NAME-domain.json, every column holding 0.
 by `adaptive` with fresh noise, of which the model is asked: the counts of all cells of combinations of one,
 two and three columns, means of one column by the values of another, shares, and linear and logistic
 regressions. `given` is the share of questions of which some answer has an interval. For the others
-measurements do not tell enough, and the answer says so. `naive` is how often the interval of textbooks on the synthetic rows
-holds, which knows of no noise. What should be held is what the records themselves say.
+measurements do not tell enough, and the answer says so. `naive` is how often the interval of textbooks on the
+synthetic rows holds, which knows of no noise. What should be held is what the records themselves say.
 """
 
 import argparse

@@ -5,6 +5,8 @@ asked of one model, so runs are the independent draws. What is held on average w
 case of ten thousand or less; noise is seeded, so that it gives one verdict for ever.
 """
 
+from itertools import product
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,17 +16,18 @@ from sfumato.release.ask.intervals import enclose_positive
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
-RUNS, RECORDS = 40, 8000
+RUNS, RECORDS, PEOPLE = 40, 8000, 1_000_000
 SIZES = {"a": 3, "b": 4, "c": 5, "y": 6, "rare": 40}
 
 
-def make_records():
-    random = np.random.default_rng(5)
-    a = random.integers(0, 3, RECORDS)
-    b = np.minimum(a + random.integers(0, 3, RECORDS), 3)
-    c = np.where(random.random(RECORDS) < 0.5, b, random.integers(0, 5, RECORDS))
-    y = np.clip(np.rint(1 + 0.8 * b - 0.4 * a + random.normal(0, 1, RECORDS)), 0, 5).astype(np.int64)
-    rare = np.minimum(random.geometric(0.25, RECORDS) - 1 + a, 39)
+def draw_people(count, seed):
+    """The codes of so many people of a population."""
+    random = np.random.default_rng(seed)
+    a = random.integers(0, 3, count)
+    b = np.minimum(a + random.integers(0, 3, count), 3)
+    c = np.where(random.random(count) < 0.5, b, random.integers(0, 5, count))
+    y = np.clip(np.rint(1 + 0.8 * b - 0.4 * a + random.normal(0, 1, count)), 0, 5).astype(np.int64)
+    rare = np.minimum(random.geometric(0.25, count) - 1 + a, 39)
     return {"a": a, "b": b, "c": c, "y": y, "rare": rare}
 
 
@@ -39,8 +42,29 @@ def solve(inputs, target, *, logistic):
     return values
 
 
-def ask(model, codes):
-    """For each kind of statistic whether the intervals that are given hold what the records say."""
+PAIRS = [("a", "b"), ("b", "y"), ("a", "y"), ("b", "c"), ("a", "rare"), ("rare", "y")]
+MEANS = [("a", "b"), ("b", "y"), ("a", "y")]
+
+
+def say(codes):
+    """What records, or people, say of every statistic; counts as if they were so many as the records."""
+    said = {}
+    for one, other in PAIRS:
+        cells = codes[one] * SIZES[other] + codes[other]
+        counts = np.bincount(cells, minlength=SIZES[one] * SIZES[other])
+        said[one, other] = counts * (RECORDS / cells.size)
+    for by, of in MEANS:
+        counts = np.bincount(codes[by])
+        for kind, weights in (("means", codes[of]), ("shares", codes[of] > 2)):
+            said[kind, by, of] = np.bincount(codes[by], weights=weights) / counts
+    inputs = np.column_stack([np.ones(codes["a"].size), codes["a"], codes["b"]]).astype(float)
+    said["linear"] = solve(inputs, codes["y"], logistic=False)
+    said["logistic"] = solve(inputs, codes["y"] >= 3, logistic=True)
+    return said
+
+
+def ask(model, said, *, population=False):
+    """For each kind of statistic the share of the intervals that hold what is said."""
     held = {kind: [] for kind in ("counts", "joined", "means", "shares", "linear", "logistic")}
 
     def note(kind, table, name, exact):
@@ -50,21 +74,18 @@ def ask(model, codes):
         held[kind] += ((low <= exact) & (exact <= high))[given].tolist()
 
     source = model.table.name
-    for one, other in [("a", "b"), ("b", "y"), ("a", "y"), ("b", "c"), ("a", "rare"), ("rare", "y")]:
-        found = model.sql(f"SELECT {one}, {other}, COUNT(*) AS n FROM {source} GROUP BY {one}, {other}").table
-        cells = codes[one] * SIZES[other] + codes[other]
+    for one, other in PAIRS:
+        text = f"SELECT {one}, {other}, COUNT(*) AS n FROM {source} GROUP BY {one}, {other}"
         kind = "joined" if "rare" in (one, other) else "counts"
-        note(kind, found, "n", np.bincount(cells, minlength=found.num_rows))
-    for by, of in [("a", "b"), ("b", "y"), ("a", "y")]:
+        note(kind, model.sql(text, population=population).table, "n", said[one, other])
+    for by, of in MEANS:
         text = f"AVG({of}) AS m, AVG(CASE WHEN {of} > 2 THEN 1 ELSE 0 END) AS s"
-        found = model.sql(f"SELECT {by}, {text} FROM {source} GROUP BY {by}").table
-        counts = np.bincount(codes[by])
-        for kind, name, weights in (("means", "m", codes[of]), ("shares", "s", codes[of] > 2)):
-            note(kind, found, name, np.bincount(codes[by], weights=weights) / counts)
-    inputs = np.column_stack([np.ones(RECORDS), codes["a"], codes["b"]]).astype(float)
-    for kind, target, numbers in (("linear", "y", codes["y"]), ("logistic", "y >= 3", codes["y"] >= 3)):
-        found = model.regress(target, ["a", "b"], family=kind).table
-        note(kind, found, "coefficient", solve(inputs, numbers.astype(float), logistic=kind == "logistic"))
+        found = model.sql(f"SELECT {by}, {text} FROM {source} GROUP BY {by}", population=population).table
+        for kind, name in (("means", "m"), ("shares", "s")):
+            note(kind, found, name, said[kind, by, of])
+    for kind, target in (("linear", "y"), ("logistic", "y >= 3")):
+        found = model.regress(target, ["a", "b"], family=kind, population=population).table
+        note(kind, found, "coefficient", said[kind])
     return {kind: (np.mean(each) if each else np.nan) for kind, each in held.items()}
 
 
@@ -81,11 +102,12 @@ def test_counts_near_zero_are_held_as_often_as_others(exact):
     assert (low < high).all()
 
 
-def test_intervals_hold_what_the_records_say_as_often_as_they_say(tmp_path):
-    codes = make_records()
+def test_intervals_hold_what_records_and_people_say_as_often_as_they_say(tmp_path):
+    everybody = say(draw_people(PEOPLE, seed=0))
     columns = {name: {"range": [0, size - 1]} for name, size in SIZES.items()}
-    shares = []
+    shares = {"records": [], "population": []}
     for run in range(RUNS):
+        codes = draw_people(RECORDS, seed=1 + run)
         curator = sf.from_frame(
             pa.table(codes),
             unit="row",
@@ -98,11 +120,13 @@ def test_intervals_hold_what_the_records_say_as_often_as_they_say(tmp_path):
         (table,) = curator.project.tables
         out = tmp_path / str(run)
         curator.release(sf.recipes.Adaptive(table=table), epsilon=1, delta="1e-6", out=out)
-        shares.append(ask(sf.open_release(out), codes))
-    for kind in shares[0]:
-        given = np.array([each[kind] for each in shares])
+        model = sf.open_release(out)
+        shares["records"].append(ask(model, say(codes)))
+        shares["population"].append(ask(model, everybody, population=True))
+    for (about, found), kind in product(shares.items(), shares["records"][0]):
+        given = np.array([each[kind] for each in found])
         given = given[~np.isnan(given)]
         assert given.size >= RUNS / 4, kind
         error = 4 * given.std() / given.size**0.5
-        # What a model joins is chosen by its noise, which is why a few percent are left to the side of 95 %.
-        assert 0.93 - error <= given.mean() <= 0.97 + error, (kind, given.mean(), error, given.size)
+        # What is measured is chosen by earlier noise, so two percent are left on both sides of 95 %.
+        assert 0.93 - error <= given.mean() <= 0.97 + error, (about, kind, given.mean(), error, given.size)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sfumato.cli.output import Json, note, print_json, print_table, say, split_names
+from sfumato.cli.output import Json, note, print_json, print_table, split_names
 
 Population = Annotated[
     bool,
@@ -61,4 +61,4 @@ def regress(
         title=f"{family} regression of {target}",
         numbers=(1, 2, 3),
     )
-    say(f"from the model at epsilon {model.epsilon}: nothing spent")
+    note(f"from the model at epsilon {model.epsilon}: nothing spent")

@@ -73,12 +73,16 @@ class _Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Design:
-    """What each code of a column of the model stands for: a row of features, and in `target` the target."""
+    """What each code of a column of the model stands for: a row of features, and in `target` the target.
+
+    `binned` are the names of columns whose numbers are known by their bins.
+    """
 
     terms: tuple[str, ...]
     features: Mapping[str, _Numbers]
     places: Mapping[str, list[int]]
     target: tuple[str, _Numbers]
+    binned: tuple[str, ...]
 
     @property
     def columns(self) -> Columns:
@@ -117,9 +121,11 @@ def regress(
             noise = "laplace" if source.has_laplace else "gaussian"
             scale = f"intervals from {len(source.requests)} measurements: {noise} noise"
             break
-    notes = (f"no interval: {note}",) if note else ()
+    binned = ", ".join(design.binned)
+    notes = [f"numbers of {binned} are taken for the middle of their bins"] if binned else []
+    notes += [f"no interval: {note}"] if note else []
     return Coefficients(
-        terms=design.terms, values=fitted.values, low=low, high=high, scale=scale, notes=notes
+        terms=design.terms, values=fitted.values, low=low, high=high, scale=scale, notes=tuple(notes)
     )
 
 
@@ -173,7 +179,15 @@ def _build_design(fields: Fields, target: str, inputs: Sequence[str]) -> _Design
         raise RecipeError(
             f"the inputs have {len(terms):,} terms, more than {_MOST_TERMS}; use fewer or coarser"
         )
-    return _Design(terms=tuple(terms), features=features, places=places, target=(column, numbers))
+    named = [fields.named.get(name.lower()) for name in (target, *inputs)]
+    binned = tuple(
+        field.name
+        for field in named
+        if field is not None and any(low < high for low, high in field.ends or ())
+    )
+    return _Design(
+        terms=tuple(terms), features=features, places=places, target=(column, numbers), binned=binned
+    )
 
 
 def _list_features(field: Field) -> tuple[list[str], _Numbers]:
