@@ -28,6 +28,7 @@ PUBLIC = {
         "from_frame": "frame unit max_records columns epsilon delta",
         "learn": "",
         "open": "path",
+        "open_release": "folder epsilon",
         "recipes": "",
         "verify": "folder ledger",
     },

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sfumato.curator import open_project as open  # noqa: A004 - the name users type
     from sfumato.curator.frame import open_frame as from_frame
     from sfumato.release import Release, verify
+    from sfumato.release.ask import open_model as open_release
 
 __all__ = [
     "BudgetExceeded",
@@ -46,6 +47,7 @@ __all__ = [
     "from_frame",
     "learn",
     "open",
+    "open_release",
     "recipes",
     "verify",
 ]
@@ -57,6 +59,7 @@ _HOMES = {
     "from_frame": ("sfumato.curator.frame", "open_frame"),
     "learn": ("sfumato.learn", None),
     "open": ("sfumato.curator", "open_project"),
+    "open_release": ("sfumato.release.ask", "open_model"),
     "recipes": ("sfumato.recipes", None),
     "verify": ("sfumato.release", "verify"),
 }

@@ -16,6 +16,7 @@ from helpers.sources import seed_noise
 from sfumato.inference.files import unpack_models
 from sfumato.recipes.files import RECIPES
 from sfumato.release.ask import open_model
+from sfumato.release.ask.regression import invert_curvature
 
 PROJECT = project_text(
     {
@@ -267,39 +268,118 @@ def noisy(folder, columns, *, release="out"):
     return [values[names == name] for name in wanted]
 
 
-def test_an_interval_is_the_measurement_s_own_and_holds_the_answer(model, folder):
-    # Gaussian noise of scale 4 at epsilon 1.
-    (counts,) = noisy(folder, ("region", "month"))
+def least_squares(folder, columns, weights, *, release="out"):
+    """What all measurements together say of a weighted sum of cells, and its standard deviation.
+
+    By solving the equations of the cells of all columns: nothing is shared with the code under test.
+    """
+    sizes = {"region": 3, "month": 12, "age": 3, "code": 3}
+    rows, values, variances = [], [], []
+    for marginal in MARGINALS[:3]:
+        for place, counts in enumerate(noisy(folder, marginal, release=release)):
+            scale = 4 if release == "out" else (8, 8, 2, 2)[place]
+            for cell, count in enumerate(counts):
+                codes = dict(zip(marginal, np.unravel_index(cell, [sizes[n] for n in marginal]), strict=True))
+                rows.append(indicator(sizes, codes))
+                values.append(count)
+                variances.append(scale**2)
+    for place, counts in enumerate(noisy(folder, ("season",), release=release)):
+        scale = 4 if release == "out" else (8, 8, 2, 2)[place]
+        rows.append(np.ones(rows[0].size))  # of another column they tell the total
+        values.append(counts.sum())
+        variances.append(3 * scale**2)
+    matrix, root = np.array(rows), np.sqrt(variances)
+    inverse = np.linalg.pinv(matrix / root[:, None], rcond=1e-9)
+    wanted = np.zeros(tuple(sizes.values()))
+    around = [sizes[name] if name in columns else 1 for name in sizes]
+    wanted += np.asarray(weights, float).reshape(around)
+    along = wanted.reshape(-1) @ inverse
+    return along @ (np.array(values) / root), float(np.linalg.norm(along))
+
+
+def indicator(sizes, codes):
+    cells = np.zeros(tuple(sizes.values()))
+    cells[tuple(codes.get(name, slice(None)) for name in sizes)] = 1
+    return cells.reshape(-1)
+
+
+def test_an_interval_is_that_of_all_measurements_together_and_holds_the_answer(model, folder):
+    answer = model.sql("SELECT SUM(month) AS s FROM t WHERE region <> 'b'")
+    weights = np.outer([1, 0, 1], MONTHS)
+    centre, deviation = least_squares(folder, ("region", "month"), weights)
+    reach = 1.959964 * deviation + 12 / 2  # half of what a step of the noise moves the sum by
+    row = answer.table.to_pylist()[0]
+    assert row["s_low"] == pytest.approx(min(row["s"], centre - reach), abs=1e-3)
+    assert row["s_high"] == pytest.approx(max(row["s"], centre + reach), abs=1e-3)
+    assert "region x month" in answer.scales["s"]
+
+
+def test_a_count_is_not_below_zero_and_far_from_it_has_the_usual_interval(model, folder):
     answer = model.sql("SELECT region, month, COUNT(*) AS n FROM t GROUP BY region, month")
-    n, low, high = (answer.table[name].to_numpy() for name in ("n", "n_low", "n_high"))
-    reach = 1.959964 * 4 + 0.5
-    assert np.allclose(low, np.minimum(n, np.maximum(0, counts - reach)), atol=1e-4)
-    assert np.allclose(high, np.maximum(n, counts + reach), atol=1e-4)
-    answer = model.sql("SELECT COUNT(*) AS n FROM t WHERE region = 'a' AND month <= 4")
-    total = counts.reshape(3, 12)[0, :4].sum()
-    assert value(answer, "n_high") == pytest.approx(total + 2 * reach, abs=1e-3)
-    assert "region x month" in answer.scales["n"]
+    for row in answer.table.to_pylist():
+        weights = np.outer([row["region"] == each for each in "abc"], row["month"] == MONTHS)
+        centre, deviation = least_squares(folder, ("region", "month"), weights)
+        assert row["n_low"] >= 0
+        if centre > 4 * deviation:
+            assert row["n_high"] == pytest.approx(max(row["n"], centre + 1.959964 * deviation + 0.5))
+            assert row["n_low"] == pytest.approx(min(row["n"], centre - 1.959964 * deviation - 0.5))
 
 
-def test_the_measurement_with_the_least_noise_for_the_columns_is_used(model, folder):
-    # month is in region x month (3 cells each) and in month x age (3 cells each); season alone is best
-    # for the total: 3 cells instead of 36 or 9.
+def test_every_measurement_says_something_of_the_total(model, folder):
     answer = model.sql("SELECT COUNT(*) AS n FROM t")
     assert "season" in answer.scales["n"]
-    (counts,) = noisy(folder, ("season",))
-    assert value(answer, "n_high") - counts.sum() == pytest.approx(1.959964 * 4 * 3**0.5 + 0.5)
+    centre, deviation = least_squares(folder, (), 1.0)
+    assert deviation < 4 * 3**0.5  # less than that of season alone
+    assert value(answer, "n_high") == pytest.approx(max(value(answer), centre + 1.959964 * deviation + 0.5))
 
 
 def test_copies_are_averaged_by_their_precision(folder):
     chosen = open_model(folder / "two", epsilon="0.5")
-    answer = chosen.sql("SELECT COUNT(*) AS n FROM t WHERE region = 'a' AND month = 1")
-    parts = [each[0] for each in noisy(folder, ("region", "month"), release="two")]
-    weights = np.array([1 / 64, 1 / 64, 1 / 4, 1 / 4])  # scales 8 and 2, variances 64 and 4
-    mean = np.average(parts, weights=weights)
-    deviation = weights.sum() ** -0.5
+    answer = chosen.sql("SELECT COUNT(*) AS n FROM t WHERE region = 'b' AND month = 5")
+    weights = np.outer([0, 1, 0], MONTHS == 5)
+    centre, deviation = least_squares(folder, ("region", "month"), weights, release="two")
+    assert centre > 4 * deviation
     assert value(answer, "n_high") == pytest.approx(
-        max(value(answer), mean + 1.959964 * deviation + 0.5), abs=0.01
+        max(value(answer), centre + 1.959964 * deviation + 0.5), abs=1e-3
     )
+
+
+def test_a_share_is_the_average_of_a_condition(model):
+    pairs = model.model.marginal(("region", "month"))
+    answer = model.sql(
+        "SELECT region, AVG(CASE WHEN month > 6 THEN 1 ELSE 0 END) AS late, "
+        "SUM(CASE WHEN month > 6 THEN 1 ELSE 0 END) AS n FROM t GROUP BY region"
+    )
+    assert np.allclose(answer.table["n"].to_numpy(), pairs[:, 6:].sum(1))
+    assert np.allclose(answer.table["late"].to_numpy(), pairs[:, 6:].sum(1) / pairs.sum(1))
+    for row in answer.table.to_pylist():
+        assert 0 <= row["late_low"] <= row["late"] <= row["late_high"] <= 1
+        assert 0 < row["late_high"] - row["late_low"] < 0.2
+    for text in ("CASE WHEN month > 6 THEN 2 ELSE 0 END", "CASE WHEN month > 6 THEN 1 END"):
+        with pytest.raises(sf.UnsupportedQuery, match="THEN 1 ELSE 0"):
+            model.sql(f"SELECT AVG({text}) FROM t")
+
+
+def test_an_interval_needs_only_what_its_own_sum_needs(model):
+    answer = model.sql("SELECT region, AVG(age) AS a, SUM(month) AS s FROM t GROUP BY region")
+    assert answer.table["a_low"].to_pylist() == [None] * 3
+    assert None not in answer.table["s_low"].to_pylist()
+    assert "some of a" in answer.notes[0]
+
+
+def test_a_population_is_less_certain_than_its_records(model):
+    text = "SELECT region, COUNT(*) AS n, AVG(month) AS a FROM t GROUP BY region"
+    records, population = model.sql(text).table, model.sql(text, population=True).table
+    for name in ("n", "a"):
+        narrow, wide = (
+            each[f"{name}_high"].to_numpy() - each[f"{name}_low"].to_numpy() for each in (records, population)
+        )
+        assert (wide > 1.2 * narrow).all()
+    # Noise and sampling together, for a mean: the variance of the months of a region over their number.
+    counts = model.model.marginal(("region", "month"))
+    means = counts @ MONTHS / counts.sum(1)
+    variance = (counts * (MONTHS - means[:, None]) ** 2).sum(1) / counts.sum(1) ** 2
+    assert (population["a_high"].to_numpy() - population["a_low"].to_numpy() > 3.9 * variance**0.5).all()
 
 
 def test_columns_that_no_measurement_holds_have_no_interval_and_say_so(model):
@@ -348,8 +428,6 @@ def test_intervals_hold_the_exact_values(folder, fitted, tmp_path, seeded_noise)
             for row in pairs.to_pylist():
                 exact = ((region == row["region"]) & (month == row["month"])).sum()
                 inside["n" if noise == "gaussian" else "l"].append(row["n_low"] <= exact <= row["n_high"])
-            sums = model.sql("SELECT region, SUM(age) AS s, AVG(month) AS a FROM t GROUP BY region")
-            assert sums.table["s_low"].to_pylist() == [None] * 3
             sums = model.sql("SELECT region, SUM(age) AS s FROM t GROUP BY region").table.to_pylist()
             means = model.sql("SELECT region, AVG(month) AS a FROM t GROUP BY region").table.to_pylist()
             for row, mean in zip(sums, means, strict=True):
@@ -361,6 +439,128 @@ def test_intervals_hold_the_exact_values(folder, fitted, tmp_path, seeded_noise)
         # A share of 95 % falls below these bounds in one of five thousand seeds.
         least = 0.95 - 4.3 * (0.95 * 0.05 / len(held)) ** 0.5
         assert np.mean(held) >= least, (name, np.mean(held), least)
+
+
+def solve(inputs, target, *, logistic=False):
+    """The coefficients of a regression on records."""
+    if not logistic:
+        return np.linalg.lstsq(inputs, target, rcond=None)[0]
+    values = np.zeros(inputs.shape[1])
+    for _ in range(30):
+        chances = 1 / (1 + np.exp(-inputs @ values))
+        curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs
+        values = values + np.linalg.solve(curvature, inputs.T @ (target - chances))
+    return values
+
+
+def design(table):
+    region, month = (np.array(table[name].to_pylist()) for name in ("region", "month"))
+    age = np.array([9, 41.5, 82.5])[np.searchsorted([18, 65], table["age"].to_numpy(), side="right")]
+    return np.column_stack([np.ones(month.size), region == "b", region == "c", age]), month, age
+
+
+@pytest.fixture(scope="module")
+def triple(folder, fitted):
+    """A release that measured region, month and age together, with little noise."""
+    curator = sf.open(folder / "sfumato.toml")
+    recipe = fitted(
+        table="t",
+        columns=("region", "month", "age"),
+        marginals=(("region", "month", "age"), ("region", "age")),
+    )
+    with seed_noise():
+        curator.release(recipe, epsilon=40, out=folder / "triple")
+    return sf.open_release(folder / "triple")
+
+
+def test_regressions_are_those_on_the_records_where_there_is_little_noise(triple):
+    inputs, month, _ = design(records())
+    answer = triple.regress("month", ["region", "age"])
+    assert answer.table["term"].to_pylist() == ["(constant)", "region = b", "region = c", "age"]
+    found = np.array([answer.table[f"coefficient{end}"].to_pylist() for end in ("", "_low", "_high")])
+    exact = solve(inputs, month)
+    assert np.allclose(found[0], exact, atol=0.01)
+    assert ((found[1] <= exact) & (exact <= found[2]) & (found[2] - found[1] < 0.05)).all()
+    answer = triple.regress("month IN (2, 5, 6, 11)", ["region", "AGE"], family="logistic")
+    found = np.array([answer.table[f"coefficient{end}"].to_pylist() for end in ("", "_low", "_high")])
+    exact = solve(inputs, np.isin(month, (2, 5, 6, 11)), logistic=True)
+    assert np.allclose(found[0], exact, atol=0.05)
+    assert ((found[1] <= exact) & (exact <= found[2]) & (found[2] - found[1] < 0.2)).all()
+    assert (answer.spent, answer.public) == (0, True)
+    assert answer.notes == ("numbers of age are taken for the middle of their bins",)
+
+
+def test_a_regression_on_a_population_is_as_uncertain_as_least_squares_are(triple):
+    inputs, month, _ = design(records())
+    answer = triple.regress("month", ["region", "age"], population=True).table
+    residuals = month - inputs @ solve(inputs, month)
+    variance = residuals @ residuals / (month.size - 4) * np.diag(np.linalg.inv(inputs.T @ inputs))
+    widths = answer["coefficient_high"].to_numpy() - answer["coefficient_low"].to_numpy()
+    assert np.allclose(widths, 2 * 1.96 * variance**0.5, rtol=0.05)
+
+
+def test_a_regression_needs_every_pair_and_says_which_is_missing(model):
+    known = model.regress("month", ["region"])
+    assert None not in known.table["coefficient_low"].to_pylist()
+    assert known.notes == ()
+    answer = model.regress("month", ["region", "age"])
+    assert answer.table["coefficient_low"].to_pylist() == [None] * 4
+    assert None not in answer.table["coefficient"].to_pylist()
+    assert "region x age" in answer.notes[-1]
+    assert "no measurement" in answer.scales["coefficient"]
+
+
+REGRESSIONS = {
+    ("region", ("month",)): "holds no numbers",
+    ("month", ("month",)): "leave it out",
+    ("month", ()): "must list columns",
+    ("month", "region"): "must list columns",
+    ("month", ("region", "region")): "none twice",
+    ("month", ("nothing",)): "no column 'nothing'",
+    ("month < 3 AND age < 18", ("region",)): "on one column",
+    ("age > 20", ("region",)): "divides the bin",
+    ("nonsense", ("region",)): "no column|comparisons",
+    ("month; DROP TABLE t", ("region",)): "one by one|comparisons|no column",
+    ("half = 'h1'", ("year",)): "leave it out",
+}
+
+
+@pytest.mark.parametrize(("target", "inputs"), REGRESSIONS)
+def test_regressions_that_mean_nothing_are_refused_with_a_reason(model, target, inputs):
+    with pytest.raises(sf.SfumatoError, match=REGRESSIONS[target, inputs]):
+        model.regress(target, inputs)
+
+
+def test_other_families_and_inputs_that_follow_from_others_are_refused(model):
+    with pytest.raises(sf.RecipeError, match="linear or logistic"):
+        model.regress("month", ["region"], family="poisson")
+    with pytest.raises(sf.RecipeError, match="0 or 1"):
+        model.regress("month", ["region"], family="logistic")
+    with pytest.raises(sf.RecipeError, match="follow from others"):
+        invert_curvature(np.ones((2, 2)))
+
+
+def test_the_command_line_regresses(folder, triple):
+    arguments = ["regress", str(folder / "triple"), "--target", "month", "--inputs", "region,age"]
+    done = run_main(*arguments, "--json")
+    document = json.loads(done.stdout)
+    assert [each["term"] for each in document["coefficients"]][:2] == ["(constant)", "region = b"]
+    assert document["family"] == "linear"
+    shown = run_main(*arguments, "--population")
+    assert "region = c" in shown.stdout
+    assert "nothing spent" in shown.stderr
+    partial = run_main(
+        "regress", folder / "out", "--target", "month", "--inputs", "region", "--inputs", "age"
+    )
+    assert "no interval" in partial.stderr
+    run_main("regress", folder / "out", "--target", "month", "--inputs", "nothing", code=2)
+    text = "SELECT AVG(month) AS a FROM t"
+    documents = [
+        json.loads(run_main("sql", "--model", folder / "out", text, "--json", *more).stdout)
+        for more in ((), ("--population",))
+    ]
+    assert documents[0] != documents[1]
+    run_main("sql", text, "--population", code=2)
 
 
 def test_an_average_of_nobody_may_be_anything(model):

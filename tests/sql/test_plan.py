@@ -307,14 +307,17 @@ def test_different_questions_have_different_digests():
     assert len(set(digests)) == len(digests)
 
 
-def test_row_selection_is_one_histogram_or_a_chain_of_pairs():
-    def parts(text):
+def test_row_selection_is_one_histogram_all_pairs_or_a_chain_of_them():
+    def parts(text, **options):
         statement = read_statement(text)
-        return plan_rows(statement, catalog(), epsilon=statement.epsilon).parts
+        return plan_rows(statement, catalog(), epsilon=statement.epsilon, **options).parts
 
     (joint,) = parts("DP-SELECT 1 region, month FROM t")
     assert (joint.groups, joint.noises[0].scale) == (36, 20)
-    chain = parts("DP-SELECT 1 region, amount, balance, month FROM t")
+    pairs = parts("DP-SELECT 1 region, amount, balance, month FROM t")
+    assert [part.groups for part in pairs] == [3 * 32, 3 * 32, 3 * 12, 32 * 32, 32 * 12, 32 * 12]
+    assert sum(spent(part) for part in pairs) == 1
+    chain = parts("DP-SELECT 1 region, amount, balance, month FROM t", chained=True)
     assert [part.groups for part in chain] == [3 * 32, 32 * 32, 32 * 12]
     assert sum(spent(part) for part in chain) == 1
 

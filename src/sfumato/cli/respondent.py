@@ -152,14 +152,15 @@ class Modelled:
     welcome = "SELECT ... FROM table;  spends nothing;  .tables  .schema  .help  .quit"
     history: Path | None = None
 
-    def __init__(self, folder: str, epsilon: str | None) -> None:
+    def __init__(self, folder: str, epsilon: str | None, *, population: bool = False) -> None:
         from sfumato.release.ask import open_model
 
         self._model = open_model(folder, epsilon=epsilon)
+        self._population = population
 
     def run(self, text: str, *, quiet: bool, agree: Callable[[str], bool]) -> Answer | None:
         """The answer to a statement; None if it was not bought because of a warning."""
-        answer = self._model.sql(text)
+        answer = self._model.sql(text, population=self._population)
         # What an answer rests on is said to whoever reads it, also beside JSON.
         for each in answer.notes:
             note(each)

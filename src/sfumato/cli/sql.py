@@ -28,6 +28,10 @@ def sql(
             "--epsilon", help="With -f, what all statements may spend together; with --model, which model."
         ),
     ] = None,
+    population: Annotated[
+        bool,
+        typer.Option("--population", help="With --model, intervals about the population of the records."),
+    ] = False,
     delta: Annotated[str, typer.Option("--delta", help="With -f and --epsilon, also delta.")] = "0",
     plan: Annotated[
         bool, typer.Option("--plan", help="Only show what -f and --epsilon would buy, and the errors.")
@@ -56,6 +60,8 @@ def sql(
             "--epsilon is for a file of statements (-f) or chooses the model of --model; what may be spent "
             "on one stands in DP-SELECT epsilon ..."
         )
+    if population and model is None:
+        raise typer.BadParameter("--population goes with --model, whose intervals can be about a population")
     if out is not None and Path(out).suffix not in (".csv", ".json", ".parquet"):
         raise typer.BadParameter("--out takes a name that ends in .csv, .json or .parquet")
     from sfumato.cli.display import Mode, to_bytes
@@ -75,7 +81,7 @@ def sql(
             note(f"wrote {out}")
         return
     shell = Shell(
-        respondent=Curated(project) if model is None else Modelled(model, epsilon),
+        respondent=Curated(project) if model is None else Modelled(model, epsilon, population=population),
         mode=mode,
         keep_going=keep_going,
         quiet=json,

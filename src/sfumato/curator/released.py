@@ -118,7 +118,8 @@ class Released:
             model=models[key],
             epsilon=key,
             # What was measured for another epsilon is no evidence of this model.
-            requests=tuple(filter(_is_whole, whole)) if len(self.plan.epsilons) == 1 else (),
+            requests=tuple(whole) if len(self.plan.epsilons) == 1 else (),
+            queries={each.name: each.queries.to_record() for each in whole if each.queries is not None},
             packed=self._packed(),
         )
         found = model.answer(replace(statement, mode="public", explain=False))

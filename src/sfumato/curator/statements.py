@@ -491,19 +491,24 @@ class Desk:
         if statement.epsilon is None:
             raise RecipeError("a row selection needs epsilon: DP-SELECT 1.0 columns FROM table")
         plan = plan_rows(statement, catalog, epsilon=statement.epsilon)
+        if plan.modelled:
+            # What an earlier version answered with a chain of pairs is paid for.
+            chain = plan_rows(statement, catalog, epsilon=statement.epsilon, chained=True)
+            plan = chain if all(map(self._is_stored, chain.parts)) else plan
         if statement.explain:
             return self.explain(plan.parts)
         report = self.report()
         sums = report.sums
-        for part in plan.parts:  # each is a charge of its own
+        fresh = [part for part in plan.parts if not self._is_stored(part)]
+        for part in fresh:  # each is a charge of its own
             sums = add_costs(sums, part.costs)
-        if not admits(report.budget, sums):
+        if fresh and not admits(report.budget, sums):
             raise BudgetExceeded(
                 f"the rows need epsilon {statement.epsilon}, and {report.left} is left; nothing was spent",
                 left=report.left,
             )
         most = self.at_most
-        if most is not None and statement.epsilon > most and not all(map(self._is_stored, plan.parts)):
+        if most is not None and statement.epsilon > most and fresh:
             raise BudgetExceeded(
                 f"the rows need epsilon {statement.epsilon}, and at most {most} was to be spent; "
                 "nothing was spent",

@@ -1,7 +1,9 @@
 """Row selection: DP-SELECT of plain columns answers with synthetic rows.
 
-The rows are drawn from a private model of exactly those columns: one noisy histogram if the combinations
-are few, else a chain of histograms of neighbouring pairs. No row of the answer is a record.
+The rows are drawn from a private model of exactly those columns. If the combinations are few it is one noisy
+histogram. Else every pair of columns is counted, and a graphical model is fitted to the noisy counts: of
+single columns, and of those pairs that stand out of the noise. With too many columns for that, it is a chain
+of neighbouring pairs. No row of the answer is a record.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ from sfumato.sql.sources import expand_star, prune_columns, resolve_sources
 from sfumato.tables.arrays import to_arrow
 
 if TYPE_CHECKING:
+    from sfumato.inference import Model
     from sfumato.schema.table import PrivacyUnit
     from sfumato.sql.plan import NoisyAggregates
     from sfumato.sql.statement import Statement
 
 _JOINT_CELLS = 4096
 _PAIR_CELLS = 2**20
+_MOST_PAIRS = 66  # each is counted by itself: twelve columns
+_MODEL_CELLS = 2**18
 _BINS = 32
 _MOST_ROWS = 10_000_000
 
@@ -42,6 +47,7 @@ class RowPlan:
 
     `widths` has the least value and the width of a bin for columns that are drawn as numbers. `blanks` has,
     by name, columns of which nothing may be told: they are empty. `names` are the others, `order` has all.
+    If it is `modelled`, the parts are all pairs of keys, in order; if not, all keys, or pairs of neighbours.
     """
 
     parts: tuple[QueryPlan, ...]
@@ -51,6 +57,7 @@ class RowPlan:
     limit: int | None
     blanks: Mapping[str, pa.DataType] = field(default_factory=dict)
     order: tuple[str, ...] = ()
+    modelled: bool = False
 
 
 def selects_rows(query: exp.Select) -> bool:
@@ -60,8 +67,8 @@ def selects_rows(query: exp.Select) -> bool:
 
 
 @refuse_deep
-def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> RowPlan:
-    """The plan of a row selection."""
+def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction, chained: bool = False) -> RowPlan:
+    """The plan of a row selection; `chained` without a model of many columns, as earlier versions made it."""
     query = statement.query
     if query.args.get("distinct"):
         raise refuse(
@@ -78,15 +85,19 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
         raise refuse('synthetic rows of a table with max_records = "private"; declare a number of records')
     items, blanks, order = _selected(statement, relation)
     keys, widths = zip(*(_read_column(node, relation) for _, node in items), strict=True)
-    sizes = [len(key.labels or ()) for key in keys]
-    if np.prod(sizes, dtype=float) <= _JOINT_CELLS or len(keys) == 1:
-        sets = [keys]
-    else:
+    sets = [keys]
+    if _count_cells(keys) > _JOINT_CELLS and len(keys) > 1:
+        sets = list(itertools.combinations(keys, 2))
+    cells = sum(map(_count_cells, sets))
+    modelled = not chained and 1 < len(sets) <= _MOST_PAIRS and cells <= _PAIR_CELLS
+    if len(sets) > 1 and not modelled:
         sets = list(itertools.pairwise(keys))
-    if any(np.prod([len(key.labels or ()) for key in part], dtype=float) > _PAIR_CELLS for part in sets):
+    if any(_count_cells(part) > _PAIR_CELLS for part in sets):
         raise refuse("two neighbouring columns have too many combinations; select fewer or coarser columns")
-    shares = {"epsilon": epsilon / len(sets), "delta": statement.delta / len(sets)}
-    parts = tuple(_plan_counts(statement, relation, unit, part, **shares) for part in sets)
+    parts = tuple(
+        _plan_counts(statement, relation, unit, part, epsilon=epsilon, parts=len(sets), together=modelled)
+        for part in sets
+    )
     return RowPlan(
         parts=parts,
         names=tuple(name for name, _ in items),
@@ -95,20 +106,23 @@ def plan_rows(statement: Statement, catalog: Catalog, *, epsilon: Fraction) -> R
         limit=read_rows(query)[0],
         blanks=blanks,
         order=order,
+        modelled=modelled,
     )
 
 
 def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
     """Synthetic rows: a pure function of the noisy histograms, drawn from a seed that the plan gives."""
-    random = np.random.default_rng(int(plan.parts[0].digest[:16], 16))
+    seed = int(plan.parts[0].digest[:16], 16)
+    random = np.random.default_rng(seed)
     sizes = [len(key.labels or ()) for key in plan.keys]
-    histograms = [np.maximum(each.values[0], 0).astype(float) for each in noisy]
     rows = int(min(_MOST_ROWS, round(max(0.0, float(np.mean([each.values[0].sum() for each in noisy]))))))
     rows = rows if plan.limit is None else min(rows, plan.limit)
-    joint = sizes if len(histograms) == 1 else sizes[:2]
-    codes: list[NDArray[np.int64]] = list(np.unravel_index(_draw(random, histograms[0], rows), joint))
-    for index, histogram in enumerate(histograms[1:], start=1):
-        codes.append(_follow(random, histogram.reshape(sizes[index], sizes[index + 1]), codes[-1]))
+    if plan.modelled:
+        codes = list(_fit_pairs(plan, noisy, sizes).sample(rows, seed=seed).values())
+    else:
+        codes = _draw_chain(
+            random, [np.maximum(each.values[0], 0).astype(float) for each in noisy], sizes, rows
+        )
     columns = {}
     for name, key, width, code in zip(plan.names, plan.keys, plan.widths, codes, strict=True):
         if width is None:
@@ -118,6 +132,70 @@ def finish_rows(plan: RowPlan, noisy: tuple[NoisyAggregates, ...]) -> pa.Table:
             columns[name] = to_arrow(low + step * (code + random.random(rows)))
     columns |= {name: pa.nulls(rows, kind) for name, kind in plan.blanks.items()}
     return pa.table({name: columns[name] for name in plan.order})
+
+
+def _draw_chain(
+    random: np.random.Generator, histograms: list[NDArray[np.float64]], sizes: list[int], rows: int
+) -> list[NDArray[np.int64]]:
+    """The codes of rows from one histogram of all columns, or from those of neighbours."""
+    joint = sizes if len(histograms) == 1 else sizes[:2]
+    codes: list[NDArray[np.int64]] = list(np.unravel_index(_draw(random, histograms[0], rows), joint))
+    for index, histogram in enumerate(histograms[1:], start=1):
+        codes.append(_follow(random, histogram.reshape(sizes[index], sizes[index + 1]), codes[-1]))
+    return codes
+
+
+def _fit_pairs(plan: RowPlan, noisy: tuple[NoisyAggregates, ...], sizes: list[int]) -> Model:
+    """The model of noisy counts of all pairs: of those that are farther from independent than noise is.
+
+    Pairs are taken by how much farther, as long as the model stays small.
+    """
+    # Compiled kernels, which other statements do not wait for.
+    from sfumato.inference import (
+        Domain,
+        Measurement,
+        estimate,
+        estimate_total,
+        merge_measurements,
+        tree_cells,
+    )
+
+    names = [str(place) for place in range(len(sizes))]
+    domain = Domain(dict(zip(names, sizes, strict=True)))
+    (noise,) = plan.parts[0].noises
+    sigma = float(noise.scale) * (2**0.5 if noise.kind == "laplace" else 1.0)
+    pairs = [
+        Measurement(columns=columns, values=each.values[0], sigma=sigma)
+        for columns, each in zip(itertools.combinations(names, 2), noisy, strict=True)
+    ]
+    singles = {}
+    for name in names:
+        # What every pair says of one of its columns.
+        sums = [
+            Measurement(
+                columns=(name,),
+                values=each.values.reshape(domain.shape(each.columns)).sum(1 - each.columns.index(name)),
+                sigma=sigma * (domain.cells(each.columns) / domain[name]) ** 0.5,
+            )
+            for each in pairs
+            if name in each.columns
+        ]
+        (singles[name],) = merge_measurements(domain, sums)
+    total = estimate_total(domain, pairs)
+
+    def score(pair: Measurement) -> float:
+        """How far counts are from those of independent columns, less what noise adds to the distance."""
+        one, other = (np.maximum(singles[name].values, 0) for name in pair.columns)
+        expected = np.outer(one, other).reshape(-1) * (total / max(1.0, one.sum() * other.sum()))
+        noise_alone = sigma * pair.values.size * (2 / np.pi) ** 0.5
+        return float(np.abs(pair.values - expected).sum() - noise_alone)
+
+    chosen: list[Measurement] = []
+    for gained, pair in sorted(((score(pair), pair) for pair in pairs), key=lambda each: -each[0]):
+        held = [*(each.columns for each in chosen), pair.columns]
+        if gained > 0 and tree_cells(domain, held) <= _MODEL_CELLS:
+            chosen.append(pair)
+    return estimate(domain, [*singles.values(), *chosen])
 
 
 def describe_rows(plan: RowPlan) -> pa.Schema:
@@ -130,6 +208,10 @@ def describe_rows(plan: RowPlan) -> pa.Schema:
     return pa.schema([(name, types[name]) for name in plan.order])
 
 
+def _count_cells(keys: tuple[Key, ...]) -> float:
+    return float(np.prod([len(key.labels or ()) for key in keys], dtype=float))
+
+
 def _plan_counts(
     statement: Statement,
     relation: Relation,
@@ -137,21 +219,32 @@ def _plan_counts(
     keys: tuple[Key, ...],
     *,
     epsilon: Fraction,
-    delta: Fraction,
+    parts: int,
+    together: bool,
 ) -> QueryPlan:
-    """The plan that counts the records of `relation` in every combination of `keys`."""
+    """The plan that counts the records of `relation` in every combination of `keys`.
+
+    It is one of so many `parts` of the statement, whose noise is that of equal shares of epsilon and delta,
+    or with `together` what all of them may have at epsilon and delta.
+    """
     measures = (Measure(statistic="records"),)
     names = ", ".join(key.node.sql(dialect="duckdb") for key in keys)
+    share, delta = epsilon / parts, statement.delta / parts
+    if together:
+        noises = calibrate_noise(measures, unit, 1, epsilon=epsilon, delta=statement.delta, levels=parts)
+        noises = tuple(replace(noise, costs=noise.costs[:1]) for noise in noises)
+    else:
+        noises = calibrate_noise(measures, unit, 1, epsilon=share, delta=delta)
     return QueryPlan(
         text=f"{statement.query.sql(dialect='duckdb', normalize=True)} [counts by {names}]",
-        epsilon=epsilon,
+        epsilon=share,
         delta=delta,
         relation=prune_columns(relation, [key.tree for key in keys]),
         unit=unit,
         max_groups=unit.max_records,
         keys=keys,
         aggregates=(Aggregate(measures=measures),),
-        noises=calibrate_noise(measures, unit, 1, epsilon=epsilon, delta=delta),
+        noises=noises,
     )
 
 

@@ -75,11 +75,22 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A column of the answer: a key, a number of records, or a sum or average of a field."""
+    """A column of the answer: a key, a number of records, or a sum or average of a field or of a condition.
+
+    A condition counts 1 where it holds and 0 where it does not, so that its average is a share.
+    """
 
     kind: Literal["key", "count", "sum", "average"]
     field: Field | None = None
+    condition: exp.Expr | None = None
     name: str = ""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest number that is averaged."""
+        if self.field is None or self.field.ends is None:
+            return 0.0, 1.0
+        return float(min(self.field.ends)[0]), float(max(high for _, high in self.field.ends))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +152,10 @@ def read_question(statement: Statement, fields: Fields) -> Question:
             output = _read_output(spell_position(each.this, query, where="ORDER BY"), fields, keys)
         ordered.append((output, bool(each.args.get("desc"))))
     used = [*keys, *(each.field for each in (*outputs, *(output for output, _ in ordered)) if each.field)]
-    used += [fields.find(column) for column in condition.find_all(exp.Column)]
+    tested = [condition, *(each.condition for each in (*outputs, *(each for each, _ in ordered)))]
+    used += [
+        fields.find(column) for each in tested if each is not None for column in each.find_all(exp.Column)
+    ]
     limit, offset = read_rows(query)
     return Question(
         fields=fields,
@@ -155,8 +169,13 @@ def read_question(statement: Statement, fields: Fields) -> Question:
     )
 
 
-def keep_cells(question: Question, sizes: Mapping[str, int]) -> NDArray[np.bool_]:
-    """Which cells of its columns a question keeps, as an array that broadcasts to their sizes."""
+def keep_cells(
+    question: Question, sizes: Mapping[str, int], condition: exp.Expr | None = None
+) -> NDArray[np.bool_]:
+    """Which cells of its columns a question keeps, as an array that broadcasts to their sizes.
+
+    With `condition` it is that which decides, and not the question's own.
+    """
 
     def compare(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> NDArray[np.bool_]:
         if isinstance(right, exp.Column) and not isinstance(left, exp.Column):
@@ -167,7 +186,8 @@ def keep_cells(question: Question, sizes: Mapping[str, int]) -> NDArray[np.bool_
         shape = [sizes[name] if name == field.column else 1 for name in question.columns]
         return np.array(_test(kind, field, right), np.bool_).reshape(shape)
 
-    return fold_condition(question.condition, compare, where=f"in WHERE, {_ASKED}")
+    asked = question.condition if condition is None else condition
+    return fold_condition(asked, compare, where=f"in WHERE, {_ASKED}")
 
 
 def _ends(column: Column, labels: tuple[Label, ...]) -> tuple[tuple[Fraction, Fraction], ...] | None:
@@ -232,11 +252,24 @@ def _read_output(node: exp.Expr, fields: Fields, keys: tuple[Field, ...]) -> Out
             if field.ends is None:
                 raise refuse(f"{node.key.upper()} of {field.name!r}, which holds no numbers")
             return Output(kind="sum" if isinstance(node, exp.Sum) else "average", field=field)
+        case exp.Sum() | exp.Avg() if isinstance(node.this, exp.Case):
+            kind: Literal["sum", "average"] = "sum" if isinstance(node, exp.Sum) else "average"
+            return Output(kind=kind, condition=_read_case(node.this))
         case _:
             raise refuse(
-                f"{node.sql()[:60]!r} in the select list; a model answers COUNT(*), SUM(column), AVG(column) "
-                "and the columns of GROUP BY"
+                f"{node.sql()[:60]!r} in the select list; a model answers COUNT(*), SUM(column), "
+                "AVG(column), both of CASE WHEN ... THEN 1 ELSE 0 END, and the columns of GROUP BY"
             )
+
+
+def _read_case(case: exp.Case) -> exp.Expr:
+    """The condition of CASE WHEN condition THEN 1 ELSE 0 END."""
+    branches, rest = case.args["ifs"], case.args.get("default")
+    one = len(branches) == 1 and case.this is None and branches[0].args["true"].sql() == "1"
+    if not one or rest is None or rest.sql() != "0":
+        raise refuse(f"{case.sql()[:60]!r} in the select list; write CASE WHEN condition THEN 1 ELSE 0 END")
+    condition: exp.Expr = branches[0].this
+    return condition
 
 
 def _test(kind: type[exp.Expr], field: Field, value: exp.Expr) -> list[bool]:
