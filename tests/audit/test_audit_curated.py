@@ -56,6 +56,17 @@ RECIPES = {
     "field-groups": (sf.recipes.FieldGroups(table="t", groups=(("c", "d"), ("b",))), 0),
     "tree": (sf.recipes.Tree(table="t"), 1e-6),
     "adaptive-grid": (sf.recipes.AdaptiveGrid(table="t", outer=(("c", "d"),)), 1e-6),
+    "adaptive-grid, individuals": (
+        sf.recipes.AdaptiveGrid(
+            table="t",
+            outer=(("c", "d"),),
+            norms="auto",
+            quantile="0.5",
+            identifiers={"column": "c", "values": 2},
+            credible=("c",),
+        ),
+        1e-6,
+    ),
     "adaptive": (sf.recipes.Adaptive(table="t", columns=("c", "d")), 1e-6),
 }
 
