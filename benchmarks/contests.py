@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/contests.py TABLES                 TABLES holds stlouis/ and baltimore/
     .venv/bin/python benchmarks/contests.py TABLES --only pooled   only tables whose name has this in it
-    .venv/bin/python benchmarks/contests.py TABLES --taxi 5        examples/taxi on chicago_taxi/, five runs each
+    .venv/bin/python benchmarks/contests.py TABLES --taxi 5        examples/taxi on chicago_taxi/, five runs
 
 One line per table, one number per recipe and epsilon: the mean score of a neighbourhood and month, 1 being
 perfect. All recipes run with their default settings, on the same records and bounds. Recipes of rows need a
