@@ -96,7 +96,7 @@ tell(time.perf_counter() - began)
 DELTA = 1e-9
 EPSILONS = (0.3, 1, 8)
 KINDS, STATES, BLOCK, CITIES = 10, 6, 4, 15
-LONG = 60  # tree and adaptive cannot hold pairs of fields of 30,000 values: longer ones have bins there
+LONG = 60  # tree and adaptive cannot hold pairs of fields of 30,000 values: longer ones have bins there, filled from public rows
 
 
 def simulate(columns, rows, seed):
@@ -178,6 +178,7 @@ def score(columns, rows, wanted):
                 lines += [f"[tables.{table}.columns.{name}]", described]
         (Path(folder) / "sfumato.toml").write_text("\n".join(lines))
         pa.parquet.write_table(pa.table(truth), Path(folder) / "t.parquet")
+        pa.parquet.write_table(pa.table(public), Path(folder) / "public.parquet")
         curator = sf.open(Path(folder) / "sfumato.toml")
         for epsilon in EPSILONS:
             for name in wanted:
@@ -187,7 +188,7 @@ def score(columns, rows, wanted):
                     groups = learn_groups(columns, public, records=rows, epsilon=epsilon, delta=delta)
                 if name in ("tree", "adaptive"):
                     kind = {"tree": sf.recipes.Tree, "adaptive": sf.recipes.Adaptive}[name]
-                    recipe = kind(table="coarse", rows=rows)
+                    recipe = kind(table="coarse", rows=rows, public=str(Path(folder) / "public.parquet"))
                 else:
                     recipe = sf.recipes.FieldGroups(table="t", groups=groups, rows=rows)
                 release = curator.release(recipe, epsilon=epsilon, delta=delta)
