@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.accounting import Cost, max_mu, mu_to_pure
 from sfumato.accounting.cost import SMOOTHING
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, round_up
+from sfumato.exact import format_exact, parse_whole, round_up
 from sfumato.inference import (
     LARGEST_TREE,
     Domain,
@@ -88,10 +88,13 @@ class Selection(RowOptions):
 
     texts: ClassVar[Mapping[str, str]]
     """The paragraphs idea, preprocessing and privatisation of the write-up."""
+    unstated: ClassVar[Mapping[str, Any]] = {**RowOptions.unstated, "rule": 1}
 
     columns: Sequence[str] | None = None
+    rule: int = 2
 
     def __post_init__(self) -> None:
+        parse_whole(self.rule, name=f"{self.kind}: rule", high=2)
         if self.columns is not None:
             if not is_column_list(self.columns):
                 raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
@@ -108,8 +111,18 @@ class Selection(RowOptions):
         """The model of what was chosen and measured with `budget`; names of questions begin with `label`."""
         raise NotImplementedError
 
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; the first rule is the one that is not stated."""
+        record = RowOptions.to_record(self)
+        if self.rule == 1:
+            del record["rule"]
+        return record
+
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
+        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy.
+
+        What was measured by the first rule is the same question.
+        """
         columns = self._find_columns(table)
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
@@ -129,6 +142,9 @@ class Selection(RowOptions):
             delta=delta,
             allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),
             counted=counted,
+            earlier=None
+            if self.rule == 1
+            else replace(recipe, rule=1).plan(table, epsilons=epsilons, delta=delta),
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
@@ -249,8 +265,6 @@ class Fitting:
         domain: Domain,
         singles: Iterable[Answer],
         progress: Callable[[str], None],
-        *,
-        shrink: bool = False,
     ) -> None:
         self.known: dict[str, tuple[NDArray[np.float64], float]] = {}
         self._average(singles)
@@ -259,7 +273,7 @@ class Fitting:
             for columns, mask in find_zeros(table, tuple(domain))
         ]
         whole = {name for columns, _ in self.zeros for name in columns}
-        self.compression = Compression(domain, self.known, whole=whole, shrink=shrink)
+        self.compression = Compression(domain, self.known, whole=whole)
         self.domain = self.compression.domain
         self.noisy = [self.compression.single(name, *self.known[name]) for name in domain]
         self.model: Model | None = None
@@ -312,8 +326,7 @@ class Compression:
     """For every column with rare values, a smaller one in which they are the last value together.
 
     Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion rare values were
-    seen, for rows to be spread over them again: with `shrink`, drawn to their mean as far as they differ by
-    no more than noise (James and Stein 1961). Columns in `whole` stay as they are.
+    seen, for rows to be spread over them again. Columns in `whole` stay as they are.
     """
 
     def __init__(
@@ -322,7 +335,6 @@ class Compression:
         singles: Mapping[str, tuple[NDArray[np.float64], float]],
         *,
         whole: Collection[str] = (),
-        shrink: bool = False,
     ) -> None:
         self.full = domain
         self.maps: dict[str, NDArray[np.int64]] = {}
@@ -341,16 +353,13 @@ class Compression:
             self.maps[name] = codes
             sizes[name] = int(kept.size) + 1
         self.domain = Domain(sizes)
-        self._shrinks = shrink
         self.share_out(singles)
 
     def share_out(self, singles: Mapping[str, tuple[NDArray[np.float64], float]]) -> None:
         """Takes the proportions of joined values from measurements of single columns."""
         for name, codes in self.maps.items():
             rare = np.flatnonzero(codes == self.domain[name] - 1)
-            values, sigma = singles[name]
-            seen = _shrink(values[rare], sigma) if self._shrinks else values[rare]
-            self.shares[name] = (rare, np.maximum(seen, 0.0))
+            self.shares[name] = (rare, np.maximum(singles[name][0][rare], 0.0))
 
     def queries(self, columns: Columns) -> Queries | None:
         """The sums over the marginal of `columns` that are the compressed one; None if they are equal."""
@@ -437,14 +446,6 @@ def _average(
     variances = one[1] ** 2, other[1] ** 2
     both = 1 / (1 / variances[0] + 1 / variances[1])
     return one[0] * (both / variances[0]) + other[0] * (both / variances[1]), math.sqrt(both)
-
-
-def _shrink(values: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    """Noisy values, drawn to their mean by the part of their variance that is noise."""
-    mean = float(values.mean())
-    variance = float(((values - mean) ** 2).sum()) / max(1, values.size - 1)
-    part = max(0.0, 1 - sigma**2 / variance) if variance > 0 else 0.0
-    return mean + part * (values - mean)
 
 
 def measure_singles(
