@@ -96,7 +96,8 @@ tell(time.perf_counter() - began)
 DELTA = 1e-9
 EPSILONS = (0.3, 1, 8)
 KINDS, STATES, BLOCK, CITIES = 10, 6, 4, 15
-LONG = 60  # tree and adaptive cannot hold pairs of fields of 30,000 values: longer ones have bins there, filled from public rows
+# Tree and adaptive cannot hold pairs of fields of 30,000 values: longer ones have bins here.
+LONG = 60
 
 
 def simulate(columns, rows, seed):
