@@ -173,7 +173,7 @@ def score(columns, rows, wanted):
             for name, ranges in columns.items():
                 values = parse_ranges(ranges)
                 described = f"ranges = {json.dumps(ranges)}"
-                if table == "coarse" and len(values) > LONG:
+                if table == "coarse" and len(values) > LONG and name != "CITY":  # cities are ranked
                     edges = [*values[:: -(-len(values) // LONG)], values[-1], values[-1] + 1]
                     described = f"bins = {sorted(set(edges))}"
                 lines += [f"[tables.{table}.columns.{name}]", described]

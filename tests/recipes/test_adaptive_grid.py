@@ -366,6 +366,7 @@ def test_a_tiny_epsilon_with_a_list_is_still_a_release(crowd, seeded_noise):
         ({"identifiers": {"column": "month"}}, "identifiers need a column of outer"),
         ({"identifiers": {"column": "nothing", "values": 1}}, "identifiers need a column of outer"),
         ({"identifiers": {"column": "month", "values": 0}}, "values of identifiers"),
+        ({"identifiers": {"column": "month", "values": 101}}, "values of identifiers"),
     ],
 )
 def test_what_cannot_be_is_refused(options, match):

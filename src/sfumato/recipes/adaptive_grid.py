@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 # Queries over the cells of a marginal take up to a hundred bytes for each.
 _MOST_CELLS = 2**23
 _MOST_COLUMNS = 8
+_MOST_VALUES = 100
 _LATER = ("quantile", "credible")  # options that earlier versions did not have
 
 
@@ -146,7 +147,7 @@ class AdaptiveGrid(RowOptions):
                 "adaptive-grid: identifiers need a column of outer and how many of its values an individual "
                 "has records in, such as {column = 'shift', values = 2}"
             )
-        values = parse_whole(value["values"], name="adaptive-grid: values of identifiers")
+        values = parse_whole(value["values"], name="adaptive-grid: values of identifiers", high=_MOST_VALUES)
         return {"column": value["column"], "values": values}
 
     def to_record(self) -> dict[str, Any]:
