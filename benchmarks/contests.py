@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/contests.py TABLES                 TABLES holds stlouis/ and baltimore/
     .venv/bin/python benchmarks/contests.py TABLES --only pooled   only tables whose name has this in it
+    .venv/bin/python benchmarks/contests.py TABLES --taxi 5        examples/taxi on chicago_taxi/, five runs
 
 One line per table, one number per recipe and epsilon: the mean score of a neighbourhood and month, 1 being
 perfect. All recipes run with their default settings, on the same records and bounds. Recipes of rows need a
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import sfumato as sf
-from sfumato.metrics import pie_chart
+from sfumato.metrics import pie_chart, taxi
 
 TABLES = {
     "stlouis pooled": ("stlouis/incidents.parquet", "stlouis/parameters_pooled.json", None),
@@ -106,11 +107,45 @@ class Contest:
         return self.count(table.filter(chosen[np.searchsorted(people, names)]))
 
 
+TAXI = Path(__file__).resolve().parents[1] / "examples" / "taxi"
+TAXI_RUNS = [("adaptive-grid", 1), ("small-budget", 1), ("adaptive-grid", 10), ("large-budget", 10)]
+
+
+def score_taxi(tables, runs):
+    """The taxi score of the recipes of examples/taxi, each run with a ledger and noise of its own."""
+    truth = pq.read_table(tables / "chicago_taxi" / "trips.parquet")
+    print(
+        f"{truth.num_rows:,} trips: score, k-marginal, graph edge, conjunction; spread of the score, seconds"
+    )
+    for name, epsilon in TAXI_RUNS:
+        scores, began = [], time.process_time()
+        for _ in range(runs):
+            with tempfile.TemporaryDirectory() as folder:
+                place = Path(folder)
+                for file in ("sfumato.toml", f"{name}.toml"):
+                    (place / file).write_bytes((TAXI / file).read_bytes())
+                (place / "trips.parquet").symlink_to((tables / "chicago_taxi" / "trips.parquet").resolve())
+                curator = sf.open(place / "sfumato.toml")
+                scored = taxi(truth, curator.release(place / f"{name}.toml", epsilon=epsilon).table)
+            scores.append([scored.score, scored.k_marginal, scored.graph_edge, scored.conjunction])
+        took = (time.process_time() - began) / runs
+        total, *parts = np.mean(scores, axis=0)
+        spread = np.std([each[0] for each in scores], ddof=min(1, runs - 1))
+        told = " ".join(f"{part:.3f}" for part in parts)
+        print(
+            f"  {name:14s} epsilon {epsilon:<3} {total:.0f}  {told}  +- {spread:.1f}  {took:.1f}", flush=True
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("tables", type=Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--taxi", type=int, metavar="RUNS")
     options = parser.parse_args()
+    if options.taxi:
+        score_taxi(options.tables, options.taxi)
+        return
     for name in TABLES:
         if options.only not in name:
             continue

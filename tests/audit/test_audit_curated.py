@@ -54,8 +54,23 @@ RECIPES = {
     "map": (sf.recipes.Map(table="t", by=("c", "d", "b")), 0),
     "user-counts": (sf.recipes.UserCounts(table="t", by=("c", "d")), 0),
     "field-groups": (sf.recipes.FieldGroups(table="t", groups=(("c", "d"), ("b",))), 0),
+    "field-groups, gaussian": (
+        sf.recipes.FieldGroups(table="t", groups=(("c", "d"), ("b",)), noise="gaussian"),
+        1e-6,
+    ),
     "tree": (sf.recipes.Tree(table="t"), 1e-6),
     "adaptive-grid": (sf.recipes.AdaptiveGrid(table="t", outer=(("c", "d"),)), 1e-6),
+    "adaptive-grid, individuals": (
+        sf.recipes.AdaptiveGrid(
+            table="t",
+            outer=(("c", "d"),),
+            norms="auto",
+            quantile="0.5",
+            identifiers={"column": "c", "values": 2},
+            credible=("c",),
+        ),
+        1e-6,
+    ),
     "adaptive": (sf.recipes.Adaptive(table="t", columns=("c", "d")), 1e-6),
 }
 

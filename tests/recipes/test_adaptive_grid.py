@@ -18,7 +18,18 @@ from helpers.projects import project_text
 from sfumato.accounting import Budget, Spent, add_costs, admits, mu_to_epsilon
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError
-from sfumato.questions import ClippedMarginal, Measurement, ask_cost, request_grid
+from sfumato.inference.shrinkage import shrink_counts
+from sfumato.questions import (
+    Chosen,
+    ClippedMarginal,
+    IndividualCounts,
+    Marginal,
+    Measurement,
+    NormChoice,
+    ask_cost,
+    request_grid,
+    request_size,
+)
 from sfumato.recipes import AdaptiveGrid, follow_recipe, parse_recipe, read_recipe
 from sfumato.recipes.granularity import GRID
 from sfumato.schema import parse_table, read_project
@@ -261,6 +272,113 @@ def test_an_individual_moves_exact_answers_by_its_contribution_at_most(crowd, bo
         moved = request.queries.apply(old.true_values) - request.queries.apply(new.true_values)
         bound = table.contribution * request.queries.grid
         assert 0 < sum(int(number) ** 2 for number in moved) <= bound**2
+
+
+SPAN = {"column": "month", "values": 2}
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_records_and_people_are_charged_as_measurements(crowd, neighbours):
+    spec = {"source": "t.parquet", "unit": "person", "max_records": 6, "neighbours": neighbours}
+    table = parse_table("t", {**spec, "columns": {}})
+    object.__setattr__(table, "columns", crowd.project.table("t").columns)
+    made = recipe(norms="auto", quantile="0.5", identifiers=SPAN, credible=["region", "month"])
+    plan = made.plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**5))
+    asked = []
+
+    def reply(batch):
+        asked.extend(batch)
+        return tuple(
+            Chosen(choice=ask, index=1)
+            if isinstance(ask, NormChoice)
+            else Measurement(
+                request=ask,
+                noisy_values=np.full(request_size(table, ask), 500 * request_grid(table, ask), np.int64),
+                grid=request_grid(table, ask),
+            )
+            for ask in batch
+        )
+
+    follow_recipe(plan, answer=reply, progress=lambda _: None)
+    assert [ask.quantile for ask in asked[:2]] == [Fraction(1, 2)] * 2
+    records, people = asked[2:4]
+    assert isinstance(records.counted, Marginal)
+    assert records.queries.rows == 1  # the sum of all cells, under the full bound
+    assert isinstance(people.counted, IndividualCounts)
+    assert people.counted.max_cells == 2
+    assert len(asked) == len(plan.costs) == 2 + 2 + 5
+    spent = add_costs(Spent(), (ask_cost(table, ask) for ask in asked))
+    charged = add_costs(Spent(), plan.costs)
+    assert charged.mu_squared * Fraction(9999, 10000) < spent.mu_squared <= charged.mu_squared
+    assert charged.rho * Fraction(99, 100) < spent.rho <= charged.rho
+    assert admits(Budget(1, Fraction(1, 10**5), accounting="gaussian"), Spent(), plan.costs)
+
+
+def test_rows_lie_where_records_are_expected_and_identifiers_have_as_many_as_people(
+    crowd, tmp_path, seeded_noise
+):
+    options = {"norms": "auto", "quantile": "0.5", "identifiers": SPAN}
+    made = recipe(credible=["region", "month"], **options)
+    release = crowd.release(made, epsilon=20, delta="1e-5", out=tmp_path / "out")
+    sf.verify(tmp_path / "out", ledger=crowd.ledger_path)
+    rows = release.table.to_pandas()
+    assert len(rows) == pytest.approx(np.minimum(1 + np.arange(2000) % 9, 6).sum(), rel=0.02)
+    people = rows.groupby("person")
+    assert people.size().max() <= 6
+    assert (people["month"].max() - people["month"].min()).max() <= 2
+    # What was measured does not depend on the list, so that rows without it are free.
+    spent = crowd.budget().spent
+    again = crowd.release(recipe(**options), epsilon=20, delta="1e-5")
+    assert crowd.budget().spent == spent
+    assert again.table.num_rows == len(rows)
+    # Of each region, records have three months of twelve.
+    cells, others = (each.groupby(["region", "month"]).ngroups for each in (rows, again.table.to_pandas()))
+    assert 9 <= cells < others
+    text = release.files["writeup.md"].decode()
+    assert "about 50 % of" in text
+    assert "where less than one record is expected" in text
+
+
+def test_shrunk_counts_are_nearer_and_none_is_below_zero():
+    generator = np.random.default_rng(3)
+    truth = np.concatenate([np.zeros(30), np.full(40, 60.0), [3000.0, 9000.0]])
+    noisy = truth + generator.normal(0, 80, truth.size)
+    means, deviations = shrink_counts(noisy, np.full(truth.size, 80.0))
+    assert means.min() >= 0
+    assert np.abs(means - truth).sum() < 0.8 * np.abs(np.maximum(noisy, 0) - truth).sum()
+    assert means[-2:] == pytest.approx(truth[-2:], rel=0.1)
+    assert deviations[0] < 80
+
+
+def test_a_tiny_epsilon_with_a_list_is_still_a_release(crowd, seeded_noise):
+    made = recipe(norms="auto", quantile="0.5", identifiers=SPAN, credible=["region", "month"], rows=20)
+    release = crowd.release(made, epsilon="0.01", delta="1e-5")
+    assert release.table.num_rows == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"quantile": "0.5"}, "needs norms = 'auto'"),
+        ({"quantile": 1, "norms": "auto"}, "must be below 1"),
+        ({"credible": ["month", "age"]}, "columns of one outer marginal"),
+        ({"credible": []}, "credible needs lists of columns"),
+        ({"identifiers": {"column": "month"}}, "identifiers need a column of outer"),
+        ({"identifiers": {"column": "nothing", "values": 1}}, "identifiers need a column of outer"),
+        ({"identifiers": {"column": "month", "values": 0}}, "values of identifiers"),
+        ({"identifiers": {"column": "month", "values": 101}}, "values of identifiers"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, match):
+    with pytest.raises(RecipeError, match=match):
+        recipe(**options)
+
+
+def test_options_that_are_not_given_are_not_in_the_record():
+    record = recipe().to_record()
+    assert not {"quantile", "credible"} & set(record)
+    stated = recipe(norms="auto", quantile="0.5", credible=["region"], identifiers=SPAN)
+    assert parse_recipe({**stated.to_record(), "epsilon": 1, "delta": "1e-5"}).recipe == stated
 
 
 def test_smaller_norms_have_less_noise(crowd):

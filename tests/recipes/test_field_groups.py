@@ -17,6 +17,7 @@ import sfumato as sf
 import sfumato.noise
 from helpers.asking import converse
 from helpers.projects import write_project
+from sfumato.accounting import Budget, Spent, add_costs, admits
 from sfumato.engines import DuckDBEngine
 from sfumato.errors import RecipeError, SchemaError, VerificationFailed
 from sfumato.questions import request_cost
@@ -611,3 +612,59 @@ def test_sparse_and_dense_groups_are_released_with_one_law(tmp_path, monkeypatch
     # A control: noise of a scale 30 % smaller would be seen.
     smaller = np.where(sparse > 0, np.round(sparse * 0.7), 0)
     assert (np.abs(dense.mean(axis=0) - smaller.mean(axis=0)) > 5.5 * errors).any()
+
+
+WIDE = {f"w{place}": {"range": [0, 9]} for place in range(30)}
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_gaussian_shares_cost_epsilon_and_delta_and_no_more(monkeypatch, neighbours):
+    monkeypatch.setattr(field_groups, "LARGEST_LISTED", 50)  # two groups of the many are too large to list
+    table = describe(columns=WIDE, neighbours=neighbours)
+    groups = [["w0", "w1"], ["w2", "w3"]]
+    delta = Fraction(1, 10**6)
+    recipe = FieldGroups(table="t", groups=groups, weights=[4, 1], rows=10)
+    plan = recipe.plan(table, epsilons=(Fraction(1),), delta=delta)
+    assert [each.noise for each in plan.requests] == ["laplace"] * 2 + ["gaussian"] * 26
+    spent = add_costs(Spent(), plan.costs)
+    allowed = Budget(1, delta, accounting="gaussian")
+    assert admits(allowed, Spent(), plan.costs)
+    assert not admits(Budget(Fraction(999, 1000), delta, accounting="gaussian"), Spent(), plan.costs)
+    shares = [request_cost(table, each).mu_squared / spent.mu_squared for each in plan.requests]
+    assert [float(share) for share in shares] == pytest.approx([4 / 31] + [1 / 31] * 27, rel=1e-4)
+    least = min(float(each.scale) for each in plan.requests if each.noise == "gaussian")
+    pure = recipe.plan(table, epsilons=(Fraction(1),), delta=Fraction(0))
+    assert math.sqrt(2) * min(float(each.scale) for each in pure.requests[2:]) > 1.5 * least
+
+
+def test_without_delta_or_by_an_earlier_record_the_noise_is_laplace():
+    table = describe(columns=WIDE)
+    recipe = FieldGroups(table="t", rows=10)
+    delta = Fraction(1, 10**6)
+    pure = recipe.plan(table, epsilons=(Fraction(1),), delta=Fraction(0))
+    assert {each.noise for each in pure.requests} == {"laplace"}
+    assert "noise" not in pure.recipe.to_record()
+    # What an earlier version paid for with a delta is found again.
+    plan = recipe.plan(table, epsilons=(Fraction(1),), delta=delta)
+    assert {each.noise for each in plan.requests} == {"gaussian"}
+    assert plan.recipe.to_record()["noise"] == "auto"
+    assert {each.noise for each in plan.earlier.requests} == {"laplace"}
+    assert "noise" not in plan.earlier.recipe.to_record()
+    # One group alone has less noise from Laplace's law, where delta is small.
+    one = FieldGroups(table="t", columns=["w0"], rows=10).plan(table, epsilons=(Fraction(1),), delta=delta)
+    assert [each.noise for each in one.requests] == ["laplace"]
+    with pytest.raises(RecipeError, match="delta"):
+        FieldGroups(table="t", noise="gaussian").plan(table, epsilons=(Fraction(1),), delta=Fraction(0))
+
+
+def test_rows_with_gaussian_noise_are_near_the_table_and_verify(lay, tmp_path):
+    curator = sf.open(lay(delta=1e-6))
+    recipe = FieldGroups(table="t", groups=[["a", "b"]], noise="gaussian")
+    release = curator.release(recipe, epsilon=20, delta="1e-6", out=tmp_path / "out")
+    rows = release.table.to_pandas()
+    assert (rows["a"] == rows["b"]).mean() > 0.9
+    assert len(rows) == pytest.approx(1500, abs=60)
+    sf.verify(tmp_path / "out", ledger=curator.ledger_path)
+    text = release.files["writeup.md"].decode()
+    assert "Gaussian noise for its share" in text
+    assert "with the same chance" in text

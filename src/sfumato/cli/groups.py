@@ -24,6 +24,7 @@ def groups(
     table: Annotated[str | None, typer.Option(help="The table of the project file to be released.")] = None,
     columns: Annotated[str | None, typer.Option(help="Only these columns: a,b,c.")] = None,
     epsilon: Annotated[str, typer.Option(help="The epsilon of the release.")] = "1.0",
+    delta: Annotated[str, typer.Option(help="The delta of the release.")] = "0",
     records: Annotated[
         int | None, typer.Option(min=1, help="About how many records the private table has.")
     ] = None,
@@ -42,7 +43,7 @@ def groups(
     Example: sfumato groups survey.csv --project sfumato.toml --picture groups.svg > groups.toml
     """
     from sfumato.errors import RecipeError, ReleaseError
-    from sfumato.exact import parse_positive
+    from sfumato.exact import parse_delta, parse_positive
     from sfumato.grouping import (
         draft_recipe,
         draw_groups,
@@ -54,6 +55,7 @@ def groups(
     from sfumato.tables import check_file, write_file
 
     budget = parse_positive(epsilon, name="epsilon")
+    chance = parse_delta(delta)
     source = Path(public)
     described = _find_table(source, project, table)
     for path in (out, picture):
@@ -74,6 +76,7 @@ def groups(
         read.codes,
         read.sizes,
         epsilon=float(budget),
+        delta=float(chance),
         sensitivity=1.0 if described is None else _sensitivity(described),
         records=records,
         max_cells=max_cells,
@@ -84,6 +87,7 @@ def groups(
         found,
         source=source.name,
         epsilon=budget,
+        delta=chance,
         table=None if described is None else described.name,
         columns=None if chosen is None else found.columns,
     )

@@ -17,8 +17,8 @@ _INTERRUPTED = 130
 # In the order of the help; each is a function of its module, and two have commands of their own.
 COMMANDS = (
     "init", "groups", "describe", "doctor", "check", "release", "sql", "serve", "budget", "verify", "report",
-    "export", "predict", "regress", "score", "audit", "anonymize", "explain", "respond", "estimate", "demo", "contest",
-    "user", "attack",
+    "export", "predict", "regress", "score", "audit", "anonymize", "explain", "respond", "estimate", "demo",
+    "contest", "user", "attack",
 )  # fmt: skip
 
 

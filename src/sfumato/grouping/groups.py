@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.accounting import max_mu
 from sfumato.errors import RecipeError
+from sfumato.exact import parse_delta, parse_exact
 from sfumato.grouping.association import (
     MEASURE,
     Partition,
@@ -103,6 +105,7 @@ def find_groups(
     sizes: Mapping[str, int],
     *,
     epsilon: float = 1.0,
+    delta: float = 0.0,
     sensitivity: float = 1.0,
     records: int | None = None,
     cut: float = 2.3,
@@ -117,7 +120,7 @@ def find_groups(
     their columns is at least `least`. Of these joins the best is made, and then the next, as long as they
     help a release of `records` records (as many as the public table has, unless stated) at `epsilon`,
     where each group has an equal share, one individual moves its counts by at most `sensitivity` (L1), and
-    counts under `cut` x scale x log10(cells) are cut.
+    counts under `cut` x scale x log10(cells) are cut. With a `delta` the noise may be Gaussian.
 
     Privacy: groups are part of the recipe, so they must not depend on the private table. The codes must
     come from a table that is public and about nobody in the private one.
@@ -152,6 +155,7 @@ def find_groups(
         association,
         noise=Noise(
             epsilon=float(epsilon),
+            mu=float(max_mu(parse_exact(epsilon, name="epsilon"), parse_delta(delta))) if delta else 0.0,
             sensitivity=float(sensitivity),
             records=float(rows if records is None else records),
             rows=looked,
@@ -272,7 +276,8 @@ class Noise:
     """The noise of the recipe: an equal share of `epsilon` for each group, then a cut.
 
     `records` is the size of the private table, `rows` that of the public one, whose counts are taken
-    in proportion. Counts below cut x scale x log10(cells) are set to 0.
+    in proportion. Counts below cut x scale x log10(cells) are set to 0. With `mu`, the Gaussian privacy
+    that epsilon and delta allow, noise as wide as Gaussian noise is taken for it where that is less.
     """
 
     epsilon: float
@@ -280,6 +285,7 @@ class Noise:
     records: float
     rows: int
     cut: float
+    mu: float = 0.0
 
     def expect_error(self, spread: Spread, *, cells: int, groups: int) -> float:
         """The expected distance, in total variation, of a released histogram from the true one.
@@ -295,6 +301,8 @@ class Noise:
         True
         """
         scale = groups * self.sensitivity / self.epsilon
+        if self.mu:
+            scale = min(scale, math.sqrt(groups / 2) * self.sensitivity / self.mu)
         counts = spread.counts * (self.records / self.rows)
         known = float((counts * spread.times).sum()) / self.records
         if cells == 1:

@@ -36,10 +36,11 @@ def draft_recipe(
     *,
     source: str,
     epsilon: Fraction,
+    delta: Fraction = Fraction(0),
     table: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """A recipe `field-groups` in TOML, with the groups of `found` one per line, at `epsilon`.
+    """A recipe `field-groups` in TOML, with the groups of `found` one per line, at `epsilon` and `delta`.
 
     `source` names the public table. Without `table`, the file says what is still to be written. With
     `columns`, only these are released.
@@ -62,6 +63,8 @@ def draft_recipe(
         + ("   # the table's name in the project file" if table is None else ""),
         f"epsilon = {_number(epsilon)}",
     ]
+    if delta:
+        lines.append(f"delta = {_number(delta)}")
     if columns is not None:
         lines.append(f"columns = [{', '.join(quote_toml(name) for name in columns)}]")
     lines += ["groups = [", *(_line(group) for group in found.groups), "]", ""]

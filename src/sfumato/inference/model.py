@@ -421,6 +421,28 @@ def assign_identifiers(
     return result
 
 
+def assign_runs(
+    codes: NDArray[np.int64], shares: NDArray[np.float64], *, span: int, most: int, seed: int
+) -> NDArray[np.int64]:
+    """An identifier for every row, whose rows have less than `span` between their `codes`.
+
+    An identifier has as many rows as `span` draws of 1, 2, ... in the proportions `shares` add up to, and
+    `most` at most; the last one what is left.
+
+    >>> runs = assign_runs(np.array([0, 9, 0, 9]), np.array([0.0, 1.0]), span=1, most=2, seed=0)
+    >>> bool(runs[0] == runs[2] != runs[1] == runs[3])
+    True
+    """
+    generator = _generator(seed, 0)
+    order = np.argsort(codes + span * generator.random(codes.size), kind="stable")
+    # No identifier has less than one row, so that these are enough.
+    draws = generator.choice(shares.size, (codes.size, span), p=shares / shares.sum()) + 1
+    ends = np.cumsum(np.minimum(draws.sum(axis=1), most))
+    result = np.empty(codes.size, np.int64)
+    result[order] = np.searchsorted(ends, np.arange(codes.size), side="right")
+    return result
+
+
 def _generator(seed: int, turn: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, turn))))
 

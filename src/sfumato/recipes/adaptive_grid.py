@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from sfumato.errors import RecipeError
 from sfumato.exact import format_exact, parse_positive, parse_whole
 from sfumato.inference import LARGEST_TREE, Domain, Model, build_tree, estimate
+from sfumato.inference.conditional import Conditional
 from sfumato.inference.domain import Columns
 from sfumato.inference.files import pack_model, quantise
-from sfumato.inference.model import assign_identifiers, number_cells
+from sfumato.inference.model import assign_identifiers, assign_runs, draw_codes, number_cells
 from sfumato.recipes.base import (
     Conversation,
     Plan,
@@ -32,7 +34,7 @@ from sfumato.recipes.base import (
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.granularity import Pool, Rounds, parse_norms, stated_norm
+from sfumato.recipes.granularity import USUAL_QUANTILE, Pool, Rounds, parse_norms, spread_people, stated_norm
 from sfumato.recipes.public import public_identifiers
 from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 # Queries over the cells of a marginal take up to a hundred bytes for each.
 _MOST_CELLS = 2**23
 _MOST_COLUMNS = 8
+_MOST_VALUES = 100
+_LATER = ("quantile", "credible")  # options that earlier versions did not have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,12 @@ class AdaptiveGrid(RowOptions):
     of columns, identifiers too; with `identifiers` true they are new. `rows` is their number, by default the
     estimated one.
 
+    `quantile` is the share of individuals that norms chosen by "auto" are to hold, 0.95 if it is not stated.
+    `credible` names columns: no row lies in a cell of them where less than one record is expected, and
+    noisy counts of single columns are first drawn to what they are on average. `identifiers` such as
+    {column = "shift", values = 2} go to rows that are less than so many values apart, to as many rows as
+    individuals have by noisy counts of them.
+
     Privacy: every measurement has queries whose columns have norm 1 at most, so one individual moves its
     answers by its contribution at most; all have the same ratio of noise to sensitivity, that
     of the exact Gaussian calibration for their number (docs/proofs/adaptive-grid.md).
@@ -69,14 +79,20 @@ class AdaptiveGrid(RowOptions):
     kind: ClassVar[str] = "adaptive-grid"
 
     record_keys: ClassVar[Columns] = (
-        "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows"
+        "table", "outer", "copies", "threshold", "norms", "public", "identifiers", "seed", "rows",
+        "quantile", "credible",
     )  # fmt: skip
+    unstated: ClassVar[Mapping[str, Any]] = {**RowOptions.unstated, "quantile": None, "credible": None}
+    drawn_by: ClassVar[tuple[str, ...]] = (*RowOptions.drawn_by, "credible")
+    added: ClassVar[tuple[str, ...]] = (*RowOptions.added, "credible")
 
     outer: Sequence[Sequence[str]]
     copies: Sequence[Mapping[str, Any]] = ()
     threshold: Any = 5
     norms: Any = None
-    identifiers: bool | Sequence[str] = False
+    identifiers: bool | Sequence[str] | Mapping[str, Any] = False
+    quantile: Any = None
+    credible: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         self._keep(outer=tuple(_parse_columns(each, "outer") for each in _parse_list(self.outer, "outer")))
@@ -94,7 +110,17 @@ class AdaptiveGrid(RowOptions):
         if len({self._order(each["columns"]) for each in self.copies}) != len(self.copies):
             raise RecipeError("adaptive-grid: copies lists a marginal twice")
         RowOptions.__post_init__(self)
-        if not isinstance(self.identifiers, bool):
+        if self.quantile is not None:
+            self._keep(quantile=parse_positive(self.quantile, name="adaptive-grid: quantile"))
+            if self.quantile >= 1 or self.norms != "auto":
+                raise RecipeError("adaptive-grid: quantile must be below 1, and needs norms = 'auto'")
+        if self.credible is not None:
+            self._keep(credible=_parse_columns(self.credible, "credible"))
+            if not any(set(self.credible) <= set(columns) for columns in self.outer):
+                raise RecipeError("adaptive-grid: credible needs columns of one outer marginal")
+        if isinstance(self.identifiers, Mapping):
+            self._keep(identifiers=self._parse_span(self.identifiers))
+        elif not isinstance(self.identifiers, bool):
             groups = _parse_columns(self.identifiers, "identifiers")
             if self.public is None or not set(groups) <= set(self.columns):
                 raise RecipeError(
@@ -114,6 +140,20 @@ class AdaptiveGrid(RowOptions):
             )
         times = parse_whole(value["times"], name="adaptive-grid: times of copies")
         return {"columns": list(columns), "times": times}
+
+    def _parse_span(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        if set(value) != {"column", "values"} or value["column"] not in self.columns:
+            raise RecipeError(
+                "adaptive-grid: identifiers need a column of outer and how many of its values an individual "
+                "has records in, such as {column = 'shift', values = 2}"
+            )
+        values = parse_whole(value["values"], name="adaptive-grid: values of identifiers", high=_MOST_VALUES)
+        return {"column": value["column"], "values": values}
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; what earlier versions did not have is left out if it is not given."""
+        record = RowOptions.to_record(self)
+        return {key: value for key, value in record.items() if value is not None or key not in _LATER}
 
     @property
     def columns(self) -> Columns:
@@ -136,7 +176,7 @@ class AdaptiveGrid(RowOptions):
         """One cost per measurement and per choice of a norm, all known beforehand."""
         domain = model_domain(table, self.columns)
         self._check(table, domain, delta)
-        groups = None if isinstance(self.identifiers, bool) else self.identifiers
+        groups = None if isinstance(self.identifiers, (bool, Mapping)) else self.identifiers
         recipe = self.with_public(table, self.columns, identifiers_by=groups).with_types(
             (table, self.columns), taken=[] if self.identifiers is False else [table.unit.column or ""]
         )
@@ -155,7 +195,12 @@ class AdaptiveGrid(RowOptions):
             epsilons=epsilons,
             delta=delta,
             allowance=tuple(cost for each in rounds for cost in each.costs),
-            counted=tuple(columns for columns in self.marginals if columns not in clipped),
+            counted=tuple(
+                columns
+                for columns in self.marginals
+                if columns not in clipped
+                or (self.quantile is not None and columns == rounds[0].record_column)
+            ),
             clipped=clipped,
         )
 
@@ -172,7 +217,7 @@ class AdaptiveGrid(RowOptions):
             model = self._fit(plan.table, pool, progress)
             models[format_exact(epsilon)] = model
             progress("drawing rows")
-            tables.append(self._draw(plan.table, model))
+            tables.append(self._draw(plan.table, model, pool))
             facts.append(
                 {
                     "epsilon": format_exact(epsilon),
@@ -196,9 +241,11 @@ class AdaptiveGrid(RowOptions):
             "table": plan.table.name,
             "marginals": len(self.marginals),
             "measured": len(self.marginals) + sum(int(each["times"]) for each in self.copies),
+            "noised": self._rounds(plan.table, plan.epsilons[0], plan.delta, several=False).number,
             "outer": "; ".join(" x ".join(columns) for columns in self.outer),
             "threshold": format_exact(self.threshold),
-            "norms": norms + _CHOSEN_NORMS if self.norms == "auto" else norms,
+            "norms": norms + self._describe_choice() + ("" if self._span is None else _PEOPLE),
+            "credible": "" if self.credible is None else _CREDIBLE.format(cells=" x ".join(self.credible)),
             "bins": describe_bins(plan.table, self.columns, self.within_bins, self.types),
             "identifiers": self._describe_identifiers(),
         }
@@ -218,7 +265,15 @@ class AdaptiveGrid(RowOptions):
             epsilon=epsilon,
             delta=delta,
             label=f" at epsilon {format_exact(epsilon)}" if several else "",
+            quantile=self.quantile,
+            span=self._span,
         )
+
+    @property
+    def _span(self) -> tuple[str, int] | None:
+        if not isinstance(self.identifiers, Mapping):
+            return None
+        return self.identifiers["column"], self.identifiers["values"]
 
     def _check(self, table: Table, domain: Domain, delta: Fraction) -> None:
         """Refuses what would fail after the charge."""
@@ -244,16 +299,17 @@ class AdaptiveGrid(RowOptions):
     def _fit(self, table: Table, pool: Pool, progress: Callable[[str], None]) -> Model:
         domain = model_domain(table, self.columns)
         zeros = find_zeros(table, self.columns, held=self.marginals)
-        noisy = pool.measurements()
-        return quantise(
-            estimate(domain, noisy, total=pool.total, seed=self.seed, zeros=zeros, progress=progress)
-        )
+        noisy = pool.measurements(shrunk=self.credible is not None)
+        total = pool.total * pool.factor
+        return quantise(estimate(domain, noisy, total=total, seed=self.seed, zeros=zeros, progress=progress))
 
-    def _draw(self, table: Table, model: Model) -> pa.Table:
+    def _draw(self, table: Table, model: Model, pool: Pool) -> pa.Table:
         codes = draw_obeying(
             table,
             self.columns,
-            lambda count, turn: model.sample(count, seed=turn_seed(self.seed, turn)),
+            self._draw_credible(model)
+            if self.credible is not None
+            else lambda count, turn: model.sample(count, seed=turn_seed(self.seed, turn)),
             rows=int(model.total) if self.rows is None else self.rows,
             seed=self.seed,
         )
@@ -261,18 +317,50 @@ class AdaptiveGrid(RowOptions):
         rows = build_rows(table, self.columns, codes, seed=self.seed, public=within, types=self.types)
         if self.identifiers is False:
             return rows
+        most, name = table.unit.max_records, table.unit.column or ""
+        if isinstance(self.identifiers, Mapping):
+            assert pool.people is not None
+            column, span = self.identifiers["column"], self.identifiers["values"]
+            shares = spread_people(pool.people, most)
+            identifiers = assign_runs(codes[column], shares, span=span, most=most, seed=self.seed)
+            return rows.add_column(0, name, to_arrow(identifiers))
         group, public = np.zeros(rows.num_rows, np.int64), None
         if not isinstance(self.identifiers, bool):
             group = number_cells(codes, self.identifiers, model.domain)
             public = public_identifiers(self.public)
-        identifiers = assign_identifiers(group, most=table.unit.max_records, seed=self.seed, public=public)
-        return rows.add_column(0, table.unit.column or "", to_arrow(identifiers))
+        identifiers = assign_identifiers(group, most=most, seed=self.seed, public=public)
+        return rows.add_column(0, name, to_arrow(identifiers))
+
+    def _draw_credible(self, model: Model) -> Callable[[int, int], dict[str, NDArray[np.int64]]]:
+        """Draws rows in the cells of `credible` where records are likely, all other columns given these."""
+        names = model.domain.order(self.credible or ())
+        expected = model.marginal(names).reshape(-1)
+        shares = np.where(expected >= min(1.0, float(expected.max())), expected, 0.0)
+        others = Conditional(model, names)
+
+        def draw(count: int, turn: int) -> dict[str, NDArray[np.int64]]:
+            seed = turn_seed(self.seed, turn)
+            cells = draw_codes(shares, count, seed=seed, turn=0)
+            places = np.unravel_index(cells, model.domain.shape(names))
+            known = {name: np.asarray(place, np.int64) for name, place in zip(names, places, strict=True)}
+            drawn = known | others.sample(known, seed=seed)
+            return {name: drawn[name] for name in self.columns}
+
+        return draw
+
+    def _describe_choice(self) -> str:
+        if self.norms != "auto":
+            return ""
+        share = format_exact(100 * (self.quantile or USUAL_QUANTILE))
+        return _CHOSEN_NORMS.format(share=share) + ("" if self.quantile is None else _RECORDS)
 
     def _describe_identifiers(self) -> str:
         if self.identifiers is False:
             return ""
         if self.identifiers is True:
             return _NEW_IDENTIFIERS
+        if isinstance(self.identifiers, Mapping):
+            return _RUNS.format(**self.identifiers)
         return _PUBLIC_IDENTIFIERS.format(groups=" x ".join(self.identifiers))
 
 
@@ -310,12 +398,13 @@ _TEXTS = {
         "weights of every cell have an L2 norm of at most 1, which is checked in whole numbers for every "
         "measurement, so an individual moves the answers by its contribution at most. Which queries are "
         "asked depends on earlier noisy answers only. All measurements at an epsilon have the same ratio of "
-        "noise to sensitivity, the exact one for {measured} Gaussian measurements.{norms}"
+        "noise to sensitivity, the exact one for {noised} Gaussian measurements.{norms}"
     ),
     "postprocessing": (
         "A graphical model is fitted to all answers by weighted least squares, with the number of records "
-        "that the single columns show, and rows are drawn from it from a public seed. {bins}{identifiers} "
-        "All of it uses the noisy answers and public facts only, so it costs nothing."
+        "that the single columns show, and rows are drawn from it from a public seed. "
+        "{credible}{bins}{identifiers} All of it uses the noisy answers and public facts only, so it costs "
+        "nothing."
     ),
 }
 
@@ -324,8 +413,25 @@ _NORMS = (
     "norm instead of being held to the number of records, and the sensitivity is the norm."
 )
 _CHOSEN_NORMS = (
-    " Norms were chosen by the exponential mechanism, one for every number of columns, so that about 95 % of "
-    "individuals are within; their cost is part of the total."
+    " Norms were chosen by the exponential mechanism, one for every number of columns, so that about "
+    "{share} % of individuals are within; their cost is part of the total."
+)
+_RECORDS = (
+    " The number of records is measured, too, under their full bound, and the model has so many: what norms "
+    "cut off is made up for by one factor."
+)
+_PEOPLE = (
+    " Individuals are counted by their number of records, with Gaussian noise as another measurement: each "
+    "in the stated number of values at most, and once in each."
+)
+_CREDIBLE = (
+    "Before the fit, noisy counts of single columns are drawn towards what they are on average, by the law "
+    "under which they are likeliest. No row lies in a cell of {cells} where less than one record is "
+    "expected. "
+)
+_RUNS = (
+    " Identifiers are invented. Each is on rows that are less than {values} values of `{column}` apart, as "
+    "many as individuals have by their noisy counts, and no more than an individual may have records."
 )
 _NEW_IDENTIFIERS = (
     " Identifiers are invented; each has at most as many rows as an individual may have records."

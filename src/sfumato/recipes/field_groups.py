@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sfumato.accounting import max_mu, mu_to_pure
+from sfumato.accounting.cost import SMOOTHING, sqrt_up
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, parse_positive
+from sfumato.exact import format_exact, parse_positive, round_up
 from sfumato.inference.domain import Columns
 from sfumato.inference.model import draw_codes
 from sfumato.questions import (
@@ -32,10 +35,11 @@ from sfumato.recipes.base import (
     is_column_list,
     label_epsilon,
     refuse_clash,
+    refuse_no_delta,
     released_names,
     stack_epsilons,
 )
-from sfumato.recipes.cell_counts import finish_counts
+from sfumato.recipes.cell_counts import Noise, check_noise, finish_counts
 from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins
 
@@ -56,11 +60,14 @@ class FieldGroups(RowOptions):
     """Synthetic rows of a wide table: a histogram per group of columns, each row drawn group by group.
 
     Columns that no group names are groups of their own. Every group has its share of epsilon, an equal
-    one unless `weights` says otherwise.
+    one unless `weights` says otherwise. `noise` is "laplace", "gaussian", which needs delta, or "auto": the
+    one with less noise.
 
     Privacy: one individual adds at most max_records to each histogram, so Laplace noise of scale
     max_records / (epsilon of the group) on every bin of every group is epsilon-DP, with public domains
-    and groups (docs/proofs/field-groups.md). Bins below the cut and rows are post-processing.
+    and groups. With delta, groups may share the Gaussian privacy of epsilon and delta instead: Gaussian
+    noise on bins that can be listed, Laplace noise on others (docs/proofs/field-groups.md). Bins below the
+    cut and rows are post-processing.
 
     >>> FieldGroups(table="people", groups=[["age", "job"]]).kind
     'field-groups'
@@ -69,15 +76,18 @@ class FieldGroups(RowOptions):
     kind: ClassVar[str] = "field-groups"
 
     record_keys: ClassVar[Columns] = (
-        "table", "groups", "cut", "seed", "columns", "weights", "rows", "public"
+        "table", "groups", "cut", "seed", "columns", "weights", "rows", "public", "noise"
     )  # fmt: skip
+    unstated: ClassVar[Mapping[str, Any]] = {**RowOptions.unstated, "noise": "laplace"}
 
     groups: Sequence[Sequence[str]] = ()
     columns: Sequence[str] | None = None
     weights: Sequence[Any] | None = None
     cut: Any = "2.3"
+    noise: Noise = "auto"
 
     def __post_init__(self) -> None:
+        check_noise(self.noise, kind=self.kind)
         groups = self.groups
         if not isinstance(groups, (list, tuple)) or not all(is_column_list(group) for group in groups):
             raise RecipeError(
@@ -106,6 +116,8 @@ class FieldGroups(RowOptions):
     def to_record(self) -> dict[str, Any]:
         """The recipe as a plain record; what is not given is left out."""
         record = RowOptions.to_record(self)
+        if self.noise == "laplace":
+            del record["noise"]  # as earlier versions wrote it
         return {key: value for key, value in record.items() if value is not None or key == "types"}
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
@@ -114,19 +126,22 @@ class FieldGroups(RowOptions):
         columns = tuple(name for group in groups for name in group)
         refuse_clash(self.kind, ["epsilon", *released_names(table, columns)])
         recipe = self.with_public(table, columns).with_types((table, columns))
-        recipe = replace(recipe, columns=self._find_columns(table))
-        weights = [*(self.weights or ())]
-        weights += [Fraction(1)] * (len(groups) - len(weights))
+        if self.noise == "gaussian":
+            refuse_no_delta(self.kind, delta)
+        noise = "laplace" if delta == 0 else self.noise
+        recipe = replace(recipe, columns=self._find_columns(table), noise=noise)
         requests = tuple(
-            self._request(
-                table, group, epsilon * weight / sum(weights), name=label_epsilon(epsilons, epsilon) + name
-            )
+            request
             for epsilon in epsilons
-            for group, weight, name in zip(groups, weights, _name_groups(groups), strict=True)
+            for request in self._choose_noise(table, groups, epsilon, delta, label_epsilon(epsilons, epsilon))
         )
         if self.rows is None:
             _refuse_vague_total(table, requests)
-        return Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
+        plan = Plan(recipe=recipe, table=table, requests=requests, epsilons=epsilons, delta=delta)
+        if noise != "auto":
+            return plan
+        earlier = replace(recipe, noise="laplace")
+        return replace(plan, earlier=earlier.plan(table, epsilons=epsilons, delta=delta))
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
         """Rows for every epsilon, each drawn from the bins that passed the cut, group by group."""
@@ -152,9 +167,13 @@ class FieldGroups(RowOptions):
             "columns": len(columns),
             "groups": len(groups),
             "several": "; ".join(several) if several else "none",
-            "shares": "equal shares" if self.weights is None else "shares by stated weights",
+            "split": _SPLIT[any(each.noise == "gaussian" for each in plan.requests)].format(
+                groups=len(groups),
+                shares="equal shares" if self.weights is None else "shares by stated weights",
+            ),
             "sparse": _SPARSE.format(large=large, listed=LARGEST_LISTED) if large else "",
-            "cut": format_exact(self.cut),
+            "cut": format_exact(self.cut)
+            + (_CUT if any(each.noise == "gaussian" for each in plan.requests) else " x scale x log10(bins)"),
             "count": "is given" if self.rows is not None else "is the noisy number of records",
             "numbers": numbers and f" {numbers}",
         }
@@ -187,6 +206,41 @@ class FieldGroups(RowOptions):
                 )
         return groups
 
+    def _choose_noise(
+        self, table: Table, groups: tuple[Columns, ...], epsilon: Fraction, delta: Fraction, label: str
+    ) -> list[Request]:
+        """The requests of all groups for one epsilon, with the noise that is stated or is less."""
+        weights = [*(self.weights or ())]
+        weights += [Fraction(1)] * (len(groups) - len(weights))
+        shares = [weight / sum(weights) for weight in weights]
+        named = [(group, label + name) for group, name in zip(groups, _name_groups(groups), strict=True)]
+
+        def ask(*, squared: Fraction | None) -> list[Request]:
+            return [
+                self._gaussian_request(table, group, squared * share, name=name)
+                if squared is not None and table.cells(group) <= LARGEST_LISTED
+                else self._request(
+                    table,
+                    group,
+                    epsilon * share if squared is None else mu_to_pure(squared * share),
+                    name=name,
+                )
+                for (group, name), share in zip(named, shares, strict=True)
+            ]
+
+        if delta == 0 or self.noise == "laplace":
+            return ask(squared=None)
+        gaussian = ask(squared=Fraction(max_mu(epsilon, delta)) ** 2)
+        if self.noise == "gaussian":
+            return gaussian
+        return min(gaussian, ask(squared=None), key=lambda each: sum(one.standard_deviation for one in each))
+
+    def _gaussian_request(self, table: Table, group: Columns, squared: Fraction, *, name: str) -> Request:
+        """The request whose squared Gaussian privacy is at most `squared`."""
+        probe = Request(name=name, counted=Marginal(group), noise="gaussian", scale=Fraction(1))
+        variance = request_sensitivity(table, probe) ** 2 / squared + SMOOTHING
+        return replace(probe, scale=round_up(sqrt_up(variance), places=6))
+
     def _request(self, table: Table, group: Columns, epsilon: Fraction, *, name: str) -> Request:
         probe = Request(name=name, counted=Marginal(group), noise="laplace", scale=Fraction(1))
         request = replace(probe, scale=request_sensitivity(table, probe) / epsilon)
@@ -203,6 +257,10 @@ class FieldGroups(RowOptions):
     def _threshold(self, table: Table, request: Request) -> int:
         """The least noisy value that is kept, in units of 1 / grid."""
         bins = Fraction(round(math.log10(table.cells(request.columns)) * 10**6), 10**6)
+        if request.noise == "gaussian":
+            # As likely to be reached by an empty bin as the cut of Laplace noise.
+            chance = max(math.exp(-float(self.cut * bins)) / 2, 1e-300)
+            return max(1, math.ceil(round(-NormalDist().inv_cdf(chance), 6) * float(request.scale)))
         return max(1, math.ceil(Fraction(self.cut) * request.scale * bins))
 
     def _draw_rows(self, plan: Plan, answers: tuple[Answer, ...]) -> tuple[pa.Table, dict[str, Any]]:
@@ -312,6 +370,19 @@ def _estimate_total(measurements: list[Measurement]) -> float:
     return float((sums * weights).sum() / weights.sum())
 
 
+_SPLIT = {
+    False: (
+        "Epsilon is split over the {groups} groups in {shares}; a group with share e gets noise of scale "
+        "sensitivity / e on every bin, empty or not."
+    ),
+    True: (
+        "The Gaussian privacy that epsilon and delta allow is split over the {groups} groups in {shares} of "
+        "its square. Every bin of a group, empty or not, gets Gaussian noise for its share, or Laplace noise "
+        "where the bins are too many to be listed."
+    ),
+}
+_CUT = " x scale x log10(bins), where the noise is Gaussian what it reaches with the same chance,"
+
 _SPARSE = (
     " {large} of the histograms have more than {listed:,} bins: of these, occupied bins get noise one by "
     "one, and the empty bins whose noise reaches the cut are drawn with the law they would have if each had "
@@ -328,12 +399,9 @@ _TEXTS = {
         "The groups are part of the recipe, and the bins of every histogram follow from the described "
         "domains, so laying them out costs nothing. Groups of more than one column: {several}."
     ),
-    "privatisation": (
-        "Epsilon is split over the {groups} groups in {shares}; a group with share e gets noise of scale "
-        "sensitivity / e on every bin, empty or not.{sparse}"
-    ),
+    "privatisation": ("{split}{sparse}"),
     "postprocessing": (
-        "Bins below {cut} x scale x log10(bins) are set to 0, the others rounded. The number of rows "
+        "Bins below {cut} are set to 0, the others rounded. The number of rows "
         "{count}; each group's values are dealt in the proportions of its bins and in random order, from a "
         "public seed.{numbers} All of it uses noisy counts and public facts only, so it costs nothing."
     ),

@@ -24,11 +24,13 @@ from sfumato.exact import parse_positive, round_up
 from sfumato.inference import Domain, Sparse, estimate_total, merge_measurements
 from sfumato.inference import Measurement as Noisy
 from sfumato.inference.domain import Columns
+from sfumato.inference.shrinkage import shrink_counts
 from sfumato.questions import (
     Answer,
     Ask,
     Chosen,
     ClippedMarginal,
+    IndividualCounts,
     Marginal,
     Measurement,
     NormChoice,
@@ -50,14 +52,21 @@ Norms = Fraction | Mapping[int, Fraction] | Literal["auto"] | None
 GRID = 2**10
 """Weights are whole multiples of 1 / GRID, rounded down; up to four columns that loses 0.2 % at most."""
 
+USUAL_QUANTILE = Fraction(19, 20)
+"""The share of individuals that are to be within a chosen norm, if none is stated."""
+
 _CHOICE_SHARE = Fraction(1, 50)  # of the squared Gaussian privacy, for choosing norms
-_QUANTILE = Fraction(19, 20)  # of individuals that are to be within a chosen norm
+_STIFFEST = 0.3  # of the noise: shrunk counts are no surer than this, so that a fit can still move them
 _PLACES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
     """Marginals, closed downwards, to be measured at one epsilon: `times` says how often each.
+
+    With a `quantile`, chosen norms hold fewer individuals, and the number of records is asked for as well.
+    `span` is a column and the number of its values that an individual has records in, at most: then
+    individuals are counted by their number of records in each value.
 
     Privacy: `costs` are all that will be asked, from public facts alone. A measurement has the ratio of
     sensitivity to noise of the planned `cost`, whatever its queries and its norm, and never more.
@@ -71,6 +80,8 @@ class Rounds:
     epsilon: Fraction
     delta: Fraction
     label: str = ""
+    quantile: Fraction | None = None
+    span: tuple[str, int] | None = None
 
     @property
     def choices(self) -> tuple[NormChoice, ...]:
@@ -94,7 +105,7 @@ class Rounds:
                     key=lambda columns: (domain.cells(columns), columns),
                 ),
                 norms=_list_norms(self.table.unit.max_records),
-                quantile=_QUANTILE,
+                quantile=self.quantile or USUAL_QUANTILE,
                 epsilon=epsilon,
             )
             for size in sizes
@@ -107,7 +118,7 @@ class Rounds:
         for choice in self.choices:
             left -= ask_cost(self.table, choice).mu_squared or 0
         probe = _probe(tuple(self.domain)[:1])
-        squared = sum(self.times.values()) * request_sensitivity(self.table, probe) ** 2 / left
+        squared = self.number * request_sensitivity(self.table, probe) ** 2 / left
         scale = round_up(sqrt_up(squared + SMOOTHING), places=6)
         return request_cost(self.table, replace(probe, scale=scale))
 
@@ -115,7 +126,7 @@ class Rounds:
     def costs(self) -> tuple[Cost, ...]:
         """What is charged beforehand."""
         chosen = [ask_cost(self.table, choice) for choice in self.choices]
-        return (*chosen, *[self.cost] * sum(self.times.values()))
+        return (*chosen, *[self.cost] * self.number)
 
     def check_noise(self) -> None:
         """Refuses noise that is too wide to be drawn."""
@@ -130,15 +141,18 @@ class Rounds:
     ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], Pool]:
         """The noisy sums of all rounds, from single columns upwards."""
         chosen: dict[int, Fraction] = {}
-        if self.choices:
+        blocks, pool = Blocks(self.domain), Pool(self.domain)
+        cost = self.cost
+        counted = tuple(self._calibrate(cost, request) for request in self._whole)
+        counts: tuple[Answer, ...] = ()
+        if self.choices or counted:
             progress("choosing contribution norms")
-            given = yield self.choices
-            for choice, answer in zip(self.choices, given, strict=True):
+            given = yield (*self.choices, *counted)
+            for choice, answer in zip(self.choices, given, strict=False):
                 assert isinstance(answer, Chosen)
                 chosen[len(choice.columns)] = choice.norms[answer.index]
-        blocks, pool = Blocks(self.domain), Pool(self.domain)
+            counts = given[len(self.choices) :]
         mixed: dict[Columns, Fraction] = {}
-        cost = self.cost
         sizes = sorted({len(columns) for columns in self.times})
         for size in sizes:
             marginals = [columns for columns in self.times if len(columns) == size]
@@ -165,7 +179,43 @@ class Rounds:
             if size == 1:
                 singles = merge_measurements(self.domain, pool.measurements())
                 pool.total = estimate_total(self.domain, singles)
+        pool.note(counts)
         return pool
+
+    @property
+    def _whole(self) -> tuple[Request, ...]:
+        """What is asked about all records, without noise yet: their number, and how many individuals have."""
+        asked: list[Request] = []
+        if self.quantile is not None:
+            size = self.domain[self.record_column[0]]
+            ones = np.ones(size, np.int32)
+            everything = Queries(
+                cells=size, grid=1, starts=np.array([0, size]), members=np.arange(size), weights=ones
+            )
+            counted = Marginal(self.record_column, everything)
+            asked.append(_ask(f"records{self.label}", counted))
+        if self.span is not None:
+            name, most = self.span
+            times = list_times(self.table.unit.max_records)
+            codes = np.arange(self.domain[name])
+            people = IndividualCounts(
+                columns=(name,),
+                max_cells=min(most, codes.size),
+                cells=np.repeat(codes, times.size),
+                times=np.tile(times, codes.size),
+            )
+            asked.append(_ask(f"individuals by {name} and records{self.label}", people))
+        return tuple(asked)
+
+    @property
+    def record_column(self) -> Columns:
+        """The column over which records are added up to their number."""
+        return (min(self.domain, key=lambda name: (self.domain[name], name)),)
+
+    @property
+    def number(self) -> int:
+        """How many measurements with Gaussian noise there are."""
+        return sum(self.times.values()) + len(self._whole)
 
     @property
     def _squared(self) -> Fraction:
@@ -179,11 +229,9 @@ class Rounds:
         place = list(self.times).index(columns) + 1
         first = self._calibrate(
             cost,
-            Request(
-                name=f"{place}: {' x '.join(columns)}{self.label}",
-                counted=_count(columns, expand_blocks(self.domain, columns, built), norm),
-                noise="gaussian",
-                scale=Fraction(1),
+            _ask(
+                f"{place}: {' x '.join(columns)}{self.label}",
+                _count(columns, expand_blocks(self.domain, columns, built), norm),
             ),
         )
         copies = range(2, self.times[columns] + 1)
@@ -325,11 +373,14 @@ class Pool:
     """Noisy sums, those of the same cells averaged by their precision.
 
     `total` is the number of records that single columns show, `cells` how many cells were measured one by
-    one, `flagged` how many of them were large.
+    one, `flagged` how many of them were large. `records` is the number of records without norms, if it was
+    asked for, and `people` the answer about how many records individuals have.
     """
 
     def __init__(self, domain: Domain) -> None:
         self.total, self.cells, self.flagged = 1.0, 0, 0
+        self.records: float | None = None
+        self.people: Measurement | None = None
         self._domain = domain
         self._sums: dict[tuple[Columns, Columns], _Sums] = {}
 
@@ -360,11 +411,31 @@ class Pool:
             return np.empty(0), np.empty(0)
         return known.weighted / known.precision, 1 / np.sqrt(known.precision)
 
-    def measurements(self) -> Iterator[Noisy]:
-        """All sums for inference, each over its own small marginal."""
+    def note(self, answers: Sequence[Answer]) -> None:
+        """Takes in the answers about all records together."""
+        for answer in answers:
+            assert isinstance(answer, Measurement)
+            if isinstance(answer.request.counted, IndividualCounts):
+                self.people = answer
+            else:
+                self.records = float(in_records(answer)[0][0])
+
+    @property
+    def factor(self) -> float:
+        """What makes up for the records that norms cut off: 1 if their number was not asked for."""
+        return 1.0 if self.records is None else max(1.0, self.records / self.total)
+
+    def measurements(self, *, shrunk: bool = False) -> Iterator[Noisy]:
+        """All sums for inference, each over its own small marginal; single columns may be `shrunk`."""
         for (_, columns), known in self._sums.items():
-            most = float(known.precision.max())
-            weights = np.sqrt(known.precision / most)
+            values, precision = known.weighted / known.precision, known.precision
+            if shrunk and len(columns) == 1:
+                noise = 1 / np.sqrt(precision)
+                values, sure = shrink_counts(values, noise)
+                values *= self.total / max(float(values.sum()), 1.0)
+                precision = 1 / np.clip(sure, _STIFFEST * noise, noise) ** 2
+            most = float(precision.max())
+            weights = np.sqrt(precision / most)
             queries = None
             if known.block.rows < self._domain.cells(columns) or weights.min() < 1:
                 block = known.block
@@ -372,10 +443,33 @@ class Pool:
                 queries = Sparse(starts=block.starts, members=block.members, weights=spread)
             yield Noisy(
                 columns=columns,
-                values=known.weighted / known.precision * weights,
-                sigma=1 / math.sqrt(most),
+                values=values * weights * self.factor,
+                sigma=1 / math.sqrt(most) * self.factor,
                 queries=queries,
             )
+
+
+def list_times(most: int) -> NDArray[np.int64]:
+    """Numbers of records that individuals are told apart by, from 1 to `most`, each about 5/4 of the last.
+
+    >>> list_times(20).tolist()
+    [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18]
+    """
+    times = [1]
+    while (after := max(times[-1] + 1, times[-1] * 5 // 4)) <= most:
+        times.append(after)
+    return np.array(times)
+
+
+def spread_people(people: Measurement, most: int) -> NDArray[np.float64]:
+    """Which share of individuals has 1, 2, ... records in a value of a column, by noisy counts of them."""
+    times = list_times(most)
+    noisy = people.noisy_values.reshape(-1, times.size).sum(axis=0).astype(np.float64)
+    deviation = people.request.standard_deviation * math.sqrt(people.noisy_values.size / times.size)
+    counts, _ = shrink_counts(noisy, np.full(times.size, deviation))
+    widths = np.diff(np.append(times, most + 1))
+    shares = np.repeat(counts / widths, widths)
+    return shares / shares.sum() if shares.any() else np.full(most, 1 / most)
 
 
 def parse_norms(value: object, *, where: str) -> Norms:
@@ -439,12 +533,16 @@ def _count(columns: Columns, queries: Queries, norm: Fraction | None) -> Margina
     return Marginal(columns, queries) if norm is None else ClippedMarginal(columns, norm, queries)
 
 
+def _ask(name: str, counted: Marginal | ClippedMarginal | IndividualCounts) -> Request:
+    """A request whose noise is still to be calibrated."""
+    return Request(name=name, counted=counted, noise="gaussian", scale=Fraction(1))
+
+
 def _probe(columns: Columns, norm: Fraction | None = None) -> Request:
     """A request with queries on the grid of all queries, to find sensitivities by."""
     one = np.array([0])
     queries = Queries(cells=1, grid=GRID, starts=np.array([0, 1]), members=one, weights=one + GRID)
-    counted = _count(columns, queries, norm)
-    return Request(name="noise", counted=counted, noise="gaussian", scale=Fraction(1))
+    return _ask("noise", _count(columns, queries, norm))
 
 
 def _expand(
