@@ -62,7 +62,8 @@ class Adaptive(Selection):
     `workload` says what the rows should be good for: all combinations of so many columns, 1 to 4, a list
     of {columns = [...], weight = n}, or {target = column}, for predicting a column from the others. By
     default it is 3, or 2 where that would be too many cells.
-    `model_cells` bounds the model. `public` names a table for values within bins. `rule` says how the
+    `model_cells` bounds the model. `public` names a table for values within bins, `guide` one that tells how
+    columns depend on each other, and is used as far as the records bear it out. `rule` says how the
     budget is divided: 2 by how many records there are in a cell, 1 as versions before 0.3 did.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
@@ -144,12 +145,14 @@ class Adaptive(Selection):
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
         """The model of what was chosen and measured, round by round, until the budget is spent."""
+        testing = self.split_guide(budget)
         if self.rule == 1:
             share = budget.total / (_EARLIER_ROUNDS * len(domain))
             singles = len(domain) * share * (1 - _CHOICE)
             fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
         else:
             fitting, share = yield from _measure_twice(budget, domain, label, progress)
+        yield from self.follow_guide(testing, fitting, label, most_cells=self.model_cells // 16)
         candidates = close_downwards(domain, self._find_workload(domain))
         model = fitting.fit()
         done, turn, idle = share == 0, 0, 0
@@ -235,7 +238,8 @@ class Tree(Selection):
     """Synthetic rows of a model of single columns and of a private forest of pairs.
 
     `columns` are those of the rows, by default all that have a domain; `public` names a table for
-    values within bins.
+    values within bins, `guide` one that tells how columns depend on each other, and is used as far as the
+    records bear it out.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
     delta) admits, charged before the first of them (docs/proofs/tree.md).
@@ -269,8 +273,10 @@ class Tree(Selection):
         self, budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
     ) -> Asking:
         """The model of single columns and of a private forest of pairs."""
+        testing = self.split_guide(budget)
         singles = budget.total * _TREE_SINGLES
         fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
+        yield from self.follow_guide(testing, fitting, label, most_cells=_LARGEST_PAIR)
         fitting.fit()
         edges = yield from _choose_forest(budget, fitting, domain, label, progress)
         # Where no pair is worth its noise, single columns are measured once more.

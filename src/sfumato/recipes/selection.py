@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,10 @@ from sfumato.recipes.base import (
     refuse_no_delta,
     released_names,
     stack_epsilons,
+    to_plain,
 )
+from sfumato.recipes.guide import TESTING, follow_guide, read_guide, unpack_guide
+from sfumato.recipes.public import parse_public
 from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
 from sfumato.recipes.rules import find_zeros
@@ -90,13 +93,20 @@ class Selection(RowOptions):
     """The paragraphs idea, preprocessing and privatisation of the write-up."""
 
     columns: Sequence[str] | None = None
+    guide: Any = None
 
     def __post_init__(self) -> None:
         if self.columns is not None:
             if not is_column_list(self.columns):
                 raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
             self._keep(columns=tuple(self.columns))
+        self._keep(guide=parse_public(self.guide, where=f"{self.kind}: guide", holds="codes"))
         RowOptions.__post_init__(self)
+
+    def to_record(self) -> dict[str, Any]:
+        """The recipe as a plain record; without a guide it is as earlier versions wrote it."""
+        record = RowOptions.to_record(self)
+        return record if self.guide is None else {**record, "guide": to_plain(self.guide)}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """All marginals that may be counted."""
@@ -114,6 +124,10 @@ class Selection(RowOptions):
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
         recipe = self.with_public(table, columns).with_types((table, columns))
+        if isinstance(self.guide, str):
+            recipe = replace(recipe, guide=read_guide(self.guide, table, columns))
+        if recipe.guide is not None:
+            unpack_guide(recipe.guide, domain)  # what cannot be read is refused before a charge
         refuse_no_delta(self.kind, delta)
         cells = sum(domain.cells(columns) for columns in counted)
         if cells > _MOST_COUNTED:
@@ -161,6 +175,7 @@ class Selection(RowOptions):
                     "rows": tables[-1].num_rows,
                     "cliques": [list(clique) for clique in model.tree.cliques],
                     "compressed_to": {name: sizes[name] for name in columns if sizes[name] != domain[name]},
+                    **({} if self.guide is None else {"guided": [list(each) for each in fitting.guided]}),
                 }
             )
         return Product(
@@ -175,7 +190,23 @@ class Selection(RowOptions):
         bins = describe_bins(plan.table, columns, self.within_bins, self.types)
         facts = {"columns": ", ".join(columns), "bins": bins}
         texts = {**self.texts, "postprocessing": _POSTPROCESSING}
-        return {key: text.format(**facts) for key, text in texts.items()}
+        told = {key: text.format(**facts) for key, text in texts.items()}
+        if self.guide is not None:
+            told["preprocessing"] += f" {_GUIDE_READ}"
+            told["privatisation"] += f" {_GUIDE_ASKED}"
+        return told
+
+    def split_guide(self, budget: RemainingBudget) -> RemainingBudget:
+        """The part of `budget` for asking whether the guide holds; nothing without a guide."""
+        return budget.split(Fraction(0) if self.guide is None else TESTING)
+
+    def follow_guide(
+        self, testing: RemainingBudget, fitting: Fitting, label: str, *, most_cells: int
+    ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], None]:
+        """Lets fits begin at the guide, if there is one, as far as what `testing` pays for bears it out."""
+        if self.guide is not None:
+            allowed = self.list_counted(fitting.compression.full)
+            yield from follow_guide(self.guide, testing, fitting, allowed, label=label, most_cells=most_cells)
 
     def _draw(
         self, table: Table, columns: Columns, model: Model, compression: Compression | None, *, rows: int
@@ -210,6 +241,13 @@ class RemainingBudget:
         self.table = table
         self.total = mu_squared
         self.left = mu_squared
+
+    def split(self, part: Fraction) -> RemainingBudget:
+        """A budget of its own with this part of the whole, which is deducted here."""
+        amount = self.total * part
+        self.total -= amount
+        self.left -= amount
+        return RemainingBudget(self.table, mu_squared=amount)
 
     def spend(self, ask: Ask) -> Ask:
         """The question, its cost deducted."""
@@ -263,6 +301,7 @@ class Fitting:
         self.domain = self.compression.domain
         self.noisy = [self.compression.single(name, *self.known[name]) for name in domain]
         self.model: Model | None = None
+        self.guided: tuple[Columns, ...] = ()
         self.progress = progress
 
     @property
@@ -290,11 +329,15 @@ class Fitting:
             name, fresh = answer.request.columns[0], in_records(answer)
             self.known[name] = _average(self.known[name], fresh) if name in self.known else fresh
 
+    def begin(self, model: Model | None) -> None:
+        """Lets the next fit begin at `model`, whose cliques later models hold; None is the uniform one."""
+        self.model, self.guided = model, () if model is None else model.tree.cliques
+
     def fit(self, *, effort: int = 1) -> Model:
         """The model of all measurements, from the last one on."""
         parts = merge_measurements(self.domain, self.noisy)
-        impossible = [columns for columns, _ in self.zeros]
-        tree = build_tree(self.domain, [*(part.columns for part in parts), *impossible], limit=LARGEST_TREE)
+        held = [*(part.columns for part in parts), *(columns for columns, _ in self.zeros), *self.guided]
+        tree = build_tree(self.domain, held, limit=LARGEST_TREE)
         total = estimate_total(self.domain, parts)
         self.model = fit_model(
             tree,
@@ -342,6 +385,7 @@ class Compression:
             sizes[name] = int(kept.size) + 1
         self.domain = Domain(sizes)
         self._shrinks = shrink
+        self.expected: dict[str, NDArray[np.float64]] = {}
         self.share_out(singles)
 
     def share_out(self, singles: Mapping[str, tuple[NDArray[np.float64], float]]) -> None:
@@ -349,7 +393,10 @@ class Compression:
         for name, codes in self.maps.items():
             rare = np.flatnonzero(codes == self.domain[name] - 1)
             values, sigma = singles[name]
-            seen = _shrink(values[rare], sigma) if self._shrinks else values[rare]
+            seen = values[rare]
+            if self._shrinks:
+                expected = self.expected.get(name)
+                seen = _shrink(seen, sigma, None if expected is None else expected[rare])
             self.shares[name] = (rare, np.maximum(seen, 0.0))
 
     def queries(self, columns: Columns) -> Queries | None:
@@ -439,12 +486,22 @@ def _average(
     return one[0] * (both / variances[0]) + other[0] * (both / variances[1]), math.sqrt(both)
 
 
-def _shrink(values: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-    """Noisy values, drawn to their mean by the part of their variance that is noise."""
-    mean = float(values.mean())
-    variance = float(((values - mean) ** 2).sum()) / max(1, values.size - 1)
+def _shrink(
+    values: NDArray[np.float64], sigma: float, expected: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Noisy values, drawn to their centre by the part of their variance that is noise.
+
+    The centre is their mean or, if that is nearer, their sum in the proportions that are `expected`.
+    """
+    centre: NDArray[np.float64] | float = float(values.mean())
+    distance = float(((values - centre) ** 2).sum())
+    if expected is not None and expected.sum() > 0:
+        other = expected * (max(0.0, float(values.sum())) / expected.sum())
+        if float(((values - other) ** 2).sum()) < distance:
+            centre, distance = other, float(((values - other) ** 2).sum())
+    variance = distance / max(1, values.size - 1)
     part = max(0.0, 1 - sigma**2 / variance) if variance > 0 else 0.0
-    return mean + part * (values - mean)
+    return np.asarray(centre + part * (values - centre))
 
 
 def measure_singles(
@@ -512,4 +569,13 @@ _POSTPROCESSING = (
     "Values too rare to be told from noise are joined, and rows are spread over them again in the "
     "proportions that their noisy counts have. Rows are drawn from the model from a public seed. {bins} All "
     "of it uses noisy answers and public facts only, so it costs nothing."
+)
+_GUIDE_READ = (
+    "A public table, the guide, is read before any record: it tells which pairs of columns depend on each "
+    "other, and how."
+)
+_GUIDE_ASKED = (
+    "A fortieth of the budget goes to the guide: for each of its pairs one sum of counts, with signs, is "
+    "measured with Gaussian noise once single columns are. It tells whether the records are rather as the "
+    "guide says or as independent columns would be. Fits begin at the model of the pairs that hold."
 )
