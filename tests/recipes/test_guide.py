@@ -12,7 +12,8 @@ from sfumato.inference import Domain
 from sfumato.questions import ask_cost, request_sensitivity
 from sfumato.recipes import Adaptive, Tree, parse_record
 from sfumato.recipes.guide import TESTING, _find_edges, _weigh_trust
-from sfumato.schema import read_project
+from sfumato.recipes.public import encode_public
+from sfumato.schema import parse_column, read_project
 
 BOTH = pytest.mark.parametrize("recipe", [Adaptive, Tree], ids=["adaptive", "tree"])
 SIZES = {"a": 12, "b": 12, "c": 12, "d": 4}
@@ -182,3 +183,9 @@ def test_trust_is_drawn_to_its_mean_by_its_noise(ask):
     assert np.allclose(sure, wanted, atol=1e-3)
     faint = _weigh_trust(asked, given - 0.5 * sigma, np.full(len(asked), sigma))
     assert np.allclose(faint, 0.5, atol=1e-6), "pairs that differ by no more than noise are as their mean"
+
+
+def test_dates_of_a_public_table_are_read_as_the_column_writes_them():
+    column = parse_column("m", {"from": "day", "period": "month", "format": "%d.%m.%Y"})
+    rows = pa.table({"day": ["31.12.2024", "1.2.2024", "2024-05-01", None]})
+    assert encode_public(column, rows).tolist() == [11, 1, -1, -1]
