@@ -63,7 +63,8 @@ class Adaptive(Selection):
     of {columns = [...], weight = n}, or {target = column}, for predicting a column from the others. By
     default it is 3, or 2 where that would be too many cells.
     `model_cells` bounds the model. `public` names a table for values within bins, `guide` one that tells how
-    columns depend on each other, and is used as far as the records bear it out. `rule` says how the
+    columns depend on each other, and is used as far as the records bear it out. `bins` names columns with
+    bounds and without a domain, and how many bins the records choose for each. `rule` says how the
     budget is divided: 2 by how many records there are in a cell, 1 as versions before 0.3 did.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
@@ -149,9 +150,11 @@ class Adaptive(Selection):
         if self.rule == 1:
             share = budget.total / (_EARLIER_ROUNDS * len(domain))
             singles = len(domain) * share * (1 - _CHOICE)
-            fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
+            fitting = yield from measure_singles(
+                budget, domain, singles, label=label, progress=progress, bins=self.bins
+            )
         else:
-            fitting, share = yield from _measure_twice(budget, domain, label, progress)
+            fitting, share = yield from _measure_twice(budget, domain, label, progress, self.bins)
         yield from self.follow_guide(testing, fitting, label, most_cells=self.model_cells // 16)
         candidates = close_downwards(domain, self._find_workload(domain))
         model = fitting.fit()
@@ -239,7 +242,8 @@ class Tree(Selection):
 
     `columns` are those of the rows, by default all that have a domain; `public` names a table for
     values within bins, `guide` one that tells how columns depend on each other, and is used as far as the
-    records bear it out.
+    records bear it out. `bins` names columns with bounds and without a domain, and how many bins the records
+    choose for each.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
     delta) admits, charged before the first of them (docs/proofs/tree.md).
@@ -275,7 +279,9 @@ class Tree(Selection):
         """The model of single columns and of a private forest of pairs."""
         testing = self.split_guide(budget)
         singles = budget.total * _TREE_SINGLES
-        fitting = yield from measure_singles(budget, domain, singles, label=label, progress=progress)
+        fitting = yield from measure_singles(
+            budget, domain, singles, label=label, progress=progress, bins=self.bins
+        )
         yield from self.follow_guide(testing, fitting, label, most_cells=_LARGEST_PAIR)
         fitting.fit()
         edges = yield from _choose_forest(budget, fitting, domain, label, progress)
@@ -383,7 +389,11 @@ def _offer_marginals(
 
 
 def _measure_twice(
-    budget: RemainingBudget, domain: Domain, label: str, progress: Callable[[str], None]
+    budget: RemainingBudget,
+    domain: Domain,
+    label: str,
+    progress: Callable[[str], None],
+    bins: Mapping[str, int] | None,
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], tuple[Fitting, Fraction]]:
     """A fitting of single columns, measured twice, and the share of a round; zero if no pair is worth one.
 
@@ -398,7 +408,7 @@ def _measure_twice(
     first = budget.total * _FIRST / len(domain)
     asks = [budget.calibrate_request(f"{label}{name}", (name,), first) for name in domain]
     answers = yield tuple(budget.spend(ask) for ask in asks)
-    fitting = Fitting(budget.table, domain, answers, progress, shrink=True)
+    fitting = Fitting(budget.table, domain, answers, progress, shrink=True, bins=bins)
     sizes = fitting.domain
     wide = [math.log(sizes[name]) for name in domain if sizes[name] > 1]
     typical = math.exp(2 * sum(wide) / len(wide)) if len(wide) > 1 else 1.0
@@ -420,7 +430,7 @@ def _measure_twice(
             for name, part in more.items()
         ]
         answers += yield tuple(budget.spend(ask) for ask in asks)
-        fitting = Fitting(budget.table, domain, answers, progress, shrink=True)
+        fitting = Fitting(budget.table, domain, answers, progress, shrink=True, bins=bins)
     return fitting, min(share / (1 - _CHOICE), budget.left) if rounds else Fraction(0)
 
 

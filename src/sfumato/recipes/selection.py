@@ -63,13 +63,14 @@ from sfumato.recipes.base import (
     to_plain,
 )
 from sfumato.recipes.guide import TESTING, follow_guide, read_guide, unpack_guide
+from sfumato.recipes.private_bins import describe_grids, join_cells, parse_bins
 from sfumato.recipes.public import parse_public
 from sfumato.recipes.repair import draw_obeying, turn_seed
 from sfumato.recipes.rows import RowOptions, build_rows, describe_bins, model_domain
 from sfumato.recipes.rules import find_zeros
 
 if TYPE_CHECKING:
-    from sfumato.schema import Table
+    from sfumato.schema import Column, Table
 
 Asking = Generator[tuple[Ask, ...], tuple[Answer, ...], "Fitting"]
 
@@ -78,6 +79,7 @@ _LEAST = Fraction(1, 10**5)
 _MOST_COUNTED = 2**27
 _MOST_ROWS = 2**24  # that noise may ask for; a recipe may state more
 _WHOLE = 2**21  # cells up to which a model is released over the full domain
+_TURNS = 2**20  # of draws, for each group of joined values of a column
 _RARE = 3.0  # standard deviations of a count's noise, below which a value is rare
 _EFFORT = 4 * 10**7  # cells that a fit between two rounds may touch
 
@@ -94,19 +96,22 @@ class Selection(RowOptions):
 
     columns: Sequence[str] | None = None
     guide: Any = None
+    bins: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.columns is not None:
             if not is_column_list(self.columns):
                 raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
             self._keep(columns=tuple(self.columns))
+        self._keep(bins=parse_bins(self.bins, kind=self.kind))
         self._keep(guide=parse_public(self.guide, where=f"{self.kind}: guide", holds="codes"))
         RowOptions.__post_init__(self)
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; without a guide it is as earlier versions wrote it."""
-        record = RowOptions.to_record(self)
-        return record if self.guide is None else {**record, "guide": to_plain(self.guide)}
+        """The recipe as a plain record; without a guide and bins it is as earlier versions wrote it."""
+        given = {"guide": self.guide, "bins": self.bins}
+        added = {key: to_plain(value) for key, value in given.items() if value is not None}
+        return {**RowOptions.to_record(self), **added}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """All marginals that may be counted."""
@@ -120,7 +125,10 @@ class Selection(RowOptions):
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
         """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
+        table = describe_grids(table, self.bins, kind=self.kind)
         columns = self._find_columns(table)
+        if not set(self.bins or ()) <= set(columns):
+            raise RecipeError(f"{self.kind}: bins names a column that the rows do not have")
         domain = model_domain(table, columns)
         counted = self.list_counted(domain)
         recipe = self.with_public(table, columns).with_types((table, columns))
@@ -191,6 +199,8 @@ class Selection(RowOptions):
         facts = {"columns": ", ".join(columns), "bins": bins}
         texts = {**self.texts, "postprocessing": _POSTPROCESSING}
         told = {key: text.format(**facts) for key, text in texts.items()}
+        if self.bins:
+            told["postprocessing"] = _BINS.format(", ".join(self.bins)) + told["postprocessing"]
         if self.guide is not None:
             told["preprocessing"] += f" {_GUIDE_READ}"
             told["privatisation"] += f" {_GUIDE_ASKED}"
@@ -289,6 +299,7 @@ class Fitting:
         progress: Callable[[str], None],
         *,
         shrink: bool = False,
+        bins: Mapping[str, int] | None = None,
     ) -> None:
         self.known: dict[str, tuple[NDArray[np.float64], float]] = {}
         self._average(singles)
@@ -297,7 +308,8 @@ class Fitting:
             for columns, mask in find_zeros(table, tuple(domain))
         ]
         whole = {name for columns, _ in self.zeros for name in columns}
-        self.compression = Compression(domain, self.known, whole=whole, shrink=shrink)
+        grids = {name: (count, table.column(name)) for name, count in (bins or {}).items()}
+        self.compression = Compression(domain, self.known, whole=whole, shrink=shrink, grids=grids)
         self.domain = self.compression.domain
         self.noisy = [self.compression.single(name, *self.known[name]) for name in domain]
         self.model: Model | None = None
@@ -354,9 +366,10 @@ class Fitting:
 class Compression:
     """For every column with rare values, a smaller one in which they are the last value together.
 
-    Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion rare values were
+    Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion joined values were
     seen, for rows to be spread over them again: with `shrink`, drawn to their mean as far as they differ by
-    no more than noise (James and Stein 1961). Columns in `whole` stay as they are.
+    no more than noise (James and Stein 1961). Columns in `whole` stay as they are. Of the cells of `grids`
+    neighbours are joined to so many bins.
     """
 
     def __init__(
@@ -366,15 +379,22 @@ class Compression:
         *,
         whole: Collection[str] = (),
         shrink: bool = False,
+        grids: Mapping[str, tuple[int, Column]] | None = None,
     ) -> None:
         self.full = domain
         self.maps: dict[str, NDArray[np.int64]] = {}
-        self.shares: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        self.shares: dict[str, list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]] = {}
         sizes: dict[str, int] = {}
         self._queries: dict[Columns, Queries | None] = {}
         for name, size in domain.items():
             sizes[name] = size
             values, sigma = singles[name]
+            if grids and name in grids:
+                count, column = grids[name]
+                cells = size - len(column.extras)
+                self.maps[name] = join_cells(values, sigma, bins=count, cells=cells)
+                sizes[name] = int(self.maps[name].max()) + 1
+                continue
             rare = np.flatnonzero(values < _RARE * sigma)
             if rare.size < 2 or name in whole:
                 continue
@@ -391,13 +411,15 @@ class Compression:
     def share_out(self, singles: Mapping[str, tuple[NDArray[np.float64], float]]) -> None:
         """Takes the proportions of joined values from measurements of single columns."""
         for name, codes in self.maps.items():
-            rare = np.flatnonzero(codes == self.domain[name] - 1)
             values, sigma = singles[name]
-            seen = values[rare]
-            if self._shrinks:
-                expected = self.expected.get(name)
-                seen = _shrink(seen, sigma, None if expected is None else expected[rare])
-            self.shares[name] = (rare, np.maximum(seen, 0.0))
+            self.shares[name] = []
+            for code in np.flatnonzero(np.bincount(codes) > 1).tolist():
+                joined = np.flatnonzero(codes == code)
+                seen = values[joined]
+                if self._shrinks:
+                    expected = self.expected.get(name)
+                    seen = _shrink(seen, sigma, None if expected is None else expected[joined])
+                self.shares[name].append((code, joined, np.maximum(seen, 0.0)))
 
     def queries(self, columns: Columns) -> Queries | None:
         """The sums over the marginal of `columns` that are the compressed one; None if they are equal."""
@@ -426,13 +448,13 @@ class Compression:
             if name not in self.maps:
                 expanded[name] = column
                 continue
-            rare, shares = self.shares[name]
-            back = np.full(self.domain[name], -1, np.int64)
-            kept = np.flatnonzero(self.maps[name] < self.domain[name] - 1)
-            back[self.maps[name][kept]] = kept
+            back = np.empty(self.domain[name], np.int64)
+            back[self.maps[name][::-1]] = np.arange(self.full[name])[::-1]  # the first value of each
             values = back[column]
-            missing = np.flatnonzero(values < 0)
-            values[missing] = rare[draw_codes(shares, missing.size, seed=seed, turn=turn)]
+            for place, (code, joined, shares) in enumerate(self.shares[name]):
+                rows = np.flatnonzero(column == code)
+                drawn = draw_codes(shares, rows.size, seed=seed, turn=turn + _TURNS * place)
+                values[rows] = joined[drawn]
             expanded[name] = values
         return expanded
 
@@ -456,10 +478,10 @@ class Compression:
 
     def _parts(self, name: str) -> NDArray[np.float64]:
         """For every value of the full column, its part of the value it became."""
-        rare, shares = self.shares[name]
         parts = np.ones(self.full[name])
-        total = float(shares.sum())
-        parts[rare] = shares / total if total > 0 else 1 / rare.size
+        for _, joined, shares in self.shares[name]:
+            total = float(shares.sum())
+            parts[joined] = shares / total if total > 0 else 1 / joined.size
         return parts
 
     def _sum_joined(self, columns: Columns) -> Queries | None:
@@ -511,15 +533,17 @@ def measure_singles(
     *,
     label: str,
     progress: Callable[[str], None],
+    bins: Mapping[str, int] | None = None,
 ) -> Asking:
     """A fitting of every single column of `domain`, measured for `mu_squared` of `budget` in all.
 
-    Names of measurements begin with `label`; `progress` is called with each stage of the fit.
+    Names of measurements begin with `label`; `progress` is called with each stage of the fit. `bins` are
+    those that the records choose.
     """
     share = mu_squared / len(domain)
     asks = [budget.calibrate_request(f"{label}{name}", (name,), share) for name in domain]
     answers = yield tuple(budget.spend(ask) for ask in asks)
-    return Fitting(budget.table, domain, answers, progress)
+    return Fitting(budget.table, domain, answers, progress, bins=bins)
 
 
 def noise_distance(sigma: float, cells: int) -> float:
@@ -569,6 +593,10 @@ _POSTPROCESSING = (
     "Values too rare to be told from noise are joined, and rows are spread over them again in the "
     "proportions that their noisy counts have. Rows are drawn from the model from a public seed. {bins} All "
     "of it uses noisy answers and public facts only, so it costs nothing."
+)
+_BINS = (
+    "Columns without a domain ({}) are measured on a public grid between their bounds; neighbouring cells "
+    "are joined to bins between noisy quantiles, over which marginals are measured. "
 )
 _GUIDE_READ = (
     "A public table, the guide, is read before any record: it tells which pairs of columns depend on each "
