@@ -1,14 +1,15 @@
 """The recipe `adaptive`: its workload, its rounds, and how large its model may grow."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import sfumato as sf
 from sfumato.inference import Domain, unpack_models
-from sfumato.questions import Candidate, Choice, Chosen, Measurement, ask_cost
-from sfumato.recipes import Adaptive, parse_record
+from sfumato.questions import Candidate, Choice, Chosen, Measurement, ask_cost, request_size
+from sfumato.recipes import Adaptive, Tree, parse_record
 from sfumato.recipes.adaptive import all_subsets, close_downwards
 from sfumato.recipes.selection import RemainingBudget
 from sfumato.schema import parse_table, read_project
@@ -215,14 +216,16 @@ def test_columns_are_measured_by_their_sizes():
     assert "again: c3" not in names, "a column of one value has nothing more to tell"
 
 
+@pytest.mark.parametrize("recipe", [Adaptive, Tree])
 @pytest.mark.parametrize("rule", [0, 3, 1.5, True, "2"])
-def test_a_rule_that_is_none_is_refused(rule):
+def test_a_rule_that_is_none_is_refused(recipe, rule):
     with pytest.raises(sf.RecipeError, match="rule"):
-        Adaptive(table="t", rule=rule)
+        recipe(table="t", rule=rule)
 
 
-def test_the_rule_of_earlier_versions_is_not_stated_and_reads_back():
-    earlier, now = Adaptive(table="t", rule=1), Adaptive(table="t")
+@pytest.mark.parametrize("recipe", [Adaptive, Tree])
+def test_the_rule_of_earlier_versions_is_not_stated_and_reads_back(recipe):
+    earlier, now = recipe(table="t", rule=1), recipe(table="t")
     assert "rule" not in earlier.to_record()
     assert now.to_record()["rule"] == 2
     assert (parse_record(earlier.to_record()), parse_record(now.to_record())) == (earlier, now)
@@ -308,3 +311,66 @@ def test_a_small_table_of_many_columns_is_hardly_worse_than_independent_columns(
             errors["adaptive"].append(np.abs(made / made.sum() - truth).sum())
             errors["independent"].append(np.abs(product - truth).sum())
     assert np.mean(errors["adaptive"]) <= 1.1 * np.mean(errors["independent"])
+
+
+def list_choices(plan, *, records=10**6):
+    """The choices of a run that is told of even counts, the first candidate always being chosen."""
+    table, run, choices = plan.table, plan.recipe.run(plan, progress=lambda _: None), []
+    batch = next(run)
+    try:
+        while True:
+            answers = []
+            for ask in batch:
+                if isinstance(ask, Choice):
+                    choices.append(ask)
+                    answers.append(Chosen(choice=ask, index=0))
+                    continue
+                cells = request_size(table, ask)
+                answers.append(
+                    Measurement(request=ask, noisy_values=np.full(cells, records // cells), grid=1)
+                )
+            batch = run.send(tuple(answers))
+    except StopIteration:
+        return choices
+
+
+def plan_binary(recipe, count):
+    columns = {f"c{place}": {"values": ["a", "b"]} for place in range(count)}
+    table = parse_table("t", {"source": "t.parquet", "unit": "row", "columns": columns})
+    return recipe(table="t").plan(table, epsilons=(Fraction(1),), delta=Fraction(1, 10**9))
+
+
+def test_a_tree_grows_out_of_its_smallest_part():
+    parts = [{f"c{place}"} for place in range(9)]
+    for choice in list_choices(plan_binary(Tree, 9)):
+        pairs = [set(each.columns) for each in choice.candidates]
+        left = [part for part in parts if all(len(part & pair) == 1 for pair in pairs)]
+        smallest = min(left, key=len)
+        assert len(smallest) == min(map(len, parts))
+        assert len(pairs) == len(smallest) * (9 - len(smallest)), "every pair that leads out of it competes"
+        (other,) = (part for part in parts if part is not smallest and part & pairs[0])
+        parts = [part for part in parts if part not in (smallest, other)] + [smallest | other]
+    assert parts == [{f"c{place}" for place in range(9)}]
+
+
+def test_of_very_many_candidates_a_part_competes_and_single_columns_always(monkeypatch):
+    whole = list_choices(plan_binary(Adaptive, 6))[0].candidates
+    monkeypatch.setattr("sfumato.recipes.adaptive._COMPETING", 10)
+    choices = list_choices(plan_binary(Adaptive, 6))
+    offers = [{each.columns for each in choice.candidates} for choice in choices]
+    singles = {(f"c{place}",) for place in range(6)}
+    assert all(singles <= offer for offer in offers)
+    assert all(len(offer - singles) <= 10 for offer in offers)
+    assert {each.columns for each in whole} <= set().union(*offers), "all have their turn"
+
+
+def test_in_wide_tables_rounds_share_a_fit_and_none_is_measured_twice_before_it(monkeypatch):
+    monkeypatch.setattr("sfumato.recipes.adaptive._FITTED", 2)
+    together = list_choices(plan_binary(Adaptive, 6), records=20_000)
+    fits = {id(choice.candidates[-1]) for choice in together}
+    assert len(together) / 3 <= len(fits) < len(together) / 2
+    for before, after in pairwise(together):
+        if after.candidates[-1] is before.candidates[-1]:
+            assert after.candidates == before.candidates[1:], (
+                "the chosen one is out, the others are as before"
+            )

@@ -84,7 +84,8 @@ class _Answering:
         """
         counted = self._true_counts
         for part in dict.fromkeys(map(find_part, asks)):
-            counted = counted | self._read_part(part, [ask for ask in asks if find_part(ask) == part])
+            fresh = self._read_part(part, [ask for ask in asks if find_part(ask) == part])
+            counted = counted | fresh if fresh else counted
         for ask in asks:  # a network asks again and again of the same records
             counts = ask.counted if isinstance(ask, Request) else None
             if not isinstance(counts, Gradients):
@@ -94,12 +95,21 @@ class _Answering:
                 table = self._tables[key[0]]
                 read = self._engine.read_records(table, counts.columns, progress=self._show)
                 self._true_records = {key: read}
-        self._true_counts = {each: counts for each, counts in counted.items() if _is_asked_again(each[1])}
+        if counted is not self._true_counts:
+            self._true_counts = {each: true for each, true in counted.items() if _is_asked_again(each[1])}
         return counted
+
+    def _list_unscored(self, ask: Ask) -> tuple[Question, ...]:
+        """What an engine counts for `ask`; candidates that competed before are known."""
+        if isinstance(ask, Choice) and self._true_scores:
+            known = self._true_scores
+            fresh = (each for each in ask.candidates if (ask.part, id(each)) not in known)
+            return tuple(Marginal(each.columns) for each in fresh)
+        return _list_questions(ask)
 
     def _read_part(self, part: Part | None, asks: list[Ask]) -> Exact:
         plan, known = self._plan, self._true_counts
-        needed = [question for ask in asks for question in _list_questions(ask)]
+        needed = [question for ask in asks for question in self._list_unscored(ask)]
         cells = [each for each in needed if isinstance(each, Marginal | OccupiedCells)]
         if any((part, each) not in known for each in cells):
             needed += [*map(Marginal, plan.marginals), *map(OccupiedCells, plan.occupied)]
@@ -138,16 +148,16 @@ class _Answering:
         return Chosen(choice=choice, index=int(drawn[0]))
 
     def _score(self, choice: Choice, true_counts: Exact) -> list[int]:
-        """The scores of a choice; a candidate that competed in the last choice keeps the one it had."""
-        before, scores = self._true_scores, []
-        self._true_scores = {}
-        for each in choice.candidates:
-            # The candidate is kept beside its score, so that no other has its id.
-            key = (choice.part, id(each))
-            known = before.get(key) or (each, each.score(self._sum(each, choice.part, true_counts)))
-            self._true_scores[key] = known
-            scores.append(known[1])
-        return scores
+        """The scores of a choice; a candidate that competed before keeps the one it had."""
+        # The candidate is kept beside its score, so that no other has its id.
+        keys = [(choice.part, id(each)) for each in choice.candidates]
+        if not any(key in self._true_scores for key in keys):
+            self._true_scores = {}  # a recipe that makes its candidates anew has done with the old ones
+        for key, each in zip(keys, choice.candidates, strict=True):
+            if key not in self._true_scores:
+                score = each.score(self._sum(each, choice.part, true_counts))
+                self._true_scores[key] = (each, score)
+        return [self._true_scores[key][1] for key in keys]
 
     def _add_noise(self, request: Request, true_counts: TrueCounts, noise: NoiseSource) -> Measurement:
         table, values, cells = self._plan.table, true_counts.true_values, true_counts.cells

@@ -8,6 +8,7 @@ drawn here too, from public seeds.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -179,8 +180,9 @@ class Elimination:
         """The same for columns of one component."""
         query = set(columns)
         cliques = self._tree.cliques
-        best = max(len(query & set(clique)) for clique in cliques)
-        roots = [place for place, clique in enumerate(cliques) if len(query & set(clique)) == best]
+        shared = Counter(place for name in columns for place in self._tree.holding[name])
+        best = max(shared.values())
+        roots = [place for place, count in shared.items() if count == best]
         root = min(roots, key=lambda place: (self._distance(place, query), place))
         if self._peak(root, -1, columns) > _LARGE:
             component = self._component[columns[0]]

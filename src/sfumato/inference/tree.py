@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,15 @@ class Tree:
     cliques: tuple[Columns, ...]
     parents: tuple[int, ...]
     separators: tuple[Columns, ...]
+    holding: dict[str, list[int]] = field(init=False, compare=False, repr=False)
+    """For every column, the places of the cliques that hold it."""
+
+    def __post_init__(self) -> None:
+        holding: dict[str, list[int]] = {}
+        for place, clique in enumerate(self.cliques):
+            for name in clique:
+                holding.setdefault(name, []).append(place)
+        object.__setattr__(self, "holding", holding)
 
     @property
     def cells(self) -> int:
@@ -46,8 +55,8 @@ class Tree:
 
     def home(self, columns: Iterable[str]) -> int | None:
         """The place of the smallest clique that holds `columns`, if one does."""
-        names = set(columns)
-        holding = [place for place, clique in enumerate(self.cliques) if names <= set(clique)]
+        first, *others = (self.holding[name] for name in columns)
+        holding = [place for place in first if all(place in each for each in others)]
         return min(holding, key=lambda place: self.domain.cells(self.cliques[place]), default=None)
 
 

@@ -11,11 +11,11 @@ MST (McKenna, Miklau and Sheldon 2021): single columns, and pairs of columns tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from sfumato.errors import RecipeError
 from sfumato.exact import parse_whole
 from sfumato.inference import LARGEST_TREE, Domain, Growth, tree_cells
 from sfumato.inference.domain import Columns
-from sfumato.questions import Answer, Ask, Choice, Chosen
+from sfumato.questions import Answer, Ask, Candidate, Choice, Chosen
 from sfumato.recipes.base import Plan, is_column_list
 from sfumato.recipes.selection import (
     Asking,
@@ -35,9 +35,6 @@ from sfumato.recipes.selection import (
     offer_marginal,
 )
 
-if TYPE_CHECKING:
-    from sfumato.schema import Table
-
 # Shares of a budget were set by hand; they move accuracy, never what is charged.
 _CHOICE = Fraction(1, 10)  # of the budget of a round, for choosing
 _FIRST = Fraction(1, 12)  # of the whole budget, for a first look at single columns
@@ -45,6 +42,8 @@ _FINE = 64  # numbers of shares are whole multiples of 1 / _FINE, the same on ev
 _MANY = 2**12  # candidates beyond which those compete that the model nearly holds
 _EARLIER_ROUNDS = 12  # per column, by rule 1
 _LAST = {1: 16, 2: 8}  # rounds that the noise of late rounds leaves budget for, by rule
+_FITTED = 128  # columns up to which the model is fitted after every round
+_COMPETING = 2**14  # candidates of one choice
 _LARGEST_MARGINAL = 2**18
 _COMBINATIONS = 2**14  # triples from which only pairs are the default workload
 _COUNTED = 2**25  # cells of all marginals together from which only pairs are the default workload
@@ -78,7 +77,6 @@ class Adaptive(Selection):
     record_keys: ClassVar[Columns] = (
         "table", "columns", "workload", "model_cells", "public", "seed", "rows", "rule"
     )  # fmt: skip
-    unstated: ClassVar[Mapping[str, Any]] = {**Selection.unstated, "rule": 1}
     texts: ClassVar[Mapping[str, str]] = {
         "idea": (
             "The release is a table of synthetic rows with the columns {columns}. A graphical model is "
@@ -102,30 +100,12 @@ class Adaptive(Selection):
 
     workload: Any = None
     model_cells: int = 2**21
-    rule: int = 2
 
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
         self._keep(workload=_parse_workload(self.workload))
         cells = parse_whole(self.model_cells, name="adaptive: model_cells", high=LARGEST_TREE)
         self._keep(model_cells=cells)
-        parse_whole(self.rule, name="adaptive: rule", high=2)
-
-    def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One allowance per epsilon; what was measured by the first rule is the same question."""
-        plan = Selection.plan(self, table, epsilons=epsilons, delta=delta)
-        if self.rule == 1:
-            return plan
-        assert isinstance(plan.recipe, Adaptive)
-        earlier = replace(plan.recipe, rule=1)
-        return replace(plan, earlier=earlier.plan(table, epsilons=epsilons, delta=delta))
-
-    def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; the first rule is the one that is not stated."""
-        record = Selection.to_record(self)
-        if self.rule == 1:
-            del record["rule"]
-        return record
 
     def describe(self, plan: Plan) -> dict[str, str]:
         """The paragraphs of the privacy write-up that are this recipe's own."""
@@ -161,6 +141,10 @@ class Adaptive(Selection):
         done, turn, idle = share == 0, 0, 0
         if done:
             fitting.fit(effort=4)
+        # A wide table has at least as many rounds as columns, so several are measured for every fit.
+        together = 1 if self.rule == 1 else -(-len(domain) // _FITTED)
+        offered: tuple[Candidate, ...] = ()
+        measured: list[Columns] = []
         while not done:
             turn += 1
             if budget.left < 2 * share:
@@ -168,32 +152,44 @@ class Adaptive(Selection):
             sigma = budget.noise_deviation(share * (1 - _CHOICE))
             # The model may grow in step with what is spent, so that early rounds are fast.
             spent = 1 - float(budget.left / budget.total)
-            choice = _offer_marginals(
-                f"{label}choice {turn}",
+            model_cells = max(round(self.model_cells * max(spent, 0.02)), model.tree.cells)
+            held = model.tree.cliques
+            offered = offered or _offer_marginals(
                 fitting,
                 candidates,
+                turn=turn,
                 grid=budget.table.grid,
                 sigma=sigma,
-                model_cells=max(round(self.model_cells * max(spent, 0.02)), model.tree.cells),
-                epsilon=budget.calibrate_choice(share * _CHOICE),
+                model_cells=model_cells,
                 rule=self.rule,
+            )
+            choice = Choice(
+                name=f"{label}choice {turn}",
+                candidates=offered,
+                epsilon=budget.calibrate_choice(share * _CHOICE),
             )
             (chosen,) = yield (budget.spend(choice),)
             assert isinstance(chosen, Chosen)
             columns = choice.candidates[chosen.index].columns
-            ask = budget.calibrate_request(
-                f"{label}round {turn}: {' x '.join(columns)}",
-                columns,
-                budget.left if done else share * (1 - _CHOICE),
-                queries=fitting.compression.queries(columns),
-            )
-            answers = yield (budget.spend(ask),)
-            before = model.flat_marginal(columns)
-            fitting.add(answers)
+            offered = tuple(each for each in offered if each.columns != columns)
+            if not measured or tree_cells(fitting.domain, [*held, *measured, columns]) <= model_cells:
+                ask = budget.calibrate_request(
+                    f"{label}round {turn}: {' x '.join(columns)}",
+                    columns,
+                    budget.left if done else share * (1 - _CHOICE),
+                    queries=fitting.compression.queries(columns),
+                )
+                answers = yield (budget.spend(ask),)
+                fitting.add(answers)
+                progress(f"round {turn}: {' x '.join(columns)}, {float(budget.left / budget.total):.0%} left")
+                measured.append(columns)
+                if offered and len(measured) < together and not done:
+                    continue
+            before = {each: model.flat_marginal(each) for each in measured}
             model = fitting.fit(effort=4 if done else 1)
-            moved = float(np.abs(model.flat_marginal(columns) - before).sum())
-            progress(f"round {turn}: {' x '.join(columns)}, {float(budget.left / budget.total):.0%} left")
-            idle = idle + 1 if moved <= noise_distance(sigma, before.size) else 0
+            moved = sum(float(np.abs(model.flat_marginal(each) - before[each]).sum()) for each in before)
+            noise = noise_distance(sigma, sum(each.size for each in before.values()))
+            idle, offered, measured = idle + 1 if moved <= noise else 0, (), []
             if done or not idle:
                 continue
             most = budget.left / _LAST[self.rule]
@@ -243,7 +239,8 @@ class Tree(Selection):
     `columns` are those of the rows, by default all that have a domain; `public` names a table for
     values within bins, `guide` one that tells how columns depend on each other, and is used as far as the
     records bear it out. `bins` names columns with bounds and without a domain, and how many bins the records
-    choose for each.
+    choose for each. `rule` says which pairs compete: 2 those that lead out of the smallest part of the
+    forest, 1 all that join two parts, as versions before 0.3 did.
 
     Privacy: all choices and measurements together cost at most the Gaussian privacy that (epsilon,
     delta) admits, charged before the first of them (docs/proofs/tree.md).
@@ -253,7 +250,7 @@ class Tree(Selection):
     """
 
     kind: ClassVar[str] = "tree"
-    record_keys: ClassVar[Columns] = ("table", "columns", "public", "seed", "rows")
+    record_keys: ClassVar[Columns] = ("table", "columns", "public", "seed", "rows", "rule")
     texts: ClassVar[Mapping[str, str]] = {
         "idea": (
             "The release is a table of synthetic rows with the columns {columns}. A graphical model is "
@@ -263,11 +260,17 @@ class Tree(Selection):
         "preprocessing": "The columns are stated. No record is touched, so the step costs nothing.",
         "privatisation": (
             "Every single column is measured with Gaussian noise. Then pairs are chosen one after the other "
-            "by the exponential mechanism, among those that join what no earlier pair joins: the score of a "
-            "pair is the L1 distance between its counts and those of independent columns, less what noise "
-            "alone would add. At last the chosen pairs are measured with Gaussian noise."
+            "by the exponential mechanism, among those that join what no earlier pair joins{{first}}: the "
+            "score of a pair is the L1 distance between its counts and those of independent columns, less "
+            "what noise alone would add. At last the chosen pairs are measured with Gaussian noise."
         ),
     }
+
+    def describe(self, plan: Plan) -> dict[str, str]:
+        """The paragraphs of the privacy write-up that are this recipe's own."""
+        texts = Selection.describe(self, plan)
+        first = ", each time those that lead out of the smallest part" if self.rule > 1 else ""
+        return texts | {"privatisation": texts["privatisation"].format(first=first)}
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """Single columns, and all pairs that are not too large."""
@@ -284,7 +287,7 @@ class Tree(Selection):
         )
         yield from self.follow_guide(testing, fitting, label, most_cells=_LARGEST_PAIR)
         fitting.fit()
-        edges = yield from _choose_forest(budget, fitting, domain, label, progress)
+        edges = yield from _choose_forest(budget, fitting, domain, label, progress, rule=self.rule)
         # Where no pair is worth its noise, single columns are measured once more.
         marginals = edges or [(name,) for name in domain]
         asks = [
@@ -345,27 +348,29 @@ def _parse_workload(value: object) -> int | tuple[dict[str, Any], ...] | dict[st
 
 
 def _offer_marginals(
-    name: str,
     fitting: Fitting,
     candidates: Mapping[Columns, int],
     *,
+    turn: int,
     grid: int,
     sigma: float,
     model_cells: int,
-    epsilon: Fraction,
     rule: int,
-) -> Choice:
-    """The choice among weighted candidates that noise of `sigma` leaves worth measuring.
+) -> tuple[Candidate, ...]:
+    """Those of the weighted candidates that noise of `sigma` leaves worth measuring.
 
-    `grid` is that of the table, `model_cells` bounds the model that a candidate would lead to, `rule` is
-    the recipe's.
+    Of very many only a part competes at each `turn`, another one at the next. `grid` is that of the table,
+    `model_cells` bounds the model that a candidate would lead to, `rule` is the recipe's.
     """
     model, domain = fitting.model, fitting.domain
     assert model is not None
     offered = []
     growth = Growth(model.tree)
     sizes: dict[tuple[Columns, ...], int] = {}  # of models by rule 1, by the pairs that they join anew
-    for columns, weight in candidates.items():
+    parts = 1 if rule == 1 else -(-len(candidates) // _COMPETING)
+    for place, (columns, weight) in enumerate(candidates.items()):
+        if len(columns) > 1 and place % parts != turn % parts:
+            continue
         penalty = noise_distance(sigma, domain.cells(columns))
         if len(columns) > 1:
             # Noise that would outweigh all records cannot improve anything: no need to score it.
@@ -385,7 +390,7 @@ def _offer_marginals(
             ):
                 continue
         offered.append(offer_marginal(fitting, columns, grid=grid, weight=weight, penalty=penalty))
-    return Choice(name=name, candidates=tuple(offered), epsilon=epsilon)
+    return tuple(offered)
 
 
 def _measure_twice(
@@ -404,11 +409,13 @@ def _measure_twice(
     1 / k > 1.5 * n * sqrt(k). So there are (1.5 * n)^(-2/3) rounds, and no fewer than the pairs
     of a tree of the columns, because these do not stand for each other. Shares of single columns are those
     that make the sum of noises least: as the power 2/3 of their sizes, beside that of a typical pair.
+    Values that do not stand out are joined in pairs, but single columns tell them apart: the size of a
+    column is the geometric mean of what it has and of what stands out.
     """
     first = budget.total * _FIRST / len(domain)
     asks = [budget.calibrate_request(f"{label}{name}", (name,), first) for name in domain]
     answers = yield tuple(budget.spend(ask) for ask in asks)
-    fitting = Fitting(budget.table, domain, answers, progress, shrink=True, bins=bins)
+    fitting = Fitting(budget.table, domain, answers, progress, bins=bins)
     sizes = fitting.domain
     wide = [math.log(sizes[name]) for name in domain if sizes[name] > 1]
     typical = math.exp(2 * sum(wide) / len(wide)) if len(wide) > 1 else 1.0
@@ -417,7 +424,7 @@ def _measure_twice(
         sigma = budget.noise_deviation(budget.total)
         rounds = (1.5 * noise_distance(sigma, 1) * typical / fitting.total) ** (-2 / 3)
     rounds = 0.0 if rounds < 1 else max(rounds, len(wide) - 1)
-    parts = {name: _round((sizes[name] / typical) ** (2 / 3)) for name in domain if domain[name] > 1}
+    parts = _weigh_singles(domain, fitting, typical=typical)
     whole = _round(rounds) / (1 - _CHOICE) + sum(parts.values())
     share = budget.total / whole if whole else budget.total
     more = {name: part * share - first for name, part in parts.items() if part * share > first}
@@ -430,13 +437,19 @@ def _measure_twice(
             for name, part in more.items()
         ]
         answers += yield tuple(budget.spend(ask) for ask in asks)
-        fitting = Fitting(budget.table, domain, answers, progress, shrink=True, bins=bins)
+        fitting = Fitting(budget.table, domain, answers, progress, bins=bins)
     return fitting, min(share / (1 - _CHOICE), budget.left) if rounds else Fraction(0)
 
 
+def _weigh_singles(domain: Domain, fitting: Fitting, *, typical: float = 1.0) -> dict[str, Fraction]:
+    """The parts of a budget that single columns get, beside a marginal of `typical` size."""
+    sizes = {name: math.sqrt(size * fitting.domain[name]) for name, size in domain.items() if size > 1}
+    return {name: _round((size / typical) ** (2 / 3)) for name, size in sizes.items()}
+
+
 def _ask_last(budget: RemainingBudget, domain: Domain, fitting: Fitting, label: str) -> tuple[Ask, ...]:
-    """Requests that spend what is left on single columns, by the power 2/3 of their sizes."""
-    parts = {name: _round(fitting.domain[name] ** (2 / 3)) for name in domain if domain[name] > 1}
+    """Requests that spend what is left on single columns."""
+    parts = _weigh_singles(domain, fitting)
     share = budget.left / sum(parts.values())
     return tuple(
         budget.spend(budget.calibrate_request(f"{label}at last: {name}", (name,), part * share))
@@ -453,27 +466,32 @@ def _pairs(domain: Domain) -> list[Columns]:
 
 
 def _choose_forest(
-    budget: RemainingBudget, fitting: Fitting, domain: Domain, label: str, progress: Callable[[str], None]
+    budget: RemainingBudget,
+    fitting: Fitting,
+    domain: Domain,
+    label: str,
+    progress: Callable[[str], None],
+    *,
+    rule: int,
 ) -> Generator[tuple[Ask, ...], tuple[Answer, ...], list[Columns]]:
-    """Pairs that form a forest, chosen one after the other as by Kruskal's algorithm."""
+    """Pairs that form a forest, chosen one after the other; `rule` is the recipe's."""
     turns = len(domain) - 1
     if turns == 0:
         return []
     epsilon = budget.calibrate_choice(budget.total * _TREE_CHOICES / turns)
     sigma = budget.noise_deviation(budget.total * (1 - _TREE_SINGLES - _TREE_CHOICES) / turns)
     assert fitting.model is not None
-    tree_of = {name: name for name in domain}
     noise = {pair: noise_distance(sigma, fitting.domain.cells(pair)) for pair in _pairs(domain)}
     # The model stays what it is, so that every pair is scored once. Noise that would outweigh all records
     # cannot improve anything.
-    offered = [
-        offer_marginal(fitting, pair, grid=budget.table.grid, weight=1, penalty=added)
-        for pair, added in noise.items()
-        if added <= fitting.model.total
-    ]
+    forest = _Forest(domain)
+    for pair, added in noise.items():
+        if added <= fitting.model.total:
+            grid = budget.table.grid
+            forest.offer(offer_marginal(fitting, pair, grid=grid, weight=1, penalty=added))
     edges: list[Columns] = []
     for turn in range(1, turns + 1):
-        candidates = tuple(each for each in offered if tree_of[each.columns[0]] != tree_of[each.columns[1]])
+        candidates = forest.leaving() if rule > 1 else forest.joining()
         if not candidates:
             break
         choice = Choice(name=f"{label}choice {turn}", candidates=candidates, epsilon=epsilon)
@@ -482,6 +500,48 @@ def _choose_forest(
         pair = candidates[chosen.index].columns
         progress(f"chosen: {' x '.join(pair)}")
         edges.append(pair)
-        joined, kept = tree_of[pair[1]], tree_of[pair[0]]
-        tree_of = {name: kept if root == joined else root for name, root in tree_of.items()}
+        forest.join(pair)
     return edges
+
+
+class _Forest:
+    """Trees of columns, each column by itself at first, and the pairs that are offered to join them."""
+
+    def __init__(self, columns: Iterable[str]) -> None:
+        self._trees = {name: [name] for name in columns}
+        self._offered: dict[str, list[Candidate]] = {name: [] for name in self._trees}
+
+    def offer(self, candidate: Candidate) -> None:
+        """Adds a pair that may be chosen."""
+        for name in candidate.columns:
+            self._offered[name].append(candidate)
+
+    def join(self, pair: Columns) -> None:
+        """Makes the trees of both columns one."""
+        joined = self._trees[pair[0]] + self._trees[pair[1]]
+        self._trees |= dict.fromkeys(joined, joined)
+
+    def joining(self) -> tuple[Candidate, ...]:
+        """All pairs that join two trees, as Kruskal's algorithm has them."""
+        return tuple(
+            each
+            for name, offered in self._offered.items()
+            for each in offered
+            if each.columns[0] == name and self._trees[name] is not self._trees[each.columns[1]]
+        )
+
+    def leaving(self) -> tuple[Candidate, ...]:
+        """The pairs that lead out of the smallest tree that any lead out of, the first of the smallest.
+
+        The best of them is part of the best forest (Boruvka 1926), and there are few: all choices together
+        look at each pair some log2(columns) times, where all pairs compete in every choice of Kruskal's.
+        """
+        trees = {id(tree): tree for tree in self._trees.values()}
+        for tree in sorted(trees.values(), key=len):
+            inside = set(tree)
+            found = tuple(
+                each for name in tree for each in self._offered[name] if not inside.issuperset(each.columns)
+            )
+            if found:
+                return found
+        return ()

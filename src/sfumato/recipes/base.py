@@ -288,6 +288,10 @@ class _Asked:
     names: set[str] = field(default_factory=set)
     size: int = 0
     steps: Counter[Cost] = field(default_factory=Counter)
+    marginals: frozenset[tuple[str, ...]] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.marginals = frozenset(self.plan.marginals)
 
     def admit(self, batch: tuple[Ask, ...]) -> None:
         """Refuses the whole batch, from public facts alone."""
@@ -325,9 +329,9 @@ class _Asked:
         if part is not None and part not in plan.parts:
             self._refuse(f"asked {ask.name!r} of people who are no part of its plan")
         if isinstance(ask, Choice):
-            known = {each.columns for each in ask.candidates} <= set(plan.marginals)
+            known = {each.columns for each in ask.candidates} <= self.marginals
         elif isinstance(ask, Request) and isinstance(ask.counted, Marginal):
-            known = ask.columns in plan.marginals
+            known = ask.columns in self.marginals
         elif isinstance(ask, Request) and ask.threshold is not None:
             known = ask.columns in plan.occupied
         else:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sfumato.accounting import Cost, max_mu, mu_to_pure
 from sfumato.accounting.cost import SMOOTHING
 from sfumato.errors import RecipeError
-from sfumato.exact import format_exact, round_up
+from sfumato.exact import format_exact, parse_whole, round_up
 from sfumato.inference import (
     LARGEST_TREE,
     Domain,
@@ -93,12 +93,15 @@ class Selection(RowOptions):
 
     texts: ClassVar[Mapping[str, str]]
     """The paragraphs idea, preprocessing and privatisation of the write-up."""
+    unstated: ClassVar[Mapping[str, Any]] = {**RowOptions.unstated, "rule": 1}
 
     columns: Sequence[str] | None = None
     guide: Any = None
     bins: Mapping[str, int] | None = None
+    rule: int = 2
 
     def __post_init__(self) -> None:
+        parse_whole(self.rule, name=f"{self.kind}: rule", high=2)
         if self.columns is not None:
             if not is_column_list(self.columns):
                 raise RecipeError(f"{self.kind}: columns must list columns of the table, none twice")
@@ -108,10 +111,13 @@ class Selection(RowOptions):
         RowOptions.__post_init__(self)
 
     def to_record(self) -> dict[str, Any]:
-        """The recipe as a plain record; without a guide and bins it is as earlier versions wrote it."""
+        """The recipe as a plain record; the first rule is the one that is not stated."""
         given = {"guide": self.guide, "bins": self.bins}
         added = {key: to_plain(value) for key, value in given.items() if value is not None}
-        return {**RowOptions.to_record(self), **added}
+        record = {**RowOptions.to_record(self), **added}
+        if self.rule == 1:
+            del record["rule"]
+        return record
 
     def list_counted(self, domain: Domain) -> tuple[Columns, ...]:
         """All marginals that may be counted."""
@@ -124,7 +130,10 @@ class Selection(RowOptions):
         raise NotImplementedError
 
     def plan(self, table: Table, *, epsilons: tuple[Fraction, ...], delta: Fraction) -> Plan:
-        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy."""
+        """One allowance per epsilon: all that (epsilon, delta) admits of Gaussian privacy.
+
+        What was measured by the first rule is the same question.
+        """
         table = describe_grids(table, self.bins, kind=self.kind)
         columns = self._find_columns(table)
         if not set(self.bins or ()) <= set(columns):
@@ -151,6 +160,9 @@ class Selection(RowOptions):
             delta=delta,
             allowance=tuple(allow_gaussian(table, epsilon, delta) for epsilon in epsilons),
             counted=counted,
+            earlier=None
+            if self.rule == 1
+            else replace(recipe, rule=1).plan(table, epsilons=epsilons, delta=delta),
         )
 
     def run(self, plan: Plan, *, progress: Callable[[str], None]) -> Conversation:
@@ -298,7 +310,6 @@ class Fitting:
         singles: Iterable[Answer],
         progress: Callable[[str], None],
         *,
-        shrink: bool = False,
         bins: Mapping[str, int] | None = None,
     ) -> None:
         self.known: dict[str, tuple[NDArray[np.float64], float]] = {}
@@ -309,7 +320,7 @@ class Fitting:
         ]
         whole = {name for columns, _ in self.zeros for name in columns}
         grids = {name: (count, table.column(name)) for name, count in (bins or {}).items()}
-        self.compression = Compression(domain, self.known, whole=whole, shrink=shrink, grids=grids)
+        self.compression = Compression(domain, self.known, whole=whole, grids=grids)
         self.domain = self.compression.domain
         self.noisy = [self.compression.single(name, *self.known[name]) for name in domain]
         self.model: Model | None = None
@@ -367,8 +378,7 @@ class Compression:
     """For every column with rare values, a smaller one in which they are the last value together.
 
     Made of noisy counts only, so it costs nothing. `shares` keeps in which proportion joined values were
-    seen, for rows to be spread over them again: with `shrink`, drawn to their mean as far as they differ by
-    no more than noise (James and Stein 1961). Columns in `whole` stay as they are. Of the cells of `grids`
+    seen, for rows to be spread over them again. Columns in `whole` stay as they are. Of the cells of `grids`
     neighbours are joined to so many bins.
     """
 
@@ -378,7 +388,6 @@ class Compression:
         singles: Mapping[str, tuple[NDArray[np.float64], float]],
         *,
         whole: Collection[str] = (),
-        shrink: bool = False,
         grids: Mapping[str, tuple[int, Column]] | None = None,
     ) -> None:
         self.full = domain
@@ -404,7 +413,7 @@ class Compression:
             self.maps[name] = codes
             sizes[name] = int(kept.size) + 1
         self.domain = Domain(sizes)
-        self._shrinks = shrink
+        self._grids = set(grids or ())
         self.expected: dict[str, NDArray[np.float64]] = {}
         self.share_out(singles)
 
@@ -416,7 +425,7 @@ class Compression:
             for code in np.flatnonzero(np.bincount(codes) > 1).tolist():
                 joined = np.flatnonzero(codes == code)
                 seen = values[joined]
-                if self._shrinks:
+                if name in self._grids or name in self.expected:
                     expected = self.expected.get(name)
                     seen = _shrink(seen, sigma, None if expected is None else expected[joined])
                 self.shares[name].append((code, joined, np.maximum(seen, 0.0)))
