@@ -43,9 +43,10 @@ _MANY = 2**12  # candidates beyond which those compete that the model nearly hol
 _EARLIER_ROUNDS = 12  # per column, by rule 1
 _LAST = {1: 16, 2: 8}  # rounds that the noise of late rounds leaves budget for, by rule
 _FITTED = 128  # columns up to which the model is fitted after every round
-_COMPETING = 2**14  # candidates of one choice
+_COMPETING = 2**13  # pairs up to which all compete in every choice
 _LARGEST_MARGINAL = 2**18
 _COMBINATIONS = 2**14  # triples from which only pairs are the default workload
+_ALL_COMBINATIONS = 2**20  # triples, with a target or not, from which they are not even listed
 _COUNTED = 2**25  # cells of all marginals together from which only pairs are the default workload
 _MOST_WEIGHT = 10**6
 
@@ -218,11 +219,13 @@ class Adaptive(Selection):
             return stated
         if isinstance(self.workload, int):
             return all_subsets(columns, self.workload)
-        triples, pairs = (
+        pairs, triples = (
             {each: 1 for each in all_subsets(columns, size) if target is None or target in each}
-            for size in (3, 2)
+            if math.comb(len(columns), size) <= _ALL_COMBINATIONS
+            else {}
+            for size in (2, 3)
         )
-        if len(triples) > _COMBINATIONS:
+        if not triples or len(triples) > _COMBINATIONS:
             return pairs
         cells = sum(domain.cells(each) for each in self._candidates(domain, triples))
         return triples if cells <= _COUNTED else pairs
@@ -367,7 +370,8 @@ def _offer_marginals(
     offered = []
     growth = Growth(model.tree)
     sizes: dict[tuple[Columns, ...], int] = {}  # of models by rule 1, by the pairs that they join anew
-    parts = 1 if rule == 1 else -(-len(candidates) // _COMPETING)
+    pairs = sum(len(columns) == 2 for columns in candidates)
+    parts = 1 if rule == 1 else max(1, -(-pairs // _COMPETING))
     for place, (columns, weight) in enumerate(candidates.items()):
         if len(columns) > 1 and place % parts != turn % parts:
             continue
