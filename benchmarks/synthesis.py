@@ -1,7 +1,6 @@
 """Synthetic rows beside the reference library for graphical models, in one run, as ratios.
 
-    .venv/bin/python benchmarks/synthesis.py                 the taxi model, ours and mbi side by side
-    .venv/bin/python benchmarks/synthesis.py --tables DIR    also whole releases of coded tables in DIR
+    .venv/bin/python benchmarks/synthesis.py    the taxi model, ours and mbi side by side
 
 The taxi model: ten columns, seven outer marginals with all their parts (59 marginals, 66 measurements), a
 million simulated rows, Gaussian noise of 895. mbi runs its mirror descent for 2,000 iterations; ours runs
@@ -9,8 +8,7 @@ to the loss that mbi has then. Both get the same noisy numbers, and each runs in
 loss of both is computed here, by one formula. mbi is installed into an environment of its own under .bench/
 and is left out, with a message, where that fails.
 
-A coded table is NAME.csv.gz with NAME-domain.json, every column holding 0..size-1. Errors are means over
-all combinations of columns of the L1 distance between true and synthetic frequencies.
+Whole releases of real tables are compared by benchmarks/tables.py.
 """
 
 import argparse
@@ -145,41 +143,6 @@ print(json.dumps({"name": "a million rows", "seconds": time.time() - start}))
 """
 )
 
-RELEASE = (
-    SHARED
-    + """
-import pyarrow.csv, pyarrow.parquet as pq, sfumato as sf
-from pathlib import Path
-folder, name, kind, epsilon, source = Path(sys.argv[1]), *sys.argv[2:6]
-domain = json.load(open(f"{source}/{name}-domain.json"))
-table = pyarrow.csv.read_csv(f"{source}/{name}.csv.gz")
-pq.write_table(table, folder / f"{name}.parquet")
-text = f'[budget]\\nepsilon = 1000\\ndelta = 1e-6\\n[tables.t]\\nsource = "{name}.parquet"\\nunit = "row"\\n'
-for column, size in domain.items():
-    text += f'[tables.t.columns."{column}"]\\nrange = [0, {size - 1}]\\n'
-(folder / f"{name}.toml").write_text(text)
-(folder / "ledger.db").unlink(missing_ok=True)
-recipe = {"adaptive": sf.recipes.Adaptive, "tree": sf.recipes.Tree}[kind](table="t", seed=int(sys.argv[6]))
-start = time.time()
-release = sf.open(folder / f"{name}.toml").release(recipe, epsilon=epsilon, delta="1e-9")
-seconds, mb = time.time() - start, peak()
-from itertools import combinations
-true = {each: table[each].to_numpy() for each in domain}
-made = {each: release.table[each].to_numpy() for each in domain}
-def frequencies(rows, columns):
-    codes = np.zeros(len(rows[columns[0]]), np.int64)
-    for each in columns:
-        codes = codes * domain[each] + rows[each]
-    return np.bincount(codes, minlength=int(np.prod([domain[each] for each in columns]))) / codes.size
-errors = {
-    f"{size}-way": float(np.mean([np.abs(frequencies(true, each) - frequencies(made, each)).sum()
-                                  for each in combinations(domain, size)]))
-    for size in (2, 3)
-}
-print(json.dumps({"name": f"{name}, {kind}, epsilon {epsilon}", "seconds": seconds, "mb": mb, **errors}))
-"""
-)
-
 
 def run(python, script, *arguments):
     result = subprocess.run(
@@ -231,34 +194,9 @@ def compare_taxi(iterations):
             show(line)
 
 
-def release_tables(folder):
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, kind, epsilon, seeds in (
-        ("adult", "tree", "1", 3),
-        ("adult", "adaptive", "1", 5),
-        ("adult", "adaptive", "10", 1),
-        ("nltcs", "adaptive", "1", 3),
-    ):
-        lines = [
-            run(sys.executable, RELEASE, FOLDER, name, kind, epsilon, folder, seed) for seed in range(seeds)
-        ]
-        found = [line for each in lines for line in each]
-        for line in found:
-            show(line)
-        if len(found) > 1:
-            mean = {key: sum(line[key] for line in found) / len(found) for key in found[0] if key != "name"}
-            show({"name": f"mean of {len(found)}", **mean})
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Synthetic rows beside mbi.")
-    parser.add_argument("--tables", help="folder of coded tables to release")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="iterations of mbi")
-    parser.add_argument("--no-taxi", action="store_true", help="leave the taxi model out")
     options = parser.parse_args()
-    if not options.no_taxi:
-        print("taxi model, 1,000,000 rows, 66 measurements")
-        compare_taxi(options.iterations)
-    if options.tables:
-        print("whole releases, delta 1e-9")
-        release_tables(options.tables)
+    print("taxi model, 1,000,000 rows, 66 measurements")
+    compare_taxi(options.iterations)

@@ -221,7 +221,7 @@ class Adaptive(Selection):
             return all_subsets(columns, self.workload)
         pairs, triples = (
             {each: 1 for each in all_subsets(columns, size) if target is None or target in each}
-            if math.comb(len(columns), size) <= _ALL_COMBINATIONS
+            if size == 2 or math.comb(len(columns), size) <= _ALL_COMBINATIONS
             else {}
             for size in (2, 3)
         )
